@@ -1,0 +1,258 @@
+"""The exact, mergeable 2000-bin histogram, in plain numpy.
+
+Bins have width 2**e and stand on the grid k * 2**e, with e the smallest exponent for which the data fits
+into 2000 of them. Scaling by a power of two is exact, so the bin of a value depends on nothing but the value
+and e; and e depends on nothing but minimum and maximum. Merging therefore shifts bin indices and adds
+integers: the result is the histogram of all the data at once, whatever the order and the grouping.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BINS = 2000
+"""Largest number of bins of a histogram."""
+
+INDEX_BITS = 40
+"""Bin indices stay below 2**40 in magnitude, which bounds the exponent of nearly constant data from below."""
+
+MIN_EXPONENT = -200
+"""Exponent of data that is all zero; below every exponent that a non-zero float32 can need."""
+
+
+def bin_exponent(minimum: float, maximum: float, bins: int = BINS) -> int:
+    """Return the smallest e, at least MIN_EXPONENT, with which the grid indices of the range fit.
+
+    They fit when floor(minimum / 2**e) .. floor(maximum / 2**e) are at most `bins` indices, all of them below
+    2**INDEX_BITS in magnitude. The exponent never falls when the range grows, which makes merging exact.
+
+    Args:
+        minimum, maximum: finite numbers, minimum <= maximum.
+        bins: how many indices there may be.
+    """
+    largest = max(abs(minimum), abs(maximum))
+    if largest == 0.0:
+        return MIN_EXPONENT
+    low = math.frexp(largest)[1] - INDEX_BITS - 1
+    # The span bounds e from below as well: bins * 2**e must exceed it by less than two bins.
+    span = maximum / 2.0 - minimum / 2.0  # halved, so that it cannot overflow
+    if span > 0.0:
+        low = max(low, math.frexp(span)[1] + 1 - bins.bit_length() - 2)
+    e = max(low, MIN_EXPONENT)
+    while not _fits(minimum, maximum, e, bins):
+        e += 1
+    return e
+
+
+def _fits(minimum: float, maximum: float, e: int, bins: int) -> bool:
+    first, last = grid_index(minimum, e), grid_index(maximum, e)
+    return last - first < bins and max(abs(first), abs(last)) < 1 << INDEX_BITS
+
+
+def grid_index(value: float, e: int) -> int:
+    """Return the grid index of the bin of width 2**e that `value` lies in: floor(value / 2**e)."""
+    index = math.floor(math.ldexp(value, -e))
+    return min(index, -1) if value < 0.0 else index  # a tiny double underflows to -0.0, yet lies below zero
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts of values in bins of width 2**exponent.
+
+    Attributes:
+        exponent: the bin width is 2**exponent.
+        first: grid index of the first bin; bin i covers [(first + i), (first + i + 1)) * 2**exponent.
+        counts: read-only int64, at most BINS of them, first and last non-zero; empty for no data.
+    """
+
+    exponent: int
+    first: int
+    counts: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        counts = np.ascontiguousarray(self.counts, dtype=np.int64)
+        if counts is self.counts and counts.flags.writeable:
+            counts = counts.copy()
+        counts.flags.writeable = False
+        object.__setattr__(self, "counts", counts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        same_grid = self.exponent == other.exponent and self.first == other.first
+        return same_grid and bool(np.array_equal(self.counts, other.counts))
+
+    def __hash__(self) -> int:
+        return hash((self.exponent, self.first, self.counts.tobytes()))
+
+    @staticmethod
+    def empty() -> Histogram:
+        """Return the histogram of no data: the neutral element of `merged`."""
+        return Histogram(MIN_EXPONENT, 0, np.zeros(0, np.int64))
+
+    @staticmethod
+    def of(values: npt.ArrayLike) -> Histogram:
+        """Return the histogram of `values` (any shape; float16, float32 or float64, all finite)."""
+        flat = np.asarray(values).reshape(-1)
+        if flat.size == 0:
+            return Histogram.empty()
+        minimum, maximum = float(flat.min()), float(flat.max())
+        e = bin_exponent(minimum, maximum)
+        first, last = grid_index(minimum, e), grid_index(maximum, e)
+        return Histogram(e, first, count_bins(flat, e, first, last - first + 1))
+
+    @property
+    def total(self) -> int:
+        """Number of values counted."""
+        return int(self.counts.sum())
+
+    @property
+    def width(self) -> float:
+        """Width of a bin, a power of two."""
+        return math.ldexp(1.0, self.exponent)
+
+    def coarsened(self, exponent: int) -> Histogram:
+        """Return the same values in bins of width 2**exponent, which must not be narrower than now."""
+        shift = exponent - self.exponent
+        if shift == 0 or self.counts.size == 0:
+            return Histogram(exponent, self.first, self.counts)
+        if shift < 0:
+            raise ValueError(f"cannot refine bins of width 2**{self.exponent} to 2**{exponent}")
+        indices = (self.first + np.arange(self.counts.size, dtype=np.int64)) >> min(shift, 62)
+        first = int(indices[0])
+        counts = np.zeros(int(indices[-1]) - first + 1, np.int64)
+        np.add.at(counts, indices - first, self.counts)
+        return Histogram(exponent, first, counts)
+
+    def merged(self, other: Histogram) -> Histogram:
+        """Return the histogram of both sets of values: exactly that of all of them counted at once."""
+        if self.counts.size == 0:
+            return other
+        if other.counts.size == 0:
+            return self
+        a, b = self, other
+        e = max(a.exponent, b.exponent)
+        while True:
+            a, b = a.coarsened(e), b.coarsened(e)
+            first = min(a.first, b.first)
+            end = max(a.first + a.counts.size, b.first + b.counts.size)
+            if end - first <= BINS:
+                break
+            e += 1
+        counts = np.zeros(end - first, np.int64)
+        counts[a.first - first :][: a.counts.size] += a.counts
+        counts[b.first - first :][: b.counts.size] += b.counts
+        return Histogram(e, first, counts)
+
+    def edges(self) -> npt.NDArray[np.float64]:
+        """Return the counts.size + 1 edges of the bins, float64."""
+        return np.ldexp((self.first + np.arange(self.counts.size + 1)).astype(np.float64), self.exponent)
+
+    def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
+        """Return `bins` equal bins over [minimum, maximum], for whoever wants Glow's picture.
+
+        The mass of a bin is taken as evenly spread, clipped to the range given (the exact minimum and
+        maximum of the data, which lie in the first and the last bin), and the cumulative sum is rounded to
+        whole counts: the total is kept and the result is deterministic.
+        """
+        if self.counts.size == 0:
+            return EqualBins(minimum, maximum, np.zeros(bins))
+        if not minimum < maximum:
+            counts = np.zeros(bins)
+            counts[0] = self.total
+            return EqualBins(minimum, maximum, counts)
+        edges = np.clip(self.edges(), minimum, maximum)
+        cumulative = np.concatenate([[0], np.cumsum(self.counts)])
+        wanted = np.linspace(minimum, maximum, bins + 1)
+        at = np.rint(np.interp(wanted, edges, cumulative.astype(np.float64)))
+        at[0], at[-1] = 0, cumulative[-1]
+        return EqualBins(minimum, maximum, np.diff(at))
+
+
+def count_bins(flat: npt.NDArray[np.floating], e: int, first: int, bins: int) -> npt.NDArray[np.int64]:
+    """Return how many elements of `flat` fall into each bin first .. first + bins - 1 of width 2**e.
+
+    The reference of every faster counter. All elements must lie in these bins.
+
+    Args:
+        flat: float16, float32 or float64, one axis, all finite.
+        e: exponent of the bin width, at least MIN_EXPONENT and at most 1022.
+        first: grid index of the first bin.
+        bins: number of bins.
+    """
+    if bins == 1:
+        return np.array([flat.size], np.int64)
+    counts = np.zeros(bins, np.int64)
+    dtype = _scaling_dtype(flat.dtype, e)
+    factor = dtype.type(math.ldexp(1.0, -e))
+    step = 1 << 16  # stay in cache
+    scaled, indices = np.empty(min(step, flat.size), dtype), np.empty(min(step, flat.size), np.intp)
+    for start in range(0, flat.size, step):
+        part = flat[start : start + step]
+        floats, whole = scaled[: part.size], indices[: part.size]
+        np.multiply(part, factor, out=floats, dtype=dtype)
+        np.floor(floats, out=floats)
+        if flat.dtype == np.float64 and e > 0:
+            np.minimum(floats, -1.0, out=floats, where=part < 0.0)  # see grid_index
+        np.subtract(floats, dtype.type(first), out=floats)  # exact: see _scaling_dtype
+        np.copyto(whole, floats, casting="unsafe")
+        counts += np.bincount(whole, minlength=bins)
+    return counts
+
+
+def _scaling_dtype(dtype: np.dtype[Any], e: int) -> np.dtype[Any]:
+    """Return the type in which x * 2**-e, its floor and the distance of that from the first index are exact.
+
+    A float32 scaled by a power of two of at least 1 does not underflow. The distance of two whole float32 is
+    exact when it is below 2000: either both are small, or within a factor of two of each other (Sterbenz).
+    Float64 does for every float32 and for every exponent in use.
+    """
+    return np.dtype(np.float32 if dtype != np.float64 and -126 <= e <= 0 else np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class EqualBins:
+    """Counts in equal bins over [minimum, maximum], as Glow's profiles have them; cannot be merged exactly.
+
+    Attributes:
+        minimum, maximum: ends of the range.
+        counts: read-only float64, at least one.
+    """
+
+    minimum: float
+    maximum: float
+    counts: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        counts = np.array(self.counts, dtype=np.float64)
+        counts.flags.writeable = False
+        object.__setattr__(self, "counts", counts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EqualBins):
+            return NotImplemented
+        same_range = self.minimum == other.minimum and self.maximum == other.maximum
+        return same_range and bool(np.array_equal(self.counts, other.counts))
+
+    def __hash__(self) -> int:
+        return hash((self.minimum, self.maximum, self.counts.tobytes()))
+
+    @property
+    def total(self) -> int:
+        """Number of values counted."""
+        return int(self.counts.sum())
+
+    def edges(self) -> npt.NDArray[np.float64]:
+        """Return the counts.size + 1 edges of the bins, float64."""
+        return np.linspace(self.minimum, self.maximum, self.counts.size + 1)
+
+    def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
+        """Return these bins as they are; the arguments must state their own range and number."""
+        if (minimum, maximum) == (self.minimum, self.maximum):
+            return self
+        raise ValueError("equal bins keep their own range")

@@ -1,0 +1,453 @@
+"""The calibration runner: the same numbers as the instrumented model, whatever the order and the shards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qprof_onnx.profiles import session as session_module
+from qprof_onnx.profiles.accumulator import Accumulator, summarize
+from qprof_onnx.profiles.data_digest import data_id
+from qprof_onnx.profiles.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.histogram import Histogram
+from qprof_onnx.profiles.instrument import instrument, profile_from_outputs
+from qprof_onnx.profiles.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.profiles.runner import calibrate
+from qprof_onnx.profiles.samples import InputSpec, Sample, input_specs, open_samples
+
+ID = ModelId("structure", "weights", 13)
+
+LOG = """<ir_version: 8, opset_import: ["": 13]>
+    logs (float[N, 4] x) => (float[N, 4] z) { [log] y = Log(x)  [relu] z = Relu(y) }"""
+
+
+def model_of(text: str) -> ir.Model:
+    return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+@cache
+def conv_net() -> ir.Model:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 1, H, 8] x) => (float[N, 10] scores) {
+            [conv1] c = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+            [tanh] t = Tanh (c)
+            [pool] p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t)
+            [conv2] d = Conv (p, w2)
+            [relu] r = Relu (d)
+            [mean] m = GlobalAveragePool (r)
+            [flat] f = Flatten (m)
+            [gemm] g = Gemm (f, w3, b3)
+            [scores] scores = Sigmoid (g)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (8, 1, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "w3": (16, 10), "b3": (10,)}
+    for name, shape in shapes.items():
+        weight = rng.standard_normal(shape).astype(np.float32) / 4
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def images(number: int = 6, seed: int = 0) -> list[Sample]:
+    rng = np.random.default_rng(seed)
+    shapes = [(1 + i % 2, 1, 8 + 2 * (i % 3), 8) for i in range(number)]
+    return [Sample(f"{i}.npz", {"x": rng.random(shape, np.float32)}) for i, shape in enumerate(shapes)]
+
+
+def sample(**feed: Any) -> Sample:
+    return Sample("a.npz", feed)
+
+
+def run_instrumented(model: ir.Model, samples: Sequence[Sample]) -> dict[str, TensorProfile]:
+    """The slow way: what the model's own QuantizationProfile nodes say, merged over the samples."""
+    instrumented = instrument(model)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(
+        ir.to_proto(instrumented).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    runs = [
+        profile_from_outputs(instrumented, dict(zip(names, session.run(None, dict(s.feed)), strict=True)))
+        for s in samples
+    ]
+    return {name: reduce(TensorProfile.merged, [run[name] for run in runs]) for name in runs[0]}
+
+
+# ------------------------------------------------------------------------------------------- what it finds
+
+
+def test_it_finds_the_same_as_the_instrumented_model() -> None:
+    profile = calibrate(conv_net(), images(), ID)
+    slow = run_instrumented(conv_net(), images())
+    assert list(profile.tensors.items()) == list(slow.items())
+    assert len(profile) == 10
+
+
+def test_it_finds_the_same_as_the_instrumented_model_with_nan_inside() -> None:
+    model = model_of(LOG)
+    rng = np.random.default_rng(0)
+    samples = [sample(x=rng.standard_normal((i, 4)).astype(np.float32).round(1)) for i in range(4)]
+    profile = calibrate(model, samples, ID, non_finite="skip")
+    assert profile.tensors == run_instrumented(model, samples)
+    assert profile["y"].nan > 0
+    assert profile["y"].inf > 0
+
+
+def test_a_profile_says_what_flowed_through_a_tensor() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }'
+    )
+    samples = [sample(x=np.array([[1.5, 0.0]], np.float32)), sample(x=np.array([[-4.0, -0.0]], np.float32))]
+    assert calibrate(model, samples, ID)["y"] == TensorProfile(
+        dtype="float",
+        shape=(None, 2),
+        minimum=-1.5,
+        maximum=4.0,
+        count=4,
+        zeros=2,
+        nan=0,
+        inf=0,
+        histogram=Histogram.of(np.array([-1.5, 0.0, 4.0, 0.0])),
+    )
+
+
+def test_a_negative_zero_is_no_other_minimum() -> None:
+    for zeros in ([0.0, -0.0], [-0.0, 0.0], [-0.0]):
+        summary = summarize(np.array(zeros, np.float32))
+        assert str(summary.minimum) == str(summary.maximum) == "0.0"
+
+
+def test_tensors_are_in_graph_order() -> None:
+    assert list(calibrate(conv_net(), images(2), ID)) == [
+        "x",
+        "c",
+        "t",
+        "p",
+        "d",
+        "r",
+        "m",
+        "f",
+        "g",
+        "scores",
+    ]
+
+
+def test_the_model_and_the_tool_are_recorded() -> None:
+    profile = calibrate(conv_net(), images(1), ID)
+    assert profile.model == ID
+    assert profile.tool.split()[0] == "qprof"
+
+
+def test_the_model_is_not_changed() -> None:
+    before = ir.to_proto(conv_net()).SerializeToString()
+    calibrate(conv_net(), images(1), ID)
+    assert ir.to_proto(conv_net()).SerializeToString() == before
+
+
+def test_every_floating_point_type_is_profiled() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13]> g (float[N] x, bfloat16[N] q) => (double[N] d) {
+        b = Cast<to = 16>(x)  h = Cast<to = 10>(b)  d = Cast<to = 11>(h)
+        i = Cast<to = 7>(x)  e = Cast<to = 1>(q) }"""
+    )
+    values = np.array([1.0, 2.3, -0.007, 0.0], np.float32)
+    short = values.astype(ml_dtypes.bfloat16)
+    profile = calibrate(model, [sample(x=values, q=short)], ID)
+    assert {name: p.dtype for name, p in profile.items()} == {
+        "x": "float",
+        "q": "bfloat16",
+        "b": "bfloat16",
+        "h": "float16",
+        "d": "double",
+        "e": "float",
+    }
+    expected = Histogram.of(short.astype(np.float64))
+    assert [profile[name].histogram == expected for name in ("q", "b", "h", "d", "e")] == [True] * 5
+
+
+def test_tensors_of_operators_outside_the_standard_are_profiled() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
+        g (float[N] x) => (float[N] y) { k = com.microsoft.Gelu(x)  y = Neg(k) }"""
+    )
+    profile = calibrate(model, [sample(x=np.array([1.0, 3.0], np.float32))], ID)
+    assert profile["k"].dtype == "float"
+    assert profile["k"].maximum == -profile["y"].minimum
+
+
+def test_tensors_that_are_graph_outputs_are_profiled_once() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[N] x) => (float[N] y, float[N] z) { y = Neg(x)  z = Neg(y) }"""
+    )
+    assert list(calibrate(model, [sample(x=np.ones(3, np.float32))], ID)) == ["x", "y", "z"]
+
+
+def test_an_empty_tensor_counts_nothing() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[2, K] x) => (float[2, K] y) { y = Neg(x) }'
+    )
+    found = calibrate(model, [sample(x=np.zeros((2, 0), np.float32))], ID)["y"]
+    assert (found.count, found.minimum, found.maximum, found.histogram) == (0, 0.0, 0.0, Histogram.empty())
+
+
+# ---------------------------------------------------------------------------------- order, shards, batching
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(6)), st.integers(1, 5))
+def test_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
+    samples = [images()[i] for i in order]
+    parts = calibrate(conv_net(), samples[:cut], ID).merged(calibrate(conv_net(), samples[cut:], ID))
+    assert parts == whole()
+
+
+@cache
+def whole() -> Profile:
+    return calibrate(conv_net(), images(), ID)
+
+
+NUMBERS = st.lists(st.floats(width=32) | st.just(0.0), max_size=12).map(lambda v: np.array(v, np.float32))
+
+
+@given(st.lists(NUMBERS, max_size=6), st.randoms())
+def test_an_accumulator_gives_what_merging_gives(arrays: list[np.ndarray], random: Any) -> None:
+    once, shuffled = Accumulator("float"), Accumulator("float")
+    merged = []
+    for array in arrays:
+        once.add(summarize(array), array.shape)
+        one = Accumulator("float")
+        one.add(summarize(array), array.shape)
+        merged.append(one.profile())
+    for array in random.sample(arrays, len(arrays)):
+        shuffled.add(summarize(array), array.shape)
+    if arrays:
+        assert once.profile() == shuffled.profile() == reduce(TensorProfile.merged, merged)
+        finite = np.concatenate(arrays)
+        assert once.profile().histogram == Histogram.of(finite[np.isfinite(finite)])
+
+
+def test_a_profile_of_an_accumulator_does_not_change_later() -> None:
+    accumulator = Accumulator("float")
+    accumulator.add(summarize(np.array([1.0, 2.0], np.float32)), (2,))
+    early = accumulator.profile()
+    accumulator.add(summarize(np.array([1.0, 2.0], np.float32)), (2,))
+    assert early.histogram.total == early.count == 2
+
+
+def test_batching_does_not_change_the_data() -> None:
+    specs = input_specs(conv_net())
+    rows = np.random.default_rng(0).random((6, 1, 8, 8), np.float32)
+    whole_batch = data_id({"x": rows}, specs)
+    apart = reduce(DataId.merged, [data_id({"x": rows[i : i + 2]}, specs) for i in (4, 0, 2)])
+    assert whole_batch == apart
+    assert whole_batch.samples == 6
+
+
+def test_other_data_have_another_digest() -> None:
+    specs = (InputSpec("x", np.dtype(np.float32), ("N", 2)),)
+    a = np.array([[1, 2], [3, 4]], np.float32)
+    others = [a + 1, a.astype(np.float64), a.reshape(1, 4), a[:1], a.view(np.int32), a.reshape(2, 2, 1)]
+    digests = {data_id({"x": array}, specs).digest for array in (a, *others)}
+    assert len(digests) == 7
+    assert data_id({"x": a[::-1]}, specs).digest == data_id({"x": a}, specs).digest
+
+
+def test_which_row_goes_with_which_is_part_of_the_data() -> None:
+    specs = tuple(InputSpec(name, np.dtype(np.float32), ("N", 1)) for name in "ab")
+    column = np.array([[1], [2]], np.float32)
+    assert data_id({"a": column, "b": column}, specs) != data_id({"a": column, "b": column[::-1]}, specs)
+    assert data_id({"a": column, "b": column}, specs) == data_id({"b": column, "a": column}, specs)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "samples"),
+    [
+        ((("N", 2), ("N", 2)), 3),
+        (((None, 2), (None, 2)), 3),
+        ((("N", 2), ("M", 2)), 1),
+        (((3, 2), (3, 2)), 1),
+        ((("N", 2), None), 1),
+        ((("N", 2), ()), 1),
+    ],
+)
+def test_only_a_shared_free_leading_dimension_is_a_batch(shapes: tuple[Any, Any], samples: int) -> None:
+    specs = tuple(
+        InputSpec(name, np.dtype(np.float32), shape) for name, shape in zip("ab", shapes, strict=True)
+    )
+    feed = {s.name: np.zeros((3, 2) if s.shape != () else (), np.float32) for s in specs}
+    assert data_id(feed, specs).samples == samples
+
+
+def test_strings_are_digested_by_their_text() -> None:
+    specs = (InputSpec("x", np.dtype(object), ("N",)),)
+    wide, narrow = np.array(["qprof", "a"]), np.array(["qprof", "a"], object)
+    assert data_id({"x": wide}, specs) == data_id({"x": narrow}, specs)
+    assert data_id({"x": wide}, specs) != data_id({"x": np.array(["qprof", "b"])}, specs)
+
+
+def test_the_layout_in_memory_is_not_part_of_the_data() -> None:
+    specs = (InputSpec("x", np.dtype(np.float32), ("N", 3)),)
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert data_id({"x": array}, specs) == data_id({"x": np.asfortranarray(array)}, specs)
+
+
+def test_samples_of_a_folder_are_counted_by_rows(tmp_path: Path) -> None:
+    for number in range(2):
+        np.savez(tmp_path / f"{number}.npz", x=np.random.default_rng(number).random((3, 1, 8, 8), np.float32))
+    seen: list[tuple[int, int | None]] = []
+    samples = open_samples(str(tmp_path), input_specs(conv_net()))
+    profile = calibrate(conv_net(), samples, ID, progress=lambda done, total: seen.append((done, total)))
+    assert profile.data.samples == 6
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_progress_of_a_generator_has_no_total() -> None:
+    seen: list[tuple[int, int | None]] = []
+    calibrate(conv_net(), (s for s in images(2)), ID, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, None), (2, None)]
+
+
+# ----------------------------------------------------------------------------------------- models on disk
+
+
+def test_large_models_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory = calibrate(conv_net(), images(2), ID)
+    monkeypatch.setattr(session_module, "IN_MEMORY_BYTES", 0)
+    assert calibrate(conv_net(), images(2), ID) == in_memory
+
+
+def test_weights_in_external_files_are_found(tmp_path: Path) -> None:
+    ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
+    assert calibrate(ir.load(tmp_path / "net.onnx"), images(2), ID) == calibrate(conv_net(), images(2), ID)
+
+
+def test_lost_weights_are_refused(tmp_path: Path) -> None:
+    ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
+    model = ir.load(tmp_path / "net.onnx")
+    (tmp_path / "net.bin").unlink()
+    with pytest.raises(ModelError, match=r"model 'net': its weights cannot be .* check that the files"):
+        calibrate(model, images(1), ID)
+
+
+# ----------------------------------------------------------------------------------------------- refusals
+
+
+def refusal(error: type[Exception], model: ir.Model, samples: Any, **settings: Any) -> str:
+    with pytest.raises(error) as caught:
+        calibrate(model, samples, ID, **settings)
+    return str(caught.value)
+
+
+def test_nan_stops_the_run_where_it_first_appears() -> None:
+    samples = [
+        sample(x=np.ones((1, 4), np.float32)),
+        Sample("bad.npz", {"x": np.array([[-1, -2, 0, 1]], np.float32)}),
+    ]
+    text = refusal(DataError, model_of(LOG), samples)
+    assert text.startswith(
+        "sample bad.npz: tensor 'y' (Log node 'log') holds 2 NaN and 1 Inf among 4 elements;"
+    )
+    assert "--non-finite skip" in text
+
+
+def test_inf_alone_stops_the_run() -> None:
+    text = refusal(DataError, model_of(LOG), [sample(x=np.array([[1, 0, 1, 1]], np.float32))])
+    assert "tensor 'y' (Log node 'log') holds 1 Inf among 4 elements" in text
+
+
+def test_nan_in_the_data_is_blamed_on_the_input() -> None:
+    text = refusal(DataError, model_of(LOG), [sample(x=np.full((1, 4), np.nan, np.float32))])
+    assert "tensor 'x' (graph input 'x') holds 4 NaN among 4 elements" in text
+
+
+def test_no_samples_are_refused() -> None:
+    assert refusal(DataError, conv_net(), []) == "samples: there are no samples; give at least one"
+
+
+def test_a_function_without_samples_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no_feeds_at_all.py").write_text("def feeds():\n    return []\n")
+    samples = open_samples("no_feeds_at_all:feeds", input_specs(conv_net()))
+    assert refusal(DataError, conv_net(), samples).startswith("no_feeds_at_all:feeds: there are no samples")
+
+
+def test_batches_without_rows_are_no_samples() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }'
+    )
+    assert "there are no samples" in refusal(DataError, model, [sample(x=np.zeros((0, 2), np.float32))])
+
+
+def test_a_sample_that_the_model_fails_on_is_named() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[N, M] x, float[K, L] w) => (float[N, L] y) { [dot] y = MatMul(x, w) }"""
+    )
+    feed = {"x": np.ones((1, 2), np.float32), "w": np.ones((3, 4), np.float32)}
+    text = refusal(DataError, model, [Sample("odd.npz", feed)])
+    assert text.startswith("sample odd.npz: the model fails on it: ")
+    assert "dot" in text
+
+
+def test_a_hand_made_sample_without_an_input_is_named() -> None:
+    assert "sample a.npz" in refusal(DataError, conv_net(), [sample(y=np.ones(3, np.float32))])
+
+
+def test_a_model_that_onnxruntime_cannot_load_is_refused() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13, "acme": 1]>
+        odd (float[N] x) => (float[N] y) { [strange] y = acme.Frobnicate(x) }"""
+    )
+    text = refusal(ModelError, model, [sample(x=np.ones(2, np.float32))])
+    assert text.startswith("model 'odd': onnxruntime cannot load it: ")
+    assert "Frobnicate" in text
+
+
+def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
+    text = refusal(ConfigError, conv_net(), images(1), non_finite="skp")
+    assert text == "non_finite 'skp': must be one of error, skip. Did you mean 'skip'?"
+
+
+def test_a_negative_number_of_threads_is_refused() -> None:
+    assert refusal(ConfigError, conv_net(), images(1), threads=-1).startswith(
+        "threads -1: must not be negative"
+    )
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, qprof_onnx.profiles as p; "
+        "heavy = {'numpy', 'onnx', 'onnx_ir', 'onnxruntime', 'yaml'} & set(sys.modules); "
+        "assert not heavy, heavy; "
+        "missing = [name for name in p.__all__ if not hasattr(p, name)]; assert not missing, missing"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    import qprof_onnx.profiles as package
+
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_every_public_name_is_loaded_on_use() -> None:
+    import qprof_onnx.profiles as package
+
+    assert sorted(package.__all__) == dir(package) == sorted(package._HOME)
