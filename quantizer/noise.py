@@ -1,0 +1,164 @@
+"""The noise that quantization adds to a tensor, reckoned from its profile alone.
+
+Within a bin the values are taken as evenly spread; the squared error of rounding and saturating is integrated
+over each bin exactly. Where the profile knows a value itself (the zeros, the elements of a constant tensor, a
+pile at the exact minimum or maximum that fills a bin) its own error is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..profiles.errors import PlanError
+from ..profiles.profile import TensorProfile
+from .affine import QuantParams
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Mean squares per element, in the square of the tensor's unit.
+
+    Attributes:
+        signal_power: of the values.
+        rounding_power: of the errors of the values that the codes cover.
+        clipping_power: of the errors of the values that saturate.
+    """
+
+    signal_power: float
+    rounding_power: float
+    clipping_power: float
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal over noise in dB; infinite without noise."""
+        noise = self.rounding_power + self.clipping_power
+        if noise == 0.0:
+            return math.inf
+        return 10.0 * math.log10(self.signal_power / noise) if self.signal_power > 0.0 else -math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Density:
+    """How the values of a tensor are spread.
+
+    Attributes:
+        edges: ascending ends of n bins, n + 1 of them.
+        mass: share of all elements in each bin, evenly spread over it; with `point_mass` they sum to 1.
+        points: single values.
+        point_mass: share of all elements that have this value.
+    """
+
+    edges: Floats
+    mass: Floats
+    points: Floats
+    point_mass: Floats
+
+
+def density(profile: TensorProfile) -> Density:
+    """Return the spread of the values of `profile`, whose histogram must hold some."""
+    counts = profile.histogram.counts.astype(np.float64)
+    edges = np.clip(profile.histogram.edges(), profile.minimum, profile.maximum)
+    zeros = 0.0
+    if profile.zeros and counts.size:  # they are values of their own, not spread over their bin
+        holder = min(int(np.searchsorted(edges, 0.0, side="right")) - 1, counts.size - 1)
+        zeros = min(float(profile.zeros), counts[holder])
+        counts[holder] -= zeros
+    total = counts.sum() + zeros
+    single = edges[1:] == edges[:-1]
+    points = np.append(edges[:-1][single], 0.0)
+    point_mass = np.append(counts[single], zeros)
+    return Density(edges, np.where(single, 0.0, counts) / total, points, point_mass / total)
+
+
+def expected_noise(profile: TensorProfile, params: QuantParams) -> Noise:
+    """Return the expected noise of quantizing and dequantizing the tensor.
+
+    Args:
+        profile: what the tensor held; a tensor that held nothing has no signal and no noise.
+        params: one scale for the whole tensor.
+
+    Raises:
+        PlanError: there are several scales.
+    """
+    if len(params.scale) != 1:
+        raise PlanError(
+            f"noise: {len(params.scale)} scales; a profile tells the noise of one only; give one per tensor"
+        )
+    if profile.histogram.total == 0:
+        return Noise(0.0, 0.0, 0.0)
+    seen = density(profile)
+    scale, zero_point = params.scale[0], params.zero_point[0]
+    first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
+    steps = seen.edges / scale
+    inner = np.clip(steps, first - 0.5, last + 0.5)
+    rounding = _mean(_rounding_integral(inner, first, last), steps)
+    below = _mean(_square_integral(np.minimum(steps, first - 0.5) - first), steps)
+    above = _mean(_square_integral(np.maximum(steps, last + 0.5) - last), steps)
+    at = seen.points / scale
+    error = np.square(at - np.clip(np.rint(at), first, last))
+    clipped = (at < first - 0.5) | (at > last + 0.5)
+    low, high = seen.edges[:-1], seen.edges[1:]
+    signal = seen.mass @ ((low * low + low * high + high * high) / 3.0) + seen.point_mass @ np.square(
+        seen.points
+    )
+    rounded = seen.mass @ rounding + seen.point_mass @ np.where(clipped, 0.0, error)
+    lost = seen.mass @ (below + above) + seen.point_mass @ np.where(clipped, error, 0.0)
+    return Noise(float(signal), float(rounded) * scale**2, float(lost) * scale**2)
+
+
+def total_noise(seen: Density, scales: Floats, zero_points: Floats, low: int, high: int) -> Floats:
+    """Return the expected noise power (rounding and clipping) for many parameters at once.
+
+    Args:
+        seen: how the values are spread.
+        scales, zero_points: n scales and zero points, float64.
+        low, high: smallest and largest code.
+
+    Returns:
+        n mean squares, float64. The sum over bins is rearranged for speed, which costs accuracy where bins
+        are much narrower than a step: `expected_noise` is the definition.
+    """
+    first, last = (low - zero_points)[:, None], (high - zero_points)[:, None]
+    width = np.diff(seen.edges)
+    weight = np.divide(seen.mass, width, out=np.zeros_like(width), where=width > 0.0)
+    # sum of weight[i] * (F(edge[i + 1]) - F(edge[i])), gathered by edge
+    by_edge = np.append(0.0, weight) - np.append(weight, 0.0)
+    steps = seen.edges / scales[:, None]
+    code = np.clip(np.rint(steps), first, last)
+    steps -= code
+    cubes = steps * steps
+    cubes *= steps
+    cubes *= 4.0
+    cubes += code
+    integral = cubes @ by_edge / 12.0
+    at = seen.points / scales[:, None]
+    error = np.square(at - np.clip(np.rint(at), first, last)) @ seen.point_mass
+    return np.asarray((integral * scales + error) * np.square(scales), np.float64)
+
+
+def _rounding_integral(steps: Floats, first: int, last: int) -> Floats:
+    """Return the integral of the squared rounding error over each [steps[i], steps[i + 1]], in steps cubed.
+
+    A whole step contributes 1/12; the antiderivative within the step of code n is n / 12 + (x - n)^3 / 3.
+    """
+    code = np.clip(np.rint(steps), first, last)
+    rest = steps - code
+    across = np.diff(code) / 12.0 + np.diff(rest**3) / 3.0
+    return np.where(code[1:] == code[:-1], _square_integral(rest), across)
+
+
+def _square_integral(ends: Floats) -> Floats:
+    """Return the integral of x^2 over each [ends[i], ends[i + 1]], without cancellation."""
+    low, high = ends[:-1], ends[1:]
+    return (high - low) * (low * low + low * high + high * high) / 3.0
+
+
+def _mean(integral: Floats, steps: Floats) -> Floats:
+    width = np.diff(steps)
+    return np.divide(integral, width, out=np.zeros_like(integral), where=width > 0.0)
