@@ -1,0 +1,62 @@
+"""Spelling: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
+
+A form only rewrites; every decision is in the plan. Adding a form is adding a file with one function and an
+entry to `FORMS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...profiles.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ..plan import QuantPlan
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A quantized model.
+
+    Attributes:
+        model: the new model.
+        notes: remarks for the user, such as an opset that had to be raised.
+    """
+
+    model: ir.Model
+    notes: tuple[str, ...] = ()
+
+
+def _qdq(model: ir.Model, plan: QuantPlan) -> Lowered:
+    from .qdq import lower_qdq
+
+    return lower_qdq(model, plan)
+
+
+FORMS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {"qdq": _qdq}
+"""Every form by the name that options and plans use."""
+
+
+def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
+    """Return the quantized model that `plan` describes, in the form that it asks for.
+
+    Args:
+        model: the prepared float model: opset 13 or later, nodes named, constants as initialisers. It is
+            left as it was.
+        plan: the plan of this model, verified.
+
+    Returns:
+        A model with the same graph inputs and outputs: names, order, element types.
+
+    Raises:
+        ConfigError: there is no such form.
+        PlanError: the plan does not fit the model, or the form cannot write a part of it.
+    """
+    form = plan.config.form
+    if form not in FORMS:
+        raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
+    return FORMS[form](model, plan)

@@ -1,0 +1,284 @@
+"""The ways to write one node in form qdq; `qdq` tells which is for what.
+
+Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
+node itself is no longer needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.errors import PlanError
+from ..affine import UINT8, QuantParams, dequantize, quantize, unsigned_twin
+from ..plan import Kind, NodePlan
+from .emitter import Emitter, code_type, constant_array, new_value
+from .tables import build_table, function_of
+
+
+@dataclass(frozen=True)
+class Task:
+    """One node to write, and what its writer may look at."""
+
+    node: ir.Node
+    entry: NodePlan
+    tensors: Mapping[str, QuantParams]
+    emitter: Emitter
+    opset: int
+
+    def params(self, index: int) -> QuantParams | None:
+        """Return the parameters in which the node reads an input, None for float."""
+        value = self.node.inputs[index]
+        if value is None:
+            return None
+        return self.entry.inputs.get(index, self.tensors.get(self.emitter.name(value)))
+
+    def result(self, index: int = 0) -> QuantParams | None:
+        """Return the parameters of an output, None for float."""
+        return self.tensors.get(self.emitter.name(self.node.outputs[index]))
+
+    def error(self, what: str) -> PlanError:
+        """Return an error that names the node."""
+        return PlanError(f"node '{self.node.name}' ({self.node.op_type}): {what}")
+
+
+def between_conversions(task: Task) -> bool:
+    """Write DequantizeLinear -> operator -> QuantizeLinear."""
+    node, emitter = task.node, task.emitter
+    data = _data_inputs(task)
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        params = task.params(index) if index in data else None
+        form = emitter.real(value, node) if params is None else emitter.dequantized(value, params, node)
+        node.replace_input_with(index, form)
+    for value in reversed(node.outputs):
+        params = task.tensors.get(emitter.name(value))
+        if params is not None:
+            emitter.quantize_output(value, params, node)
+    return False
+
+
+def move(task: Task) -> bool:
+    """Write a move between conversions, or not at all where it changes no code."""
+    if not _changes_no_code(task):
+        return between_conversions(task)
+    value, params = task.node.inputs[0], task.result()
+    assert value is not None
+    assert params is not None
+    task.emitter.store(task.node.outputs[0], task.emitter.codes(value, params, task.node), params)
+    return True
+
+
+def on_codes(task: Task) -> bool:
+    """Write the operator directly on codes."""
+    node, emitter = task.node, task.emitter
+    result = task.result()
+    if result is None or _changes_no_code(task):
+        return move(task)
+    own = _unsigned(result)
+    for index in _data_inputs(task):
+        value = node.inputs[index]
+        if value is None or task.params(index) is None:
+            continue
+        if task.params(index) != result:
+            raise task.error(f"on codes, input {index} must have the parameters of the output")
+        node.replace_input_with(index, emitter.codes(value, own, node))
+    _constants_in_codes(task, own)
+    for value in node.outputs:
+        if task.tensors.get(emitter.name(value)) == result:
+            emitter.rename(value, f"{emitter.name(value)}_quantized")
+            value.type = ir.TensorType(code_type(own))
+            emitter.store(value, value, own)
+    return False
+
+
+def leaky_relu(task: Task) -> bool:
+    """Write a Relu as LeakyRelu with slope 0."""
+    result, span = task.result(), _clip_range(task)
+    if result is None or _changes_no_code(task):
+        return move(task)
+    if span is None or span[0] != 0.0 or _clipped(result, -np.inf, span[1]):
+        raise task.error(
+            "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another spelling"
+        )
+    task.node.op_type = "LeakyRelu"
+    task.node.attributes["alpha"] = ir.AttrFloat32("alpha", 0.0)
+    task.node.resize_inputs(1)
+    return between_conversions(task)
+
+
+def tanh_through_sigmoid(task: Task) -> bool:
+    """Write tanh(x) = 2 sigmoid(2x) - 1, where the runtime has a table of Sigmoid only."""
+    node, emitter = task.node, task.emitter
+    if node.op_type == "Sigmoid":
+        return between_conversions(task)
+    source, result = (_unsigned(params) for params in _table_params(task))
+    if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
+        raise task.error(
+            "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
+            "change the parameters of the output, or the spelling"
+        )
+    value, output = node.inputs[0], node.outputs[0]
+    assert value is not None
+    doubled = replace(source, scale=(2.0 * source.scale[0],))
+    codes = emitter.codes(value, source, node)
+    real = emitter.dequantize(codes, f"{emitter.name(value)}_doubled", doubled, node)
+    sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)
+    emitter.add("Sigmoid", [real], sigmoid, node)
+    in_256ths = QuantParams((1.0 / 256.0,), (0,), UINT8)
+    emitter.store(output, emitter.quantize(sigmoid, emitter.name(output), in_256ths, node), result)
+    return True
+
+
+def portable_table(task: Task) -> bool:
+    """Write a look-up table in standard ONNX."""
+    node, emitter = task.node, task.emitter
+    source, result = (_unsigned(params) for params in _table_params(task))
+    value, output = node.inputs[0], node.outputs[0]
+    assert value is not None
+    name = emitter.name(output)
+    table = emitter.constant(f"{name}_table", build_table(function_of(node, task.opset), source, result))
+    index = new_value(f"{name}_index", ir.DataType.INT32, output)
+    codes = emitter.codes(value, source, node)
+    emitter.add("Cast", [codes], index, node, {"to": int(ir.DataType.INT32)})
+    looked_up = new_value(f"{name}_quantized", code_type(result), output)
+    emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
+    return True
+
+
+def weight_only(task: Task) -> bool:
+    """Write constants with parameters as codes, and compute in float."""
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index)
+        if value is not None and params is not None and constant_array(value) is not None:
+            task.node.replace_input_with(index, task.emitter.dequantized(value, params, task.node))
+    return float_node(task)
+
+
+def float_node(task: Task) -> bool:
+    """Let a node read real numbers, and the graphs inside it too."""
+    known = task.emitter
+    for node in [task.node, *_inner_nodes(task.node)]:
+        for index, value in enumerate(node.inputs):
+            if value is not None and known.stored(value) is not None:
+                node.replace_input_with(index, known.real(value, task.node))
+    for graph in _inner_graphs(task.node):
+        for index, value in enumerate(graph.outputs):
+            if known.stored(value) is not None:
+                graph.outputs[index] = known.real(value, task.node)
+    return False
+
+
+def _unsigned(params: QuantParams) -> QuantParams:
+    """Return parameters with unsigned codes for the same real numbers.
+
+    Where an operator other than the two conversions touches int8 codes, onnxruntime on x86-64 leaves the
+    convolutions beside it in float, and OpenVINO has no convolution that reads them. Both manage unsigned
+    codes, and the conversions between the two change no number.
+    """
+    return unsigned_twin(params)
+
+
+def _constants_in_codes(task: Task, params: QuantParams) -> None:
+    """Give the operators that take real numbers beside their data the codes of these."""
+    node = task.node
+    if node.op_type in ("Relu", "Clip"):
+        span = _clip_range(task)
+        if span is None:
+            raise task.error("its bounds are not constants, so they have no codes; choose another spelling")
+        for index, bound in zip((1, 2), span, strict=True):
+            if np.isfinite(bound):
+                _set_scalar(task, index, bound, params)
+        node.op_type = "Clip"  # Relu of codes would clip at code 0
+    elif node.op_type == "Pad" and _string(node, "mode", "constant") == "constant":
+        value = node.inputs[2] if len(node.inputs) > 2 else None
+        fill = None if value is None else constant_array(value)
+        if value is not None and (fill is None or fill.size != 1):
+            raise task.error(
+                "its padding value is not a constant, so it has no code; choose another spelling"
+            )
+        _set_scalar(task, 2, 0.0 if fill is None else float(fill.reshape(())), params)
+
+
+def _set_scalar(task: Task, index: int, real: float, params: QuantParams) -> None:
+    node = task.node
+    if len(node.inputs) <= index:
+        node.resize_inputs(index + 1)
+    name = f"{task.emitter.name(node.outputs[0])}_code"
+    node.replace_input_with(index, task.emitter.constant(name, quantize(np.float32(real), params)))
+
+
+def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
+    source, result = task.params(0), task.result()
+    if source is None or result is None:
+        raise task.error("a table needs parameters of input and output; add them, or make the node float")
+    return source, result
+
+
+def _data_inputs(task: Task) -> Sequence[int]:
+    """Return the inputs that may be read in codes: of moves, clips and tables the first alone, because
+    their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
+    """
+    one = task.entry.kind in (Kind.MOVE, Kind.TABLE) or task.node.op_type in ("Relu", "Clip")
+    return range(1 if one else len(task.node.inputs))
+
+
+def _changes_no_code(task: Task) -> bool:
+    """Whether the node is a Relu or Clip whose whole range the codes of its output cannot leave anyway."""
+    result, span = task.result(), _clip_range(task)
+    return (
+        span is not None and result is not None and task.params(0) == result and not _clipped(result, *span)
+    )
+
+
+def _clipped(params: QuantParams, low: float, high: float) -> bool:
+    """Whether clipping to [low, high] changes any code; being monotonic, it then changes one of the ends."""
+    ends = np.array([params.qtype.low, params.qtype.high], params.qtype.numpy_dtype)
+    clipped = np.clip(dequantize(ends, params), np.float32(low), np.float32(high))
+    return not np.array_equal(quantize(clipped, params), ends)
+
+
+def _clip_range(task: Task) -> tuple[float, float] | None:
+    """Return the smallest and largest output of a Relu or Clip, infinite where there is none.
+
+    None for any other operator, and for bounds that are not constants.
+    """
+    node = task.node
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    if node.op_type != "Clip":
+        return None
+    bounds = [-np.inf, np.inf]
+    for index, value in enumerate(node.inputs[1:3]):
+        if value is not None:
+            array = constant_array(value)
+            if array is None or array.size != 1:
+                return None
+            bounds[index] = float(array.reshape(()))
+    return bounds[0], bounds[1]
+
+
+def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        graphs: Sequence[ir.Graph] = ()
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs = (attribute.as_graph(),)
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs = attribute.as_graphs()
+        for graph in graphs:
+            yield graph
+            yield from graph.subgraphs()
+
+
+def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
+    for graph in _inner_graphs(node):
+        yield from graph
+
+
+def _string(node: ir.Node, name: str, default: str) -> str:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_string()

@@ -1,0 +1,159 @@
+"""Look-up tables: a function of one variable, from codes to codes.
+
+A table has one entry for each code of its input, from the lowest to the highest, so the entry of code c is at
+index c - low. It holds what the float function gives for the real number that c stands for, quantized with
+the output's parameters: no rounding but the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.errors import ConfigError, PlanError, nearest
+from ..affine import QuantParams, QuantType, Rounding, dequantize, quantize
+from ..schemes import SCHEMES, choose_params
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[Any]
+Curve = Callable[[Floats], Floats]
+"""A function of one variable, element by element in float64."""
+
+MAX_BITS = 16
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+GLOW_RANGES: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "Sigmoid": ((-6.0, 6.0), (0.0, 1.0)),
+    "Tanh": ((-3.0, 3.0), (-1.0, 1.0)),
+}
+"""Input and output range of Glow's tables, whatever the profile says (Glow SPEC F.1)."""
+
+
+def function_of(node: ir.Node, opset: int) -> Curve:
+    """Return what a node computes from its first input, the others being constants.
+
+    The operator's own definition is evaluated (onnx's reference implementation), so that every attribute
+    counts and any operator that works element by element will do.
+
+    Args:
+        node: the node; all inputs but the first are missing or constants.
+        opset: version of the default domain that the node is written in.
+
+    Raises:
+        PlanError: an input is not a constant, or onnx has no definition of the operator.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    where = f"node '{node.name}': {node.op_type} as a table"
+    names, constants = ["x"], []
+    for index, value in enumerate(node.inputs[1:], start=1):
+        names.append("" if value is None else f"c{index}")
+        if value is None:
+            continue
+        if value.const_value is None:
+            raise PlanError(f"{where}: input '{value.name}' is not a constant; keep this node float")
+        array = value.const_value.numpy()
+        wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+        constants.append(numpy_helper.from_array(wide, f"c{index}"))
+    proto = ir.serde.serialize_node(node)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(names)
+    proto.output.append("y")
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [None])
+    graph = helper.make_graph([proto], "curve", [x], [y], constants)
+    opsets = [helper.make_opsetid("", opset)]
+    if node.domain not in ("", "ai.onnx"):
+        opsets.append(helper.make_opsetid(node.domain, 1))
+    try:
+        evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    except (NotImplementedError, KeyError, RuntimeError) as error:
+        raise PlanError(f"{where}: onnx has no definition of it ({error}); keep this node float") from error
+
+    def curve(values: Floats) -> Floats:
+        (result,) = evaluator.run(None, {"x": values})
+        return np.asarray(result, np.float64)
+
+    return curve
+
+
+def build_table(
+    curve: Curve, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
+) -> Codes:
+    """Return the code of curve(x) for every code of x.
+
+    Where the function is not defined (the logarithm of a negative number) the entry is that of the nearest
+    code where it is; where it is infinite, the entry saturates.
+
+    Args:
+        curve: the function.
+        source: parameters of the input, one scale, 16 bits at most.
+        result: parameters of the output, one scale.
+        rounding: as for `quantize`.
+
+    Returns:
+        An array of 2 ** bits codes of the type of `result`, from the lowest input code to the highest.
+
+    Raises:
+        PlanError: more than one scale, too many bits, a function without any defined value, or one that does
+            not work element by element.
+    """
+    if source.axis is not None or result.axis is not None or source.qtype.bits > MAX_BITS:
+        raise PlanError(
+            f"table: needs one scale on either side and {MAX_BITS} bits at most; keep this node float"
+        )
+    codes = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
+    x = dequantize(codes, source).astype(np.float64)
+    with np.errstate(all="ignore"):
+        y = curve(x)
+    if y.shape != x.shape:
+        raise PlanError("table: the operator does not work element by element; keep this node float")
+    return quantize(np.clip(_continued(y), -FLOAT32_MAX, FLOAT32_MAX), result, rounding)
+
+
+def glow_table(op_type: str, qtype: QuantType, schema: str) -> tuple[QuantParams, QuantParams, Codes]:
+    """Return Glow's own table of Sigmoid or Tanh: fixed ranges, whatever was profiled (Glow SPEC F).
+
+    Entries are those of the exact grid of inputs. Glow adds up the grid in float32 and drifts: an int8
+    table differs by 1 in a few entries at most, an int16 table in many.
+
+    Args:
+        op_type: "Sigmoid" or "Tanh".
+        qtype: type of input and output.
+        schema: name of the schema that the ranges are turned into parameters with.
+
+    Returns:
+        Parameters of the input, parameters of the output, and the table.
+
+    Raises:
+        ConfigError: Glow has no fixed table of this operator, or there is no such schema.
+    """
+    if op_type not in GLOW_RANGES:
+        raise ConfigError(f"table of {op_type}: Glow has one of {' and '.join(GLOW_RANGES)} only")
+    if schema not in SCHEMES:
+        raise ConfigError(f"schema '{schema}': no such schema.{nearest(schema, SCHEMES)}")
+    (low, high), (least, most) = GLOW_RANGES[op_type]
+    source = choose_params(low, high, SCHEMES[schema], qtype)
+    result = choose_params(least, most, SCHEMES[schema], qtype)
+    curve = function_of(ir.node(op_type, [ir.Value(name="x")], name=op_type), opset=13)
+    return source, result, build_table(curve, source, result, Rounding.GLOW)
+
+
+def _continued(values: Floats) -> Floats:
+    """Give every NaN the value of the nearest number; the lower one where two are as near."""
+    defined = np.flatnonzero(~np.isnan(values))
+    if defined.size == values.size:
+        return values
+    if defined.size == 0:
+        raise PlanError("table: the function is not defined for any code of its input; keep this node float")
+    places = np.arange(values.size)
+    above = np.minimum(np.searchsorted(defined, places), defined.size - 1)
+    below = np.maximum(above - 1, 0)
+    nearer = np.abs(defined[below] - places) <= np.abs(defined[above] - places)
+    return values[np.where(nearer, defined[below], defined[above])]

@@ -1,0 +1,262 @@
+"""The spellings of tables and clips: every code, in the reference evaluator, onnxruntime and OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx.reference import ReferenceEvaluator
+from qprof_onnx.profiles.errors import PlanError
+from qprof_onnx.profiles.profile import ModelId
+from qprof_onnx.quantizer.affine import TYPES, QuantParams, QuantType, dequantize, quantize
+from qprof_onnx.quantizer.config import QuantConfig
+from qprof_onnx.quantizer.lowering import lower
+from qprof_onnx.quantizer.lowering.tables import build_table, function_of
+from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.schemes import SCHEMES, choose_params
+
+Lowering = Callable[..., Any]
+
+
+def one_node(
+    op: str, entry: NodePlan, source: QuantParams, result: QuantParams, opset: int = 21
+) -> onnx.ModelProto:
+    """Return the lowered model of one node on 256 numbers."""
+    header = f'<ir_version: 10, opset_import: ["" : {opset}]>'
+    text = f"{header} net (float[1,256] x) => (float[1,256] y) {{ y = {op} }}"
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    next(iter(model.graph)).name = "node"
+    plan = QuantPlan(ModelId("s", "w", opset), QuantConfig(), {"x": source, "y": result}, {"node": entry})
+    proto = ir.to_proto(lower(model, plan).model)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def all_codes(params: QuantParams) -> np.ndarray:
+    qtype = params.qtype
+    return dequantize(np.arange(qtype.low, qtype.high + 1).astype(qtype.numpy_dtype), params)
+
+
+def in_reference(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    result: np.ndarray = np.asarray(ReferenceEvaluator(proto).run(None, {"x": x[None]}))[0, 0]
+    return result
+
+
+def in_onnxruntime(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return np.asarray(ort.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x[None]}))[
+        0, 0
+    ]
+
+
+def in_openvino(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    import openvino
+
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(proto.SerializeToString()), "CPU")
+    result: np.ndarray = np.asarray(compiled({"x": x[None]})[0])[0]
+    return result
+
+
+RUNTIMES = {"reference": in_reference, "onnxruntime": in_onnxruntime, "openvino": in_openvino}
+CURVES = (
+    "Sigmoid",
+    "Tanh",
+    "HardSwish",
+    "Gelu",
+    "Erf",
+    "Exp",
+    "Elu",
+    "Softplus",
+    "LeakyRelu",
+    "HardSigmoid",
+    "Mish",
+)
+
+
+def curve_params(op: str, qtype: QuantType) -> tuple[QuantParams, QuantParams]:
+    source = choose_params(-4.0, 5.0, SCHEMES["asymmetric"], qtype)
+    y = function_of(ir.node(op, [ir.Value(name="x")]), 21)(all_codes(source).astype(np.float64))
+    return source, choose_params(float(y.min()), float(y.max()), SCHEMES["asymmetric"], qtype)
+
+
+def float_codes(op: str, source: QuantParams, result: QuantParams) -> np.ndarray:
+    """Return the codes of the float function, the oracle of every spelling."""
+    return build_table(function_of(ir.node(op, [ir.Value(name="x")]), 21), source, result)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+@pytest.mark.parametrize("op", CURVES)
+def test_portable_tables_are_exact_on_every_code(op: str, qtype: str, runtime: str) -> None:
+    source, result = curve_params(op, TYPES[qtype])
+    proto = one_node(f"{op}(x)", NodePlan(Kind.TABLE, spelling="portable"), source, result)
+    assert op not in {n.op_type for n in proto.graph.node}
+    x = all_codes(source)
+    codes = quantize(RUNTIMES[runtime](proto, x), result)
+    np.testing.assert_array_equal(codes, float_codes(op, source, result))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+@pytest.mark.parametrize("op", CURVES)
+def test_runtime_tables_are_within_a_code_of_the_float_function(op: str, qtype: str, runtime: str) -> None:
+    source, result = curve_params(op, TYPES[qtype])
+    proto = one_node(f"{op}(x)", NodePlan(Kind.TABLE, spelling="runtime"), source, result)
+    codes = quantize(RUNTIMES[runtime](proto, all_codes(source)), result).astype(int)
+    # one code: each evaluator has its own float32 approximation of the curve, which may fall over a tie
+    assert np.abs(codes - float_codes(op, source, result).astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+@pytest.mark.parametrize("high", [0.5, 1.0, 3.0, 8.0, 40.0])
+def test_tanh_through_the_sigmoid_table_is_tanh_on_every_code(qtype: str, high: float, runtime: str) -> None:
+    source = choose_params(-high, high, SCHEMES["asymmetric"], TYPES[qtype])
+    result = QuantParams((1 / 128,), (TYPES[qtype].low + 128,), TYPES[qtype])
+    proto = one_node("Tanh(x)", NodePlan(Kind.TABLE, spelling="sigmoid"), source, result)
+    assert "Tanh" not in {n.op_type for n in proto.graph.node}
+    codes = quantize(RUNTIMES[runtime](proto, all_codes(source)), result).astype(int)
+    # one code: the float32 sigmoid may fall over a tie of 256 sigmoid(2x), where rounding tanh does not
+    assert np.abs(codes - float_codes("Tanh", source, result).astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+def test_onnxruntime_makes_a_table_of_the_sigmoid_spelling(lowered: Lowering, qtype: str) -> None:
+    text = "net (float[1,64] x) => (float[1,64] y) { t = Tanh(x) \n y = Sigmoid(t) }"
+    spellings = {"tanh_0": "sigmoid", "sigmoid_1": "runtime"}
+    runs = lowered(text, activation=qtype, spellings=spellings)
+    assert runs.fused()["QLinearSigmoid"] == 2
+    assert not {"Sigmoid", "Tanh"} & set(runs.fused())
+
+
+CONV_TANH = """
+net (float[1,4,8,8] x) => (float[1,4,8,8] y)
+<float[4,4,3,3] w1, float[4] b1, float[4,4,3,3] w2, float[4] b2>
+{
+    c = Conv<pads=[1,1,1,1]>(x, w1, b1)
+    t = Tanh(c)
+    y = Conv<pads=[1,1,1,1]>(t, w2, b2)
+}"""
+
+
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+@pytest.mark.parametrize("spelling", ["sigmoid", "portable"])
+def test_convolutions_around_a_table_stay_integer(lowered: Lowering, spelling: str, qtype: str) -> None:
+    runs = lowered(CONV_TANH, activation=qtype, spellings={"tanh_1": spelling})
+    assert runs.fused()["QLinearConv"] == 2
+    scale = runs.lowered.model.graph.initializers["y_scale"].const_value.numpy()
+    # 2 codes: both convolutions and the table round
+    assert np.abs(runs.reference()[0] - runs.onnxruntime()[0]).max() <= 2.001 * scale
+    assert np.abs(runs.reference()[0] - runs.openvino()[0]).max() <= 2.001 * scale
+
+
+def test_tables_with_the_same_entries_are_stored_once(lowered: Lowering) -> None:
+    text = "net (float[1,8] x) => (float[1,8] y, float[1,8] z) { y = Tanh(x) \n z = Tanh(x) }"
+    runs = lowered(text, spellings={"tanh_0": "portable", "tanh_1": "portable"})
+    assert [n for n in runs.lowered.model.graph.initializers if n.endswith("_table")] == ["y_table"]
+
+
+def test_the_sigmoid_spelling_refuses_other_parameters(uint8_params: QuantParams) -> None:
+    with pytest.raises(PlanError, match=r"node 'node' \(Tanh\): .* with scale 1/128"):
+        one_node("Tanh(x)", NodePlan(Kind.TABLE, spelling="sigmoid"), uint8_params, uint8_params)
+
+
+def test_a_table_without_parameters_is_refused(uint8_params: QuantParams) -> None:
+    model = ir.from_proto(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> net (float[4] x) => (float[4] y) { y = Tanh(x) }'
+        )
+    )
+    next(iter(model.graph)).name = "node"
+    entry = NodePlan(Kind.TABLE, spelling="portable")
+    plan = QuantPlan(ModelId("s", "w", 17), QuantConfig(), {"x": uint8_params}, {"node": entry})
+    with pytest.raises(PlanError, match=r"node 'node' .* needs parameters of input and output"):
+        lower(model, plan)
+
+
+CLIPS = {"Relu(x)": (0.0, np.inf), "Clip(x, zero)": (0.0, np.inf), "Clip(x, zero, six)": (0.0, 6.0)}
+
+
+def clip_params(qtype: str, low: float, high: float) -> QuantParams:
+    return choose_params(low, high, SCHEMES["asymmetric"], TYPES[qtype])
+
+
+def clip_model(op: str, params: QuantParams, spelling: str) -> onnx.ModelProto:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 19]> net (float[1,256] x) => (float[1,256] y)'
+        f"<float zero = {{0.0}}, float six = {{6.0}}, float minus = {{-1.0}}> {{ y = {op} }}"
+    )
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    next(iter(model.graph)).name = "node"
+    entry = NodePlan(Kind.MOVE, spelling=spelling)
+    plan = QuantPlan(ModelId("s", "w", 19), QuantConfig(), {"x": params, "y": params}, {"node": entry})
+    proto = ir.to_proto(lower(model, plan).model)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+@pytest.mark.parametrize("spelling", ["", "codes", "leaky"])
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+def test_a_relu_that_saturation_covers_is_removed(qtype: str, spelling: str) -> None:
+    proto = clip_model("Relu(x)", clip_params(qtype, 0.0, 5.0), spelling)
+    assert [n.op_type for n in proto.graph.node] == ["QuantizeLinear", "DequantizeLinear"]
+
+
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+def test_a_clip_that_saturation_covers_is_removed(qtype: str) -> None:
+    proto = clip_model("Clip(x, zero, six)", clip_params(qtype, 0.0, 6.0), "")
+    assert [n.op_type for n in proto.graph.node] == ["QuantizeLinear", "DequantizeLinear"]
+
+
+def test_a_clip_is_kept_when_codes_reach_above_it() -> None:
+    proto = clip_model("Clip(x, zero, six)", clip_params("uint8", 0.0, 6.1), "")
+    assert "Clip" in {n.op_type for n in proto.graph.node}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("qtype", ["uint8", "int8"])
+@pytest.mark.parametrize(
+    ("op", "spelling"),
+    [(op, how) for op in CLIPS for how in ("", "codes", "leaky") if not (how == "leaky" and "six" in op)],
+)
+def test_clips_are_exact_on_every_code(op: str, qtype: str, spelling: str, runtime: str) -> None:
+    params = clip_params(qtype, -3.0, 8.0)
+    proto = clip_model(op, params, spelling)
+    x = all_codes(params)
+    wanted = quantize(np.clip(x, *CLIPS[op]), params)
+    np.testing.assert_array_equal(quantize(RUNTIMES[runtime](proto, x), params), wanted)
+
+
+DYNAMIC_CLIP = "net (float[1,8] x, float low) => (float[1,8] y) { y = Clip(x, low) }"
+
+
+def test_a_clip_with_bounds_at_run_time_is_kept(lowered: Lowering) -> None:
+    runs = lowered(DYNAMIC_CLIP)
+    assert runs.operators()["Clip"] == 1
+    np.testing.assert_array_equal(runs.reference()[0], runs.onnxruntime()[0])
+
+
+@pytest.mark.parametrize(
+    ("spelling", "why"), [("codes", "bounds are not constants"), ("leaky", "a clip from 0")]
+)
+def test_a_clip_with_bounds_at_run_time_is_refused_on_codes(
+    lowered: Lowering, spelling: str, why: str
+) -> None:
+    with pytest.raises(PlanError, match=why):
+        lowered(DYNAMIC_CLIP, spellings={"clip_0": spelling})
+
+
+def test_padding_with_a_value_at_run_time_is_refused_on_codes(lowered: Lowering) -> None:
+    text = """
+    net (float[1,8] x, float fill) => (float[1,10] y)
+    <int64[4] pads = {0,1,0,1}>
+    { y = Pad(x, pads, fill) }"""
+    with pytest.raises(PlanError, match="padding value is not a constant"):
+        lowered(text, spellings={"pad_0": "codes"})
