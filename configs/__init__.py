@@ -1,0 +1,1 @@
+"""Targets and recipes: one YAML file each, read by `quantizer.targets`."""

@@ -1,0 +1,45 @@
+"""What the user asked for: the frozen settings of one quantization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEMAS = ("asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2")
+"""Names of the quantization schemas, as in Glow (with dashes)."""
+
+GRANULARITIES = ("tensor", "channel")
+FORMS = ("qdq",)
+TABLES = ("target", "runtime", "sigmoid", "portable", "off")
+
+
+@dataclass(frozen=True)
+class QuantConfig:
+    """Settings of one quantization; every field has one name in YAML, on the command line and here.
+
+    Attributes:
+        target: name of the runtime that the result is for (a file in configs/).
+        form: how the plan is written in ONNX.
+        schema: how a range of activations becomes scale and zero point.
+        calibrator: how a histogram of activations becomes a range.
+        activation_type: integer type of activations: int8 or uint8.
+        weight_schema: the same for weights; asymmetric is per tensor only.
+        weight_type: integer type of weights: int8 or uint8.
+        granularity: one scale for a whole weight ("tensor"), or one for each output channel ("channel").
+        tables: whether Sigmoid, Tanh and other curves become look-up tables, and in which spelling:
+            "target" (the one the target prefers for each), "runtime", "sigmoid", "portable", "off".
+        min_sqnr: activations whose noise, reckoned from the histogram, would leave less signal than
+            this (dB) stay float; 0 keeps every one in integers.
+        keep_float: node names, operator types or glob patterns of nodes that stay float.
+    """
+
+    target: str = "onnxruntime-x86"
+    form: str = "qdq"
+    schema: str = "asymmetric"
+    calibrator: str = "minmax"
+    activation_type: str = "uint8"
+    weight_schema: str = "symmetric"
+    weight_type: str = "int8"
+    granularity: str = "channel"
+    tables: str = "target"
+    min_sqnr: float = 0.0
+    keep_float: tuple[str, ...] = ()

@@ -1,0 +1,185 @@
+"""ONNX files in and out: `load_model` and `save_model`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from ..profiles.errors import ConfigError, ModelError
+from ..profiles.files import write_atomically
+
+PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
+"""Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
+
+KEEP_EXTERNAL = 256 << 20
+"""A model that came with external data keeps it outside when its weights have at least this many bytes."""
+
+SMALLEST_EXTERNAL = 1024
+"""Initialisers of fewer bytes stay in the model file, where shape inference of other tools sees them."""
+
+
+def load_model(path: str | os.PathLike[str]) -> ir.Model:
+    """Read and check an ONNX file. Weights in external files stay there and are mapped on demand.
+
+    Raises:
+        ModelError: there is no such file, it is a folder, it is no ONNX model or cut off, its external
+            data is missing or short, the ONNX checker refuses it, or it has no outputs.
+    """
+    file = Path(path)
+    if file.is_dir():
+        raise ModelError(f"{path}: is a folder; name an .onnx file")
+    try:
+        proto = onnx.load_model(file, format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file; check the path of the model") from None
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read: {problem.strerror or problem}; check the path") from None
+    except DecodeError:
+        raise ModelError(f"{path}: not an ONNX model, or cut off; export or download it again") from None
+    if not proto.ir_version or not proto.HasField("graph"):
+        raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
+    if not proto.graph.output:
+        raise ModelError(f"{path}: the graph has no outputs; export it with at least one")
+    if proto.graph.sparse_initializer:
+        name = proto.graph.sparse_initializer[0].values.name
+        raise ModelError(f"{path}: initializer '{name}' is sparse; export the model with dense weights")
+    _check_outer_outputs(proto.graph, str(path))
+    _check_external(proto, file)
+    _check(file)
+    with _quiet():
+        model = ir.from_proto(proto)
+    _attach(model, file.parent)
+    return model
+
+
+def save_model(model: ir.Model, path: str | os.PathLike[str]) -> None:
+    """Write a model. The file is there complete or not at all; same model, same bytes.
+
+    Weights go to `<name>.data` beside the file when they do not fit into one (2 GiB), or when the model
+    came with external data and they are large. The argument keeps its own tensors.
+
+    Raises:
+        ConfigError: the folder is missing or cannot be written, or `path` is a folder.
+    """
+    tensors = [
+        v.const_value for g in model.graphs() for v in g.initializers.values() if v.const_value is not None
+    ]
+    total = sum(tensor.nbytes for tensor in tensors)
+    mapped = any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
+    copy = model.clone()
+    if total < PROTOBUF_LIMIT and not (mapped and total >= KEEP_EXTERNAL):
+        ir.external_data.load_to_model(copy)
+        write_atomically(path, _serialized(copy))
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_dir() or not target.parent.is_dir():
+        raise ConfigError(f"{path}: is a folder or its folder is missing; name a file in an existing folder")
+    data = f"{target.name}.data"
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            ir.external_data.unload_from_model(copy, folder, data, size_threshold_bytes=SMALLEST_EXTERNAL)
+            text = _serialized(copy)
+            os.replace(Path(folder) / data, target.with_name(data))
+    except OSError as problem:
+        raise ConfigError(
+            f"{path}: cannot be written: {problem.strerror or problem}; choose another output"
+        ) from None
+    write_atomically(target, text)
+
+
+def _serialized(model: ir.Model) -> bytes:
+    data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    return data
+
+
+def _check(file: Path) -> None:
+    """Run the ONNX checker on the file (by path, so that 2 GiB are no limit)."""
+    try:
+        onnx.checker.check_model(str(file))
+    except onnx.checker.ValidationError as problem:
+        sentence = re.sub(r"\s+", " ", str(problem).replace("==> Context:", " in:")).strip().rstrip(".")
+        if len(sentence) > 300:
+            sentence = sentence[:297] + "..."
+        raise ModelError(f"{file}: not a valid ONNX model: {sentence}; export it again") from None
+
+
+def _check_external(proto: onnx.ModelProto, file: Path) -> None:
+    """Raise for external data that is missing or shorter than its tensor."""
+    for tensor in _tensors(proto.graph):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        where = {entry.key: entry.value for entry in tensor.external_data}
+        data = file.parent / where.get("location", "")
+        if not data.is_file():
+            raise ModelError(
+                f"{file}: tensor '{tensor.name}' has its data in '{where.get('location', '')}', "
+                "which is missing; put that file beside the model"
+            )
+        end = int(where.get("offset", "0")) + int(where.get("length", "0"))
+        if data.stat().st_size < end:
+            raise ModelError(
+                f"{data}: {data.stat().st_size} bytes, but tensor '{tensor.name}' of {file.name} ends at byte "
+                f"{end}; the file is cut off, copy it again"
+            )
+
+
+def _check_outer_outputs(graph: onnx.GraphProto, path: str) -> None:
+    """Raise for a branch or loop body whose output is a tensor of the graph around it: runtimes refuse it."""
+    for node in graph.node:
+        for body in _bodies(node):
+            made = {name for inner in body.node for name in inner.output}
+            made |= {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+            for value in body.output:
+                if value.name not in made:
+                    raise ModelError(
+                        f"{path}: node '{node.name}' ({node.op_type}): output '{value.name}' of its graph "
+                        f"'{body.name}' is made outside of it; put an Identity between"
+                    )
+            _check_outer_outputs(body, path)
+
+
+def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    single = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return single + [body for attribute in node.attribute for body in attribute.graphs]
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the initialisers and the tensors in attributes, of subgraphs too."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            yield from attribute.tensors
+        for body in _bodies(node):
+            yield from _tensors(body)
+
+
+def _attach(model: ir.Model, folder: Path) -> None:
+    """Tell external tensors where their folder is; load those in attributes, which are never written out."""
+    ir.external_data.set_base_dir(model.graph, folder)
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, ir.Tensor(attribute.value.numpy().copy()))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep onnx_ir's log lines off the terminal: what they tell is checked above or is harmless."""
+    log = logging.getLogger("onnx_ir")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

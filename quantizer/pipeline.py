@@ -1,0 +1,210 @@
+"""The order of the steps, and nothing else: each command of `qprof` is one function here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ..profiles.errors import ModelError
+from ..profiles.glow_yaml import bind_glow, glow_names
+from ..profiles.instrument import instrument as instrument_model
+from ..profiles.profile import ModelId, Profile
+from ..profiles.runner import calibrate
+from ..profiles.samples import input_specs, open_samples
+from ..profiles.store import load_profile, save_profile
+from .graph import Graph, check_model, index, model_id
+from .inference import model_bytes
+from .lowering import lower
+from .modelfile import load_model, save_model
+from .plan import Kind, QuantPlan
+from .plan_store import load_plan, save_plan
+from .planner import make_plan
+from .prepare import prepare, quantized_operators
+from .targets import Recipe, load_recipe
+from .verify import verify_plan
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of samples done and, where known, their total."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of the nodes.
+
+    Attributes:
+        counts: number of nodes of each kind ("integer", "table", "move", "float", ...), zeros left out.
+        float_reasons: reason -> number of nodes that stay float for it, most frequent first.
+    """
+
+    counts: Mapping[str, int]
+    float_reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class QuantizeResult:
+    """What `quantize` did.
+
+    Attributes:
+        plan: the plan that was applied.
+        model_path: the file that was written.
+        summary: what became of the nodes.
+        notes: remarks for the user, such as an opset that was raised.
+        float_bytes, quantized_bytes: sizes of the two model files, external data included.
+    """
+
+    plan: QuantPlan
+    model_path: Path
+    summary: Summary
+    notes: tuple[str, ...]
+    float_bytes: int
+    quantized_bytes: int
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A model file, read and normalised."""
+
+    model: ir.Model
+    graph: Graph
+    identity: ModelId
+    notes: tuple[str, ...]
+
+
+def _prepared(path: str | Path) -> _Prepared:
+    model = load_model(path)
+    found = quantized_operators(model)
+    if found:
+        raise ModelError(
+            f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
+        )
+    result = prepare(model)
+    return _Prepared(result.model, index(result.model), model_id(result.model, Path(path).name), result.notes)
+
+
+def dump_profile(
+    model_path: str | Path,
+    data: str | Path,
+    output: str | Path | None = None,
+    *,
+    limit: int | None = None,
+    format: str = "qprof",
+    non_finite: str = "error",
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Profile:
+    """Run a model on samples and record what flows through it.
+
+    Args:
+        model_path: float ONNX model.
+        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        output: where to write the profile; None for nowhere.
+        limit: use the first so many samples only.
+        format: "qprof", or "glow" for Glow's YAML.
+        non_finite: "error" stops at NaN and Inf, "skip" counts them and leaves them out.
+        threads: of onnxruntime; 0 for all cores.
+        progress: called after each sample.
+
+    Returns:
+        The profile of the prepared model.
+
+    Raises:
+        ModelError: the model cannot be read or run. DataError: the samples do not fit it.
+    """
+    prepared = _prepared(model_path)
+    samples = open_samples(str(data), input_specs(prepared.model), limit)
+    profile = calibrate(
+        prepared.model, samples, prepared.identity, non_finite=non_finite, threads=threads, progress=progress
+    )
+    if output is not None:
+        if format == "glow":
+            save_profile(profile, output, format="glow", names=glow_names(prepared.model))
+        else:
+            save_profile(profile, output)
+    return profile
+
+
+def instrument(model_path: str | Path, output: str | Path) -> None:
+    """Write the prepared model with a QuantizationProfile node on every floating-point activation.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    save_model(instrument_model(_prepared(model_path).model), output)
+
+
+def quantize(
+    model_path: str | Path,
+    profile_path: str | Path | None,
+    output: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    plan_path: str | Path | None = None,
+    save_plan_path: str | Path | None = None,
+    accept_retrained: bool = False,
+) -> QuantizeResult:
+    """Write a quantized model from a float model and its profile, or from a plan.
+
+    Args:
+        model_path: float ONNX model.
+        profile_path: its profile (qprof's or Glow's); not needed with `plan_path`.
+        output: where to write the quantized model.
+        recipe: settings and target; None for the default target's.
+        plan_path: apply this plan, which a person may have edited, instead of making one.
+        save_plan_path: write the plan that was applied.
+        accept_retrained: take a profile of the same graph with other weights.
+
+    Raises:
+        ModelError, ProfileError, PlanError, ConfigError: what is wrong, where, and what to do.
+    """
+    prepared = _prepared(model_path)
+    if plan_path is not None:
+        plan = load_plan(plan_path)
+        where = str(plan_path)
+    else:
+        if profile_path is None:
+            raise ModelError(f"{model_path}: a profile is needed; make one with qprof dump-profile")
+        profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
+        plan = make_plan(prepared.graph, profile, recipe or load_recipe(), prepared.identity, prepared.notes)
+        where = "plan"
+    verify_plan(plan, prepared.graph, prepared.identity, where)
+    lowered = lower(prepared.model, plan)
+    save_model(lowered.model, output)
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes])))
+    if save_plan_path is not None:
+        save_plan(plan, save_plan_path)
+    return QuantizeResult(
+        plan,
+        Path(output),
+        summarize(plan),
+        plan.notes,
+        model_bytes(Path(model_path)),
+        model_bytes(Path(output)),
+    )
+
+
+def read_profile(
+    path: str | Path, model: ir.Model, identity: ModelId, accept_retrained: bool = False
+) -> Profile:
+    """Return the profile in a file, bound to a prepared model.
+
+    Raises:
+        ProfileError: it cannot be read, or belongs to another model.
+    """
+    profile = load_profile(path)
+    if profile.origin == "glow":
+        return bind_glow(profile, model, identity)
+    check_model(profile.model, identity, str(path), accept_retrained)
+    return profile
+
+
+def summarize(plan: QuantPlan) -> Summary:
+    """Count what became of the nodes, and why those that stay float do."""
+    counts = Counter(node.kind.value for node in plan.nodes.values())
+    reasons = Counter(node.reason for node in plan.nodes.values() if node.kind is Kind.FLOAT)
+    return Summary(
+        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]}, dict(reasons.most_common())
+    )

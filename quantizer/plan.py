@@ -1,0 +1,77 @@
+"""What was decided: the frozen plan between analysis and rewriting, and its YAML form.
+
+The plan is the only thing that the planner and the lowerings share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..profiles.profile import ModelId
+from .affine import QuantParams
+from .config import QuantConfig
+
+SPELLINGS = ("runtime", "sigmoid", "portable", "codes", "leaky")
+"""Ways of writing a node that the plan can ask for; `lowering.spellings` has each."""
+
+
+class Kind(StrEnum):
+    """What becomes of one node."""
+
+    INTEGER = "integer"
+    """Computes on codes. An output with parameters in `QuantPlan.tensors` is stored in them; an output
+    without returns to float."""
+    TABLE = "table"
+    """A function of one variable, looked up: code in, code out."""
+    MOVE = "move"
+    """Moves, selects or clips codes; its output has the parameters of its input."""
+    DYNAMIC = "dynamic"
+    """Integer with activation parameters computed at run time."""
+    WEIGHT_ONLY = "weight-only"
+    """Weight stored in few bits and dequantized; the operation is float."""
+    FLOAT = "float"
+    """Stays as it is; `NodePlan.reason` says why."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """The decision for one node.
+
+    Attributes:
+        kind: what becomes of it.
+        reason: why it stays float (required for FLOAT), or a remark.
+        inputs: parameters by input index, for the uses that want other parameters than the tensor is
+            stored in: there the lowering converts on that edge alone.
+        spelling: which of the equivalent ways the lowering writes the node in, "" for the usual one. For
+            TABLE "runtime", "sigmoid" or "portable"; for MOVE "codes" (the operator directly on codes) or
+            "leaky" (Relu as LeakyRelu with slope 0). Each is described in `lowering.qdq`.
+    """
+
+    kind: Kind
+    reason: str = ""
+    inputs: Mapping[int, QuantParams] = field(default_factory=dict)
+    spelling: str = ""
+
+
+@dataclass(frozen=True)
+class QuantPlan:
+    """Everything that was decided for one model.
+
+    Attributes:
+        model: the prepared model that it is for.
+        config: what the user asked for.
+        tensors: parameters of every tensor that exists in quantized form: activations that a quantized
+            node produces or consumes, weights, biases. An activation that is not here is float.
+        nodes: decision for every node of the main graph, by node name, in graph order.
+        notes: remarks for the user, such as an opset that had to be raised.
+        tool: name and version of the writer.
+    """
+
+    model: ModelId
+    config: QuantConfig
+    tensors: Mapping[str, QuantParams]
+    nodes: Mapping[str, NodePlan]
+    notes: tuple[str, ...] = ()
+    tool: str = field(default="", compare=False)

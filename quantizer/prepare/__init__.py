@@ -1,0 +1,123 @@
+"""The one normalisation that a model passes before it is profiled, planned or rewritten: `prepare`.
+
+It is pure, deterministic, and never asks the installed onnxruntime: a profile made on one machine belongs to
+the prepared model on another. Each step is a function of one file beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from .affine_chains import merge_affine_chains
+from .clean import (
+    merge_equal_initializers,
+    remove_dead,
+    remove_unused_opsets,
+    sort_nodes,
+    trim_inputs,
+    trim_outputs,
+)
+from .flatten import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
+from .fold import fold_constants, lift_constants
+from .linear import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
+from .names import collect_origin, forget_origin, mark_origin, name_nodes, name_values
+from .noops import drop_noops, merge_transposes, scalar_ranges, sums_to_adds
+from .opset import raise_opset
+from .pads import fold_pads
+from .quantized import quantized_operators
+from .shapes import clean_shapes, infer_shapes
+
+__all__ = ["Prepared", "prepare", "quantized_operators"]
+
+Step = Callable[[ir.Model], object]
+
+FIRST: Sequence[Step] = (
+    forget_origin,
+    sort_nodes,
+    unlist_initializers,
+    raise_ir_version,
+    name_nodes,
+    inline_functions,
+    name_nodes,
+    name_values,
+    mark_origin,
+    clean_shapes,
+    lift_constants,
+    infer_shapes,
+    raise_opset,
+)
+"""Done once, in this order. A step that returns sentences has them told to the user."""
+
+REPEATED: Sequence[Callable[[ir.Model], int]] = (
+    lift_constants,
+    infer_shapes,
+    fold_constants,
+    take_constant_branches,
+    trim_outputs,
+    sums_to_adds,
+    scalar_ranges,
+    drop_noops,
+    merge_transposes,
+    fold_pads,
+    fold_batch_normalizations,
+    split_batch_normalizations,
+    fold_scales_and_shifts,
+    merge_affine_chains,
+    remove_dead,
+)
+"""Repeated in this order until none of them finds anything to do; each returns how much it did."""
+
+LAST: Sequence[Step] = (
+    trim_inputs,
+    merge_equal_initializers,
+    remove_unused_opsets,
+    sort_nodes,
+    name_nodes,
+    mark_origin,
+    clean_shapes,
+    infer_shapes,
+)
+"""Done once at the end. Shapes are inferred afresh, so that they do not tell of the steps on the way."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A normalised model.
+
+    Attributes:
+        model: the model; names of its inputs and outputs are those of the original, and so are the names of
+            nodes and tensors that are left.
+        notes: sentences for the user, such as an opset that had to be raised.
+        origin: name of every node of the main graph, in graph order, to the names of the original nodes that
+            it stands for (a Conv and the BatchNormalization folded into it).
+            A nameless original node is called `<operator>_<first output>`.
+    """
+
+    model: ir.Model
+    notes: tuple[str, ...]
+    origin: Mapping[str, tuple[str, ...]]
+
+
+def prepare(model: ir.Model) -> Prepared:
+    """Return the normalised form of a model; the argument stays as it is.
+
+    The result computes the same as the original up to rounding of weights that were folded. Preparing a
+    prepared model changes nothing. Subgraphs keep their inside, and tensors that they read keep their names.
+
+    Raises:
+        ModelError: an operator cannot be raised to opset 13, or a model-local function cannot be inlined.
+    """
+    work = model.clone()
+    notes: list[str] = []
+    for step in FIRST:
+        told = step(work)
+        if isinstance(told, tuple):
+            notes.extend(told)
+    while sum(step(work) for step in REPEATED):
+        pass
+    for step in LAST:
+        step(work)
+    return Prepared(work, tuple(notes), collect_origin(work))

@@ -1,0 +1,176 @@
+"""Small edits of an onnx_ir graph that several steps of `prepare` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+Array = npt.NDArray[Any]
+
+ORIGIN = "qprof.origin"
+"""Key in `Node.meta`: names of the original nodes that a node stands for."""
+
+
+def is_standard(node: ir.Node, *types: str) -> bool:
+    """Tell whether the node is of the default operator domain, and of one of these types if any are given."""
+    return node.domain == "" and (not types or node.op_type in types)
+
+
+def constant(value: ir.Value | None) -> Array | None:
+    """Return the array of an initialiser, None for everything else. Not to be written to."""
+    if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
+
+
+def has_input(node: ir.Node, index: int) -> bool:
+    """Tell whether the optional input is given."""
+    return index < len(node.inputs) and node.inputs[index] is not None
+
+
+def is_captured(value: ir.Value) -> bool:
+    """Tell whether a subgraph (a branch, a loop body) reads this value of the graph around it."""
+    return any(use.node.graph is not value.graph for use in value.uses())
+
+
+def sole_user(value: ir.Value) -> ir.Node | None:
+    """Return the only node that reads the value; None for several, a graph output or a captured value."""
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or is_captured(value):
+        return None
+    return uses[0].node
+
+
+def feeding(value: ir.Value | None, *types: str) -> ir.Node | None:
+    """Return the node that makes the value when it has one of these types and no one else reads the value."""
+    producer = value.producer() if value is not None else None
+    if value is None or producer is None or not is_standard(producer, *types) or sole_user(value) is None:
+        return None
+    return producer
+
+
+def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Return the shape when the rank and every dimension are known."""
+    if value is None or value.shape is None or not value.shape.is_static():
+        return None
+    return value.shape.numpy()
+
+
+def rank(value: ir.Value | None) -> int | None:
+    """Return the number of dimensions when known."""
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def value_names(model: ir.Model) -> set[str]:
+    """Return the names of all values of the graph and its subgraphs."""
+    names: set[str] = set()
+    for graph in model.graphs():
+        names.update(v.name for v in graph.inputs if v.name)
+        names.update(graph.initializers)
+        names.update(v.name for node in graph for v in node.outputs if v.name)
+    return names
+
+
+def fresh(wanted: str, taken: set[str]) -> str:
+    """Return `wanted`, with a number behind it when taken; add the result to `taken`."""
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name
+
+
+def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    """Register a new constant of the graph. The name must be free."""
+    array = np.asarray(array)
+    if not array.flags.c_contiguous:
+        array = array.copy(order="C")  # np.ascontiguousarray would make a scalar a vector
+    tensor = ir.Tensor(array, name=name)
+    value = ir.Value(
+        name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def replace_constant(node: ir.Node, index: int, array: Array, taken: set[str]) -> None:
+    """Give the node another constant as input `index`: under the old name when no one else uses that."""
+    graph = node.graph
+    old = node.inputs[index]
+    assert graph is not None
+    assert old is not None
+    assert old.name is not None
+    if len(old.uses()) == 1 and not old.is_graph_output():
+        node.replace_input_with(index, None)
+        graph.initializers.pop(old.name)
+        node.replace_input_with(index, add_initializer(graph, old.name, array))
+    else:
+        node.replace_input_with(index, add_initializer(graph, fresh(f"{old.name}_{node.name}", taken), array))
+
+
+def discard(node: ir.Node) -> None:
+    """Remove a node without users; its subgraphs stop counting as users of what they read."""
+    for attribute in node.attributes.values():
+        bodies = {ir.AttributeType.GRAPH: [attribute.value], ir.AttributeType.GRAPHS: attribute.value}
+        for body in bodies.get(attribute.type, ()):
+            for inner in ir.traversal.RecursiveGraphIterator(body):
+                for index in range(len(inner.inputs)):
+                    inner.replace_input_with(index, None)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
+def origins(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
+    """Return the original names that these nodes stand for together, each once, in order."""
+    return tuple(dict.fromkeys(name for node in nodes for name in node.meta.get(ORIGIN, ())))
+
+
+def bypass(node: ir.Node, source: ir.Value) -> bool:
+    """Take out a node whose first output equals `source`; return False where it has to stay.
+
+    It stays when a graph output would lose its name (a graph input, a constant or another graph output
+    cannot be renamed to it), and when a subgraph reads the output by its name.
+    """
+    graph, output = node.graph, node.outputs[0]
+    assert graph is not None
+    if is_captured(output):
+        return False
+    if output.is_graph_output():
+        producer = source.producer()
+        if producer is None or producer.graph is not graph or source.is_graph_output() or is_captured(source):
+            return False
+        take_over(source, output)
+    else:
+        if source.shape is None:
+            source.shape = output.shape
+        output.replace_all_uses_with(source)
+    graph.remove(node, safe=True)
+    return True
+
+
+def take_over(source: ir.Value, output: ir.Value) -> None:
+    """Let `source` stand for `output` everywhere, under the name, type and shape of `output`.
+
+    The node that made `output` is left without users and has to be removed by the caller.
+    """
+    name = output.name
+    output.replace_all_uses_with(source, replace_graph_outputs=True)
+    source.name = name
+    if output.type is not None:
+        source.type = output.type
+    if output.shape is not None:
+        source.shape = output.shape
+
+
+def merge_into(node: ir.Node, follower: ir.Node) -> None:
+    """Take out `follower`, whose work `node` has taken over: `node` makes its first output under its name."""
+    graph = follower.graph
+    assert graph is not None
+    node.meta[ORIGIN] = origins((node, follower))
+    take_over(node.outputs[0], follower.outputs[0])
+    graph.remove(follower, safe=True)

@@ -1,0 +1,234 @@
+"""THE TABLE: everything that qprof knows about an operator stands in its entry here, and nowhere else.
+
+An entry says which inputs carry activations, which may be a constant weight and along which axis that may
+have its own scales, which is the bias, and how the parameters of output and inputs hang together. What a
+given runtime can execute is not a fact about the operator: it stands in the target (see `targets`).
+Adding an operator is adding an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import onnx_ir as ir
+
+from .graph import Graph
+
+Refusal = Callable[[ir.Node, Graph], str]
+"""Says why this node of the operator cannot be quantized; "" when it can."""
+
+
+class Constraint(StrEnum):
+    """How the parameters of a node's output hang together with those of its inputs."""
+
+    OWN = "own"
+    """The output has parameters of its own, from its own profile."""
+    SAME = "same-as-input"
+    """Moves or selects values: codes pass through, the output has the parameters of the input."""
+    ALL_SAME = "all-same"
+    """Inputs and output live in one code space, or each input is converted to the output's."""
+    CLAMP = "clamp"
+    """Only clips: a producer without other uses takes the output's range, so that the clip is free."""
+    FIXED = "fixed"
+    """The mathematics bounds the output: its range never exceeds `Rule.bounds`."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An input that may be a constant weight.
+
+    Attributes:
+        index: position of the input.
+        axis: axis of the output channels, which may have a scale each; given the node and the rank of the
+            weight. None when the weight can only have one scale.
+    """
+
+    index: int
+    axis: Callable[[ir.Node, int], int | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is true of one operator.
+
+    Attributes:
+        op_type: name of the operator.
+        constraint: how the output's parameters follow.
+        data: indices of the inputs that carry activations; None for all inputs.
+        weight: the input that is usually a constant weight, if there is one. When it is constant it has
+            the weight's parameters; when not it is an activation like `data`.
+        bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
+        bounds: smallest and largest output that the mathematics allows, for FIXED.
+        curve: the output is a function of one input element alone, so it can become a look-up table.
+        heavy: does so much arithmetic per element that integers pay for conversions at its border.
+        refuse: conditions of which the first that gives a sentence keeps the node float.
+        domain: operator domain, "" for the standard one.
+    """
+
+    op_type: str
+    constraint: Constraint = Constraint.OWN
+    data: tuple[int, ...] | None = (0,)
+    weight: Weight | None = None
+    bias: int | None = None
+    bounds: tuple[float, float] | None = None
+    curve: bool = False
+    heavy: bool = False
+    refuse: tuple[Refusal, ...] = ()
+    domain: str = ""
+
+    def activations(self, node: ir.Node) -> tuple[int, ...]:
+        """Return the indices of the present inputs that carry activations (a weight not included)."""
+        wanted = range(len(node.inputs)) if self.data is None else self.data
+        return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i] is not None)
+
+    def refusal(self, node: ir.Node, graph: Graph) -> str:
+        """Return why this node cannot be quantized, "" when it can."""
+        return next((text for text in (check(node, graph) for check in self.refuse) if text), "")
+
+
+def _attribute(node: ir.Node, name: str, default: object) -> object:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.value
+
+
+def attribute_is(name: str, allowed: object, default: object) -> Refusal:
+    """Refuse nodes whose attribute `name` (or its `default`) is not `allowed`."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        value = _attribute(node, name, default)
+        return "" if value == allowed else f"{node.op_type} with {name}={value} has no integer form"
+
+    return check
+
+
+def constant_input(index: int, what: str) -> Refusal:
+    """Refuse nodes whose input `index` is not a constant."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if value is not None and value.name and graph.constant(value.name) is not None:
+            return ""
+        return f"the {what} of {node.op_type} is not a constant"
+
+    return check
+
+
+def _constant_bias(node: ir.Node, graph: Graph) -> str:
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return ""
+    return constant_input(2, "bias")(node, graph)
+
+
+def _pad_value_is_a_code(node: ir.Node, graph: Graph) -> str:
+    """Padding with zero or with copies of values stays inside the code space."""
+    if _attribute(node, "mode", "constant") != "constant" or len(node.inputs) < 3 or node.inputs[2] is None:
+        return ""
+    value = graph.constant(node.inputs[2].name or "")
+    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 0.0:
+        return ""
+    return "Pad with a value other than zero has no integer form"
+
+
+def _conv_transpose_axis(node: ir.Node, rank: int) -> int | None:
+    # The weight is [in, out / group, ...]: with groups one position of axis 1 serves several output channels.
+    return 1 if _attribute(node, "group", 1) == 1 else None
+
+
+def _gemm_axis(node: ir.Node, rank: int) -> int | None:
+    return 0 if _attribute(node, "transB", 0) == 1 else 1
+
+
+def _last_axis(node: ir.Node, rank: int) -> int | None:
+    return rank - 1 if rank >= 2 else None
+
+
+def _axis_0(node: ir.Node, rank: int) -> int | None:
+    return 0
+
+
+def _moves(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type, Constraint.SAME) for op_type in op_types)
+
+
+def _curves(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type, curve=True) for op_type in op_types)
+
+
+_RULES: tuple[Rule, ...] = (
+    # Multiply and accumulate
+    Rule(
+        "Conv",
+        weight=Weight(1, _axis_0),
+        bias=2,
+        heavy=True,
+        refuse=(constant_input(1, "weight"), _constant_bias),
+    ),
+    Rule(
+        "ConvTranspose",
+        weight=Weight(1, _conv_transpose_axis),
+        bias=2,
+        heavy=True,
+        refuse=(constant_input(1, "weight"), _constant_bias),
+    ),
+    Rule(
+        "Gemm",
+        weight=Weight(1, _gemm_axis),
+        bias=2,
+        heavy=True,
+        refuse=(
+            constant_input(1, "weight"),
+            _constant_bias,
+            attribute_is("alpha", 1.0, 1.0),
+            attribute_is("beta", 1.0, 1.0),
+            attribute_is("transA", 0, 0),
+        ),
+    ),
+    Rule("MatMul", data=(0,), weight=Weight(1, _last_axis), heavy=True),
+    # Arithmetic
+    Rule("Add", data=None),
+    Rule("Sub", data=None),
+    Rule("Mul", data=None),
+    Rule("Div", data=None),
+    # Pooling and reducing
+    Rule("AveragePool"),
+    Rule("GlobalAveragePool"),
+    Rule("ReduceMean"),
+    Rule("ReduceSum"),
+    *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
+    # Movers
+    *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
+    *_moves("Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
+    Rule("Pad", Constraint.SAME, refuse=(_pad_value_is_a_code,)),
+    # One code space
+    Rule("Concat", Constraint.ALL_SAME, data=None),
+    Rule("Where", Constraint.ALL_SAME, data=(1, 2)),
+    Rule("Max", Constraint.ALL_SAME, data=None),
+    Rule("Min", Constraint.ALL_SAME, data=None),
+    # Clips
+    Rule("Relu", Constraint.CLAMP),
+    Rule("Clip", Constraint.CLAMP),
+    # Functions of one variable
+    Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
+    Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
+    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    *_curves("LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "HardSwish", "Mish", "Gelu"),
+    *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg"),
+    # Normalisation
+    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0)),
+)
+
+RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule in _RULES}
+"""Every entry by (domain, operator)."""
+
+
+def rule_of(node: ir.Node) -> Rule | None:
+    """Return the entry for the operator of `node`, None when the table has none."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return RULES.get((domain, node.op_type))
