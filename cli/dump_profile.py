@@ -1,0 +1,46 @@
+"""`qprof dump-profile`: run a model on samples and record what flows through it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import NEW, check_outputs, data_option, limit_option, model_argument, threads_option
+from .progress import progress
+
+FORMATS = click.Choice(["qprof", "glow"])
+NON_FINITE = click.Choice(["error", "skip"])
+
+
+@click.command("dump-profile")
+@model_argument
+@data_option
+@click.option("-o", "--output", type=NEW, metavar="PROFILE.yaml", help="Default: MODEL.profile.yaml, here.")
+@limit_option
+@click.option(
+    "--format", type=FORMATS, default="qprof", show_default=True, help="qprof's own YAML, or Glow's."
+)
+@click.option(
+    "--non-finite", type=NON_FINITE, default="error", show_default=True, help="Stop at NaN, or count."
+)
+@threads_option
+def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
+    """Run a model on samples and record what flows through it.
+
+    The profile holds the exact range and a histogram of every floating-point activation. Quantizing
+    needs it and no data: make it once, then choose schema, calibrator and target with qprof quantize.
+    NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
+
+    \b
+    Example:
+      qprof dump-profile model.onnx --data calibration/ -o profile.yaml
+    """
+    from ..quantizer.pipeline import dump_profile
+
+    output = output or Path(f"{model.stem}.profile.yaml")
+    check_outputs([output], [model])
+    with progress("profiling") as report:
+        profile = dump_profile(model, data, output, progress=report, **options)
+    click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")

@@ -1,0 +1,135 @@
+"""The `qprof` command: finds the commands, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ..profiles.errors import QprofError, nearest
+
+# Name -> short help, in the order of use. The command is `command` in the module of the same name with
+# underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares the texts with
+# the commands' own.
+COMMANDS = {
+    "dump-profile": "Run a model on samples and record what flows through it.",
+    "quantize": "Write a quantized model from a float model and its profile.",
+    "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
+    "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
+    "show": "Print a profile or a plan as a table.",
+    "instrument": "Write a model with a QuantizationProfile node on every activation.",
+}
+
+EPILOG = """\b
+Exit codes:
+  0    done
+  1    done, but a gate failed (such as --min-sqnr of qprof evaluate)
+  2    wrong usage or unusable input; the message says what to do
+  70   an error of qprof itself; please report it
+  130  interrupted with Ctrl-C; no half-written file is left
+  141  the reader of the output went away
+
+\b
+Example:
+  qprof dump-profile model.onnx --data samples/ -o profile.yaml
+  qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
+  qprof evaluate model.onnx model.int8.onnx --data heldout/
+"""
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is called and handles every error in one place."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f".{cmd_name.replace('-', '_')}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called; an unknown name is an error that suggests the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error becomes one line on stderr and an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+        except BrokenPipeError:
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # Python flushes once more at its exit
+            ctx.exit(141)
+        # The outermost layer is the one place that may catch everything: it ends the process.
+        except Exception as error:
+            if ctx.params.get("debug"):
+                raise
+            message, code = described(error)
+            click.echo(message, err=True)
+            ctx.exit(code)
+        return result
+
+
+def described(error: Exception) -> tuple[str, int]:
+    """Return the line that a user reads about an error, and the exit code."""
+    if isinstance(error, QprofError):
+        return f"error: {error}", error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"error: {error.filename}: {error.strerror}; check the path and the disk", QprofError.exit_code
+    return (
+        f"internal error: {type(error).__name__}: {error}; "
+        "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
+    ), 70
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"qprof {version('qprof-onnx')}")
+        except PackageNotFoundError:
+            click.echo("qprof (running from a checkout that is not installed)")
+        ctx.exit()
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--debug", is_flag=True, envvar="QPROF_DEBUG", help="Show a traceback on errors (or QPROF_DEBUG=1)."
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version.",
+)
+def main(debug: bool) -> None:
+    """Profile-guided post-training quantization of ONNX models: profile once, quantize many.
+
+    Every command has a longer help with an example: qprof COMMAND --help.
+    """

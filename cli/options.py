@@ -1,0 +1,130 @@
+"""Arguments and options that several commands share, and the options that fill a `QuantConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+from click.types import StringParamType
+
+from ..profiles.errors import ConfigError
+from ..quantizer.config import FORMS, GRANULARITIES, SCHEMAS, TABLES
+
+if TYPE_CHECKING:
+    from ..quantizer.targets import Recipe
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Name(StringParamType):
+    """One of some names that the library knows.
+
+    The names are asked for when help or a completion is written, so that parsing imports nothing heavy.
+    The library checks the value: one place, the same message from Python and from the command line.
+    """
+
+    name = "name"
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self.names = names
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return the names as in "[minmax|percentile]"."""
+        return f"[{'|'.join(self.names())}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin with what was typed."""
+        return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
+
+
+def _calibrators() -> Iterable[str]:
+    from ..quantizer.calibrators import CALIBRATORS
+
+    return CALIBRATORS
+
+
+def _targets() -> Iterable[str]:
+    from ..quantizer.targets import target_names
+
+    return target_names()
+
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW = click.Path(dir_okay=False, path_type=Path)
+
+model_argument = click.argument("model", type=EXISTING, metavar="MODEL.onnx")
+data_option = click.option(
+    "--data", required=True, metavar="DIR", help="Folder of samples (.npz, .npy, .pb), or module:function."
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N feeds only."
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=0), default=0, metavar="N", help="Of onnxruntime; 0 for all cores."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+# An option for each field of QuantConfig that a user often sets; the parameter's name is the field's.
+_SETTINGS = (
+    click.option("--target", type=Name(_targets), help="Runtime that the result is for."),
+    click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings; options overrule them."),
+    click.option("--schema", type=Name(lambda: SCHEMAS), help="How a range becomes scale and zero point."),
+    click.option("--calibrator", type=Name(_calibrators), help="How a histogram becomes a range."),
+    click.option("--form", type=Name(lambda: FORMS), help="How the plan is written in ONNX."),
+    click.option("--activation-type", metavar="[int8|uint8]", help="Integer type of activations."),
+    click.option("--weight-type", metavar="[int8|uint8]", help="Integer type of weights."),
+    click.option(
+        "--granularity", type=Name(lambda: GRANULARITIES), help="Weight scales: one, or per channel."
+    ),
+    click.option("--tables", type=Name(lambda: TABLES), help="Spelling of Sigmoid, Tanh, ... as a table."),
+    click.option(
+        "--min-sqnr", type=float, metavar="DB", help="Activations that would fall below stay float."
+    ),
+    click.option(
+        "--keep-float", multiple=True, metavar="NAME|TYPE|GLOB", help="Stay float; may be repeated."
+    ),
+)
+
+
+def setting_options(function: F) -> F:
+    """Add --target, --config and an option for each setting; the command takes them as `**settings`."""
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
+def recipe_of(settings: dict[str, Any]) -> Recipe | None:
+    """Return the recipe that the options of `setting_options` ask for; None when none was given.
+
+    Raises:
+        ConfigError: a value that is not allowed, or both --target and --config.
+    """
+    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    if not given:
+        return None
+    from ..quantizer.targets import load_recipe
+
+    source = given.pop("config", None)
+    if source is not None and "target" in given:
+        raise ConfigError("--target and --config exclude each other; a configuration file names its target")
+    return load_recipe(source or given.pop("target", None), given)
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
+    """Refuse to write over a file that the command reads, or two results into one file.
+
+    Raises:
+        ConfigError: naming the output.
+    """
+    taken = [path.resolve() for path in inputs if path is not None]
+    for output in outputs:
+        if output is None:
+            continue
+        if output.resolve() in taken:
+            raise ConfigError(f"{output}: is another file of this command already; choose another name")
+        taken.append(output.resolve())

@@ -1,0 +1,86 @@
+"""How far a long run is: a bar on a terminal, a plain line every few seconds elsewhere. Always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of feeds done and, where known, their total."""
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextmanager
+def progress(task: str) -> Iterator[Progress]:
+    """Yield the function that a run calls after each sample; `task` says what is done, as in "profiling"."""
+    if sys.stderr.isatty():
+        with _bar(task) as report:
+            yield report
+    else:
+        yield plain_lines(task)
+
+
+def plain_lines(
+    task: str,
+    write: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    clock: Callable[[], float] = time.monotonic,
+) -> Progress:
+    """Return a `Progress` that writes a line at most every five seconds, and one for the last feed.
+
+    Args:
+        task: first word of each line.
+        write: takes a line without its end.
+        clock: seconds from any fixed moment.
+    """
+    start = last = clock()
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal last
+        now = clock()
+        if done == total or now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            write(
+                f"{task}: {_count(done, total)}, {_rate(done, now - start)}{_left(done, total, now - start)}"
+            )
+
+    return report
+
+
+@contextmanager
+def _bar(task: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}, {task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    start = time.monotonic()
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task(task, total=None, count="", rate="starting")
+
+        def report(done: int, total: int | None) -> None:
+            rate = _rate(done, time.monotonic() - start)
+            bar.update(row, completed=done, total=total, count=_count(done, total), rate=rate)
+
+        yield report
+
+
+def _count(done: int, total: int | None) -> str:
+    return f"{done} feeds" if total is None else f"{done} of {total} feeds"
+
+
+def _rate(done: int, seconds: float) -> str:
+    return f"{done / max(seconds, 1e-9):.1f} a second"
+
+
+def _left(done: int, total: int | None, seconds: float) -> str:
+    if total is None or done == 0 or done >= total:
+        return ""
+    return f", {seconds / done * (total - done):.0f} s left"

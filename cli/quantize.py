@@ -1,0 +1,59 @@
+"""`qprof quantize`: write a quantized model from a float model and its profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import EXISTING, NEW, check_outputs, json_option, model_argument, recipe_of, setting_options
+from .summary import summary_json, summary_text
+
+
+@click.command("quantize")
+@model_argument
+@click.option(
+    "--profile", type=EXISTING, metavar="PROFILE.yaml", help="The model's profile: qprof's or Glow's."
+)
+@click.option("-o", "--output", required=True, type=NEW, metavar="OUT.onnx", help="Quantized model to write.")
+@setting_options
+@click.option("--save-plan", type=NEW, metavar="PLAN.yaml", help="Write every decision, to read or to edit.")
+@click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead of making one.")
+@click.option("--accept-retrained", is_flag=True, help="Take a profile of the same graph, other weights.")
+@json_option
+def command(
+    *,
+    model: Path,
+    profile: Path | None,
+    output: Path,
+    save_plan: Path | None,
+    plan: Path | None,
+    accept_retrained: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Write a quantized model from a float model and its profile.
+
+    Needs no data. What is not set here comes from --target or --config. Ends with what became of the
+    nodes: how many are integer, table, moved and float, and why those that are float stay so.
+
+    \b
+    Examples:
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx \\
+          --calibrator mse --keep-float Softmax --save-plan plan.yaml
+    """
+    from ..quantizer.pipeline import quantize
+
+    check_outputs([output, save_plan], [model, profile, plan])
+    recipe = recipe_of(settings)
+    if plan and recipe:
+        raise click.UsageError(
+            "--plan holds its own settings: edit the file, or leave out the other options."
+        )
+    if not plan and not profile:
+        raise click.UsageError("Missing option '--profile': make one with qprof dump-profile.")
+    kept = {"plan_path": plan, "save_plan_path": save_plan}
+    result = quantize(model, profile, output, recipe=recipe, accept_retrained=accept_retrained, **kept)
+    click.echo(summary_json(result) if as_json else summary_text(result))

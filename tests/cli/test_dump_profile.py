@@ -1,0 +1,96 @@
+"""`qprof dump-profile`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.store import load_profile
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
+
+
+def dump_profile(*arguments: str | Path) -> Result:
+    """Run the command inside this process."""
+    return CliRunner().invoke(main, ["dump-profile", *map(str, arguments)], prog_name="qprof")
+
+
+def test_a_profile_is_written_and_its_size_told(tmp_path: Path) -> None:
+    result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml")
+    profile = load_profile(tmp_path / "p.yaml")
+    assert (result.exit_code, profile.data.samples) == (0, 64)
+    assert result.stdout == f"{tmp_path / 'p.yaml'}: {len(profile)} tensors, 64 samples\n"
+    assert {"image", "logits"} <= set(profile)
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        dump_profile(MODEL, "--data", DATA, "-o", tmp_path / name)
+    assert (tmp_path / "a.yaml").read_bytes() == (tmp_path / "b.yaml").read_bytes()
+
+
+def test_without_a_name_the_profile_is_called_after_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dump_profile(MODEL, "--data", DATA).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["model.profile.yaml"]
+
+
+def test_the_number_of_samples_can_be_limited(tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.yaml", tmp_path / "part.yaml"
+    dump_profile(MODEL, "--data", DATA, "-o", whole)
+    dump_profile(MODEL, "--data", DATA, "-o", part, "--limit", "2")
+    assert 0 < load_profile(part).data.samples < load_profile(whole).data.samples
+
+
+def test_glow_yaml_is_written_on_request(tmp_path: Path) -> None:
+    assert dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--format", "glow").exit_code == 0
+    assert load_profile(tmp_path / "p.yaml").origin == "glow"
+
+
+def test_not_a_number_stops_the_run_and_leaves_no_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
+    result = dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert "bad.npz" in result.stderr
+    assert "image" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
+
+
+def test_not_a_number_is_counted_on_request(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
+    result = dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml", "--non-finite", "skip")
+    assert result.exit_code == 0
+    assert load_profile(tmp_path / "p.yaml")["image"].nan == 64
+
+
+def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    result = dump_profile(MODEL, "--data", tmp_path / "nothing", "-o", tmp_path / "p.yaml")
+    assert result.exit_code == 2
+    assert str(tmp_path / "nothing") in result.stderr
+
+
+def test_a_file_that_is_no_model_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"not a model at all")
+    result = dump_profile(tmp_path / "m.onnx", "--data", DATA, "-o", tmp_path / "p.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {tmp_path / 'm.onnx'}: ")
+
+
+def test_the_model_is_never_overwritten(tmp_path: Path) -> None:
+    model = Path(shutil.copy(MODEL, tmp_path))
+    result = dump_profile(model, "--data", DATA, "-o", model)
+    assert result.exit_code == 2
+    assert "is another file of this command already" in result.stderr
+    assert model.read_bytes() == MODEL.read_bytes()
+
+
+def test_a_limit_of_zero_is_wrong_usage(tmp_path: Path) -> None:
+    assert dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--limit", "0").exit_code == 2

@@ -1,0 +1,109 @@
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+
+MODEL = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{
+  m = Neg (x)
+  y = Add (m, c)
+}}"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, c in (("a", "0, 0, 0"), ("b", "0, 0, 0.5")):
+        onnx.save(onnx.parser.parse_model(MODEL.format(c=c)), tmp_path / f"{name}.onnx")
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "0.npz", x=np.array([[3.0, 0.0, 4.0], [-1.0, 0.0, -0.8]], np.float32))
+    (tmp_path / "labels.txt").write_text("1\n0\n")
+    return tmp_path
+
+
+def run(command: str, files, *options: str):
+    pair = [str(files / "a.onnx"), str(files / "b.onnx")]
+    return CliRunner().invoke(main, [command, *pair, "--data", str(files / "data"), *options])
+
+
+def test_evaluate_tells_signal_agreement_size_and_speed(files) -> None:
+    result = run("evaluate", files)
+    assert result.exit_code == 0, result.output
+    # signal 9 + 16 + 1 + 0.64, noise 2 * 0.25
+    assert "17.27" in result.stdout
+    assert "top-1 50.00 % of 2" in result.stdout
+    assert "latency" in result.stdout
+    assert "size" in result.stdout
+
+
+def test_evaluate_tells_accuracy_with_its_interval(files) -> None:
+    result = run("evaluate", files, "--labels", str(files / "labels.txt"), "--no-latency")
+    assert "accuracy   100.00 % float, 50.00 % quantized of 2 rows" in result.stdout
+    assert "drop 50.00 points, 95 % interval" in result.stdout
+    assert "latency" not in result.stdout
+
+
+def test_a_failed_gate_exits_with_one_and_says_by_how_much(files) -> None:
+    result = run("evaluate", files, "--no-latency", "--min-sqnr", "20")
+    assert result.exit_code == 1
+    assert "FAILED     --min-sqnr 20: output 'y': 17.27 dB, 2.73 dB off" in result.stdout
+
+
+def test_a_gate_that_is_met_exits_with_zero(files) -> None:
+    result = run("evaluate", files, "--no-latency", "--min-sqnr", "17")
+    assert result.exit_code == 0
+    assert "gate       passed" in result.stdout
+
+
+def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
+    options = ("--labels", str(files / "labels.txt"), "--no-latency", "--max-accuracy-drop", "1", "--json")
+    result = run("evaluate", files, *options)
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert list(found) == [
+        "float_model",
+        "quantized_model",
+        "feeds",
+        "outputs",
+        "accuracy",
+        "float_bytes",
+        "quantized_bytes",
+        "latency",
+        "gate",
+        "failures",
+        "passed",
+    ]
+    assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)
+    assert found["failures"][0]["demand"] == "max_accuracy_drop"
+
+
+def test_wrong_labels_are_one_line_and_exit_code_two(files) -> None:
+    (files / "labels.txt").write_text("1\n")
+    result = run("evaluate", files, "--labels", str(files / "labels.txt"))
+    assert result.exit_code == 2
+    assert "1 labels, but the samples have 2 rows" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_compare_layers_lists_tensors_in_graph_order(files) -> None:
+    result = run("compare-layers", files)
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines() if line.startswith(("x ", "m ", "y "))]
+    assert [line[:2] for line in lines] == [["x", "input"], ["m", "Neg"], ["y", "Add"]]
+    assert lines[1][5] == "equal"
+    assert lines[2][5] == "17.27"
+
+
+def test_compare_layers_ranks_the_worst(files) -> None:
+    found = json.loads(run("compare-layers", files, "--worst", "1", "--json").stdout)
+    assert [layer["tensor"] for layer in found["layers"]] == ["y"]
+    assert (found["feeds"], found["missing"]) == (1, [])
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare-layers"])
+def test_help_ends_with_an_example(command) -> None:
+    text = CliRunner().invoke(main, [command, "--help"]).stdout
+    assert f"qprof {command} model.onnx model.int8.onnx --data" in text

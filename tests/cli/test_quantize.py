@@ -1,0 +1,180 @@
+"""`qprof quantize`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.pipeline import dump_profile
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL = DIGITS / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a profile of the digits model."""
+    path = tmp_path_factory.mktemp("profile") / "p.yaml"
+    dump_profile(MODEL, DIGITS / "calibration", path)
+    return path
+
+
+def quantize(*arguments: str | Path) -> Result:
+    """Run the command inside this process."""
+    return CliRunner().invoke(main, ["quantize", str(MODEL), *map(str, arguments)], prog_name="qprof")
+
+
+def operators(path: Path) -> list[str]:
+    """Return the operator types of a model."""
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+def test_a_valid_model_is_written_and_the_summary_told(profile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    result = quantize("--profile", profile, "-o", out)
+    assert (result.exit_code, result.stderr) == (0, "")
+    onnx.checker.check_model(onnx.load(out), full_check=True)
+    assert result.stdout.startswith(f"{out}: ")
+    assert " times smaller than the float model's " in result.stdout
+    assert "  integer" in result.stdout
+
+
+def test_the_summary_as_json_has_the_same_numbers(profile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    summary = json.loads(quantize("--profile", profile, "-o", out, "--json", "--keep-float", "Gemm").stdout)
+    assert summary["model"] == str(out)
+    assert summary["quantized_bytes"] == out.stat().st_size
+    assert summary["nodes"]["float"] == 1
+    assert sum(summary["float_reasons"].values()) == 1
+
+
+def test_why_a_node_stays_float_is_told(profile: Path, tmp_path: Path) -> None:
+    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", "--keep-float", "Gemm")
+    lines = result.stdout.splitlines()
+    assert any(line.split() == ["1", "float"] for line in lines)
+    assert lines[lines.index("why float:") + 1] == "  1  kept float by request ('Gemm')"
+
+
+def test_the_same_input_gives_the_same_bytes(profile: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        quantize(
+            "--profile", profile, "-o", tmp_path / f"{name}.onnx", "--save-plan", tmp_path / f"{name}.yaml"
+        )
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert (tmp_path / "a.yaml").read_bytes() == (tmp_path / "b.yaml").read_bytes()
+
+
+def test_a_saved_plan_gives_the_same_model_without_the_profile(profile: Path, tmp_path: Path) -> None:
+    plan, first, second = tmp_path / "plan.yaml", tmp_path / "1.onnx", tmp_path / "2.onnx"
+    quantize("--profile", profile, "-o", first, "--save-plan", plan, "--calibrator", "mse")
+    result = quantize("--plan", plan, "-o", second)
+    assert result.exit_code == 0, result.stderr
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_options_change_the_result(profile: Path, tmp_path: Path) -> None:
+    plain, tuned = tmp_path / "plain.onnx", tmp_path / "tuned.onnx"
+    quantize("--profile", profile, "-o", plain)
+    settings = [
+        "--schema",
+        "symmetric",
+        "--activation-type",
+        "int8",
+        "--granularity",
+        "tensor",
+        "--tables",
+        "off",
+    ]
+    result = quantize("--profile", profile, "-o", tuned, *settings)
+    assert result.exit_code == 0, result.stderr
+    assert plain.read_bytes() != tuned.read_bytes()
+
+
+def test_options_overrule_a_configuration_file(profile: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "target: onnxruntime-x86\nsettings:\n  keep_float: [Gemm]\n  calibrator: mse\n"
+    )
+    plan = tmp_path / "plan.yaml"
+    result = quantize(
+        "--profile", profile, "-o", tmp_path / "q.onnx", "--config", tmp_path / "c.yaml",
+        "--calibrator", "percentile", "--save-plan", plan, "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["nodes"]["float"] == 1
+    assert "calibrator: percentile" in plan.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "nearest"),
+    [
+        ("--schema", "symetric", "symmetric"),
+        ("--calibrator", "minmaxx", "minmax"),
+        ("--target", "onnxruntime-x68", "onnxruntime-x86"),
+        ("--form", "qdg", "qdq"),
+        ("--granularity", "chanel", "channel"),
+        ("--tables", "portabel", "portable"),
+        ("--activation-type", "int9", "int8"),
+        ("--weight-type", "uint9", "uint8"),
+        ("--keep-float", "head.flaten", "head.flatten"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_suggests_the_nearest(
+    profile: Path, tmp_path: Path, option: str, value: str, nearest: str
+) -> None:
+    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", option, value)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert value in result.stderr
+    assert f"Did you mean '{nearest}'?" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_the_names_that_the_library_knows() -> None:
+    text = CliRunner().invoke(main, ["quantize", "--help"], prog_name="qprof").output
+    words = " ".join(text.split())
+    assert "[asymmetric|symmetric|symmetric-uint8|symmetric-power2]" in words
+    assert "minmax" in words
+    assert "glow" in words
+
+
+def test_a_missing_profile_says_how_to_make_one(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx")
+    assert result.exit_code == 2
+    assert "make one with qprof dump-profile" in result.stderr
+
+
+def test_a_plan_and_settings_exclude_each_other(profile: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    quantize("--profile", profile, "-o", tmp_path / "q.onnx", "--save-plan", plan)
+    result = quantize("--plan", plan, "-o", tmp_path / "r.onnx", "--schema", "symmetric")
+    assert result.exit_code == 2
+    assert "--plan holds its own settings" in result.stderr
+    assert not (tmp_path / "r.onnx").exists()
+
+
+def test_a_target_and_a_configuration_file_exclude_each_other(profile: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("target: glow\n")
+    result = quantize(
+        "--profile", profile, "-o", tmp_path / "q.onnx", "--target", "glow", "--config", tmp_path / "c.yaml"
+    )
+    assert result.exit_code == 2
+    assert "--target and --config exclude each other" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["-o", "--save-plan"])
+def test_an_input_is_never_overwritten(profile: Path, tmp_path: Path, option: str) -> None:
+    before = profile.read_bytes()
+    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", option, profile)
+    assert result.exit_code == 2
+    assert "is another file of this command already" in result.stderr
+    assert profile.read_bytes() == before
+
+
+def test_model_and_plan_cannot_be_written_to_one_file(profile: Path, tmp_path: Path) -> None:
+    same = tmp_path / "same"
+    assert quantize("--profile", profile, "-o", same, "--save-plan", same).exit_code == 2
+    assert not same.exists()

@@ -1,0 +1,173 @@
+"""`qprof show`: profiles and plans as tables and as JSON."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.documents import detect
+from qprof_onnx.cli.render import ASCII, plain_table, shape_text, small_histogram
+from qprof_onnx.cli.show import command
+from qprof_onnx.profiles.errors import ConfigError
+from qprof_onnx.profiles.histogram import EqualBins, Histogram
+from qprof_onnx.profiles.store import load_profile, save_profile
+
+DATA = Path(__file__).parents[1] / "data"
+PROFILE, PLAN, GLOW = DATA / "profile-1.yaml", DATA / "plan-1.yaml", DATA / "profile-glow.yaml"
+
+
+def show(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_profile_is_a_table_in_graph_order() -> None:
+    lines = show(PROFILE).output.splitlines()
+    assert lines[0] == (
+        "profile of small.onnx (structure 0123456789ab, weights fedcba987654), by qprof 0.1.0: "
+        "5 tensors, 2 samples"
+    )
+    assert " ".join(lines[1].split()) == "tensor dtype shape minimum maximum zeros nan inf histogram"
+    assert lines[2].split()[:8] == ["input", "float", "?x1x8x8", "-1", "2.5", "16.7%", "2", "1"]
+    assert [line.split()[0] for line in lines[2:]] == ["input", "conv:0", "7", "glow's", "none"]
+
+
+def test_columns_of_nan_and_inf_are_there_only_when_there_are_any(tmp_path: Path) -> None:
+    profile = load_profile(PROFILE)
+    clean = replace(profile, tensors={"x": replace(profile["input"], nan=0, inf=0)})
+    save_profile(clean, tmp_path / "p.yaml")
+    assert "nan" not in show(tmp_path / "p.yaml").output
+
+
+def test_a_glow_profile_is_shown_without_zeros() -> None:
+    lines = show(GLOW).output.splitlines()
+    assert lines[0] == "Glow profile (version x.y): 2 tensors, by Glow's names"
+    assert lines[2].split()[:6] == ["conv:0", "float", "?", "-1.5", "2.25", "-"]
+
+
+def test_a_plan_is_nodes_by_kind_with_reason_and_tensors_with_parameters() -> None:
+    lines = [line.rstrip() for line in show(PLAN).output.splitlines()]
+    assert "note: opset raised from 11 to 13" in lines
+    assert "3 nodes: 2 integer, 1 float" in lines
+    assert 'float    sum    no rule for Einsum: it has "many" forms' in lines
+    assert lines.index("integer  add") < lines.index(
+        'float    sum    no rule for Einsum: it has "many" forms'
+    )
+    assert lines[-3].split() == ["x", "uint8", "0.0123", "128"]
+    assert lines[-2].split() == ["w", "int8", "0.1", "..", "0.25", "(2)", "0", "0"]
+
+
+def test_json_of_a_profile_holds_everything() -> None:
+    document = json.loads(show(PROFILE, "--json").output)
+    x = document["tensors"]["input"]
+    assert (document["format"], document["data"]["samples"], x["shape"]) == (
+        "qprof-profile/1",
+        2,
+        [None, 1, 8, 8],
+    )
+    assert x["histogram"]["exponent"] == -9
+    assert sum(x["histogram"]["counts"]) == x["count"] == 6
+    assert len(x["histogram"]["counts"]) == 1793
+
+
+def test_json_of_a_plan_holds_everything() -> None:
+    document = json.loads(show(PLAN, "--json").output)
+    assert document["tensors"]["x"] == {"type": "uint8", "scale": 0.0123, "zero_point": 128}
+    assert document["nodes"]["sum"]["kind"] == "float"
+
+
+@pytest.mark.parametrize(
+    ("globs", "expected"),
+    [(["i*"], ["input"]), (["conv:0"], ["conv:0"]), (["7", "n*"], ["7", "none"]), (["*"], 5)],
+)
+def test_tensors_are_chosen_by_glob(globs: list[str], expected: list[str] | int) -> None:
+    options = [word for glob in globs for word in ("--tensor", glob)]
+    names = list(json.loads(show(PROFILE, "--json", *options).output)["tensors"])
+    assert (len(names) if isinstance(expected, int) else names) == expected
+
+
+def test_a_chosen_tensor_of_a_plan_is_shown_without_the_nodes() -> None:
+    output = show(PLAN, "--tensor", "w").output
+    assert "1 tensors" in output
+    assert "kind" not in output
+
+
+def test_a_glob_that_matches_nothing_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"no tensor matches 'imput'; .* Did you mean 'input'\?"):
+        show(PROFILE, "--tensor", "imput")
+
+
+def test_profiles_and_plans_are_told_apart_by_their_format() -> None:
+    assert [detect(PROFILE), detect(PLAN), detect(GLOW)] == ["profile", "plan", "profile"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        (
+            "a.yaml",
+            b"a: 1\n",
+            r"a\.yaml: key 'format' is missing; give a profile of 'qprof dump-profile' or Glow",
+        ),
+        ("a.yaml", b"format: gguf\n", r"a\.yaml: format 'gguf' is unknown; give a profile"),
+        ("a.bin", b"\x08\xff", r"a\.bin: not UTF-8 text"),
+        ("m.onnx", b"\x08\x08", r"m\.onnx: is a model, not a profile or a plan; give"),
+    ],
+)
+def test_anything_else_is_an_error_with_advice(tmp_path: Path, name: str, text: bytes, sentence: str) -> None:
+    (tmp_path / name).write_bytes(text)
+    with pytest.raises(ConfigError, match=sentence):
+        show(tmp_path / name)
+
+
+def test_help_ends_with_an_example() -> None:
+    text = show("--help").output
+    assert "Examples:\n    qprof show profile.yaml" in text.replace("\n  ", "\n  ")
+
+
+# Small histograms
+
+
+def test_a_small_histogram_shows_where_the_mass_is() -> None:
+    values = np.concatenate([np.full(1000, -0.9), np.full(1, 0.95), [-1.0, 1.0]]).astype(np.float32)
+    assert small_histogram(Histogram.of(values), -1.0, 1.0, cells=4) == "█  ▂"
+
+
+def test_equal_heights_for_equal_counts() -> None:
+    assert small_histogram(EqualBins(0.0, 1.0, np.full(2000, 3.0)), 0.0, 1.0) == "█" * 16
+
+
+def test_one_bin_is_spread_over_the_range() -> None:
+    assert small_histogram(EqualBins(0.0, 1.0, np.array([5.0])), 0.0, 1.0, cells=5) == "█████"
+
+
+def test_a_constant_tensor_is_one_full_cell() -> None:
+    assert small_histogram(Histogram.of(np.full(9, 0.3)), 0.3, 0.3, cells=4) == "█   "
+
+
+def test_no_elements_are_blank() -> None:
+    assert small_histogram(Histogram.empty(), 0.0, 0.0, cells=4) == "    "
+
+
+def test_another_ramp_can_be_drawn_with() -> None:
+    assert set(small_histogram(Histogram.of(np.arange(100.0)), 0.0, 99.0, ramp=ASCII)) <= set(ASCII)
+
+
+def test_a_full_cell_is_never_blank() -> None:
+    counts = np.zeros(2000)
+    counts[0], counts[1000] = 1e15, 1
+    assert small_histogram(EqualBins(0.0, 1.0, counts), 0.0, 1.0, cells=2)[0] == "█"
+    counts[0] = 1e9
+    assert small_histogram(EqualBins(0.0, 1.0, counts), 0.0, 1.0, cells=2) == "█▁"
+
+
+def test_a_plain_table_is_aligned_and_has_no_trailing_blanks() -> None:
+    assert plain_table(["a", "bb"], [["xyz", "1"], ["", "22"]], right=("bb",)) == "a    bb\nxyz   1\n     22"
+
+
+def test_shapes_are_short() -> None:
+    assert [shape_text(s) for s in (None, (), (None, 3), (2,))] == ["?", "scalar", "?x3", "2"]
