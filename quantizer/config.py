@@ -8,7 +8,7 @@ SCHEMAS = ("asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2")
 """Names of the quantization schemas, as in Glow (with dashes)."""
 
 GRANULARITIES = ("tensor", "channel")
-FORMS = ("qdq",)
+FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 TABLES = ("target", "runtime", "sigmoid", "portable", "off")
 
 
@@ -35,7 +35,7 @@ class QuantConfig:
     target: str = "onnxruntime-x86"
     form: str = "qdq"
     schema: str = "asymmetric"
-    calibrator: str = "minmax"
+    calibrator: str = "mse"
     activation_type: str = "uint8"
     weight_schema: str = "symmetric"
     weight_type: str = "int8"

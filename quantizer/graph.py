@@ -128,9 +128,9 @@ def model_id(model: ir.Model, file: str) -> ModelId:
         digest.structure("opset", domain, version)
     for value in graph.inputs:
         dims = () if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
-        digest.structure("input", value.name, _type(value), len(dims), *dims[1:])
+        digest.structure("input", value.name, _type(value.type), len(dims), *dims[1:])
     for value in graph.outputs:
-        digest.structure("output", value.name, _type(value))
+        digest.structure("output", value.name, _type(value.type))
     batches = {
         node.inputs[1].name
         for node in graph
@@ -214,8 +214,18 @@ def _chunks(tensor: ir.TensorProtocol) -> Iterator[bytes | memoryview]:
     yield array.reshape(-1).view(np.uint8).data
 
 
-def _type(value: ir.Value) -> str:
-    return "none" if value.type is None else str(value.type)
+def _type(kind: ir.TypeProtocol | None) -> str:
+    """Return a name of a type that does not depend on the version of onnx_ir."""
+    match kind:
+        case ir.SequenceType():
+            return f"seq({_type(kind.elem_type)})"
+        case ir.OptionalType():
+            return f"optional({_type(kind.elem_type)})"
+        case ir.SparseTensorType():
+            return f"sparse({kind.dtype.name})"
+        case None:
+            return "unknown"
+    return f"tensor({kind.dtype.name})"
 
 
 def _add_graph(digest: _Digest, graph: ir.Graph, target_shapes: frozenset[str]) -> None:

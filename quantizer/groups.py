@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .calibrators import Range
+from .candidates import Choice, activation_names
 from .graph import Graph
 from .plan import Kind
 from .rules import Constraint
-from .selection import Choice, activation_names
 
 JOIN_COST_DB = 1.0
 """Decibels that a member of an operator with one code space may lose to the common range."""

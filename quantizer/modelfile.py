@@ -127,8 +127,8 @@ def _check_external(proto: onnx.ModelProto, file: Path) -> None:
         end = int(where.get("offset", "0")) + int(where.get("length", "0"))
         if data.stat().st_size < end:
             raise ModelError(
-                f"{data}: {data.stat().st_size} bytes, but tensor '{tensor.name}' of {file.name} ends at byte "
-                f"{end}; the file is cut off, copy it again"
+                f"{data}: {data.stat().st_size} bytes, but tensor '{tensor.name}' of {file.name} ends at "
+                f"byte {end}; the file is cut off, copy it again"
             )
 
 

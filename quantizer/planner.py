@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import onnx_ir as ir
 
 from ..profiles.profile import ModelId, Profile
 from .affine import TYPES, QuantParams, unsigned_twin
 from .calibrators import Range, calibrate
+from .candidates import Choice, Limits, activation_names
 from .config import QuantConfig
 from .graph import Graph
 from .groups import find_groups
@@ -18,7 +19,7 @@ from .noise import expected_noise
 from .plan import Kind, NodePlan, QuantPlan
 from .rules import Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
-from .selection import Choice, activation_names, select
+from .selection import select
 from .targets import Recipe
 
 
@@ -47,15 +48,8 @@ def make_plan(
     config = recipe.config
     ranges = _ranges(graph, profile, config)
     noisy = _noisy(graph, profile, ranges, config)
-    choices = select(
-        graph,
-        profile,
-        recipe.target,
-        config.tables,
-        config.keep_float,
-        noisy,
-        start_everywhere=start_everywhere,
-    )
+    limits = Limits(profile, recipe.target, config.tables, config.keep_float, noisy)
+    choices = select(graph, limits, start_everywhere=start_everywhere)
     activations = _activation_params(graph, choices, ranges, config)
     tensors: dict[str, QuantParams] = dict(activations)
     nodes: dict[str, NodePlan] = {}
@@ -79,7 +73,7 @@ def make_plan(
 
 
 def _input_name(node: ir.Node, index: int) -> str:
-    value = node.inputs[index]
+    value = node.inputs[index] if index < len(node.inputs) else None
     return (value.name or "") if value is not None else ""
 
 
@@ -127,9 +121,29 @@ def _ranges(graph: Graph, profile: Profile, config: QuantConfig) -> dict[str, Ra
         choice = calibrate(tensor, config.calibrator, scheme, qtype)
         rule = None if producer is None else rule_of(producer)
         if rule is not None and rule.bounds is not None:
-            choice = Range(max(choice.low, rule.bounds[0]), min(choice.high, rule.bounds[1]))
-        ranges[name] = choice
+            choice = _within(choice, rule.bounds)
+        ranges[name] = _within(choice, _useful(graph, name))
     return ranges
+
+
+def _within(span: Range, limits: tuple[float, float]) -> Range:
+    """Cut a range; 0 stays in it."""
+    return Range(min(max(span.low, limits[0]), 0.0), max(min(span.high, limits[1]), 0.0))
+
+
+def _useful(graph: Graph, name: str) -> tuple[float, float]:
+    """Return the interval outside which no reader of a tensor tells one value from another."""
+    uses = graph.consumers(name)
+    if not uses or name in graph.outputs or graph.is_captured(name):
+        return -math.inf, math.inf
+    low, high = math.inf, -math.inf
+    for reader, index in uses:
+        rule = rule_of(reader)
+        if rule is None or rule.useful is None or index != 0:
+            return -math.inf, math.inf
+        first, last = rule.useful(reader, graph)
+        low, high = min(low, first), max(high, last)
+    return low, high
 
 
 def _noisy(
@@ -200,19 +214,16 @@ def _constant_params(
     if rule.weight is not None:
         weight = graph.constant(_input_name(node, rule.weight.index))
         if weight is not None:
-            found |= _weight_and_bias(node, rule, weight, graph, activations, config)
+            found |= _weight_and_bias(node, rule, graph, activations, config)
     return found
 
 
 def _weight_and_bias(
-    node: ir.Node,
-    rule: Rule,
-    weight: np.ndarray,
-    graph: Graph,
-    activations: Mapping[str, QuantParams],
-    config: QuantConfig,
+    node: ir.Node, rule: Rule, graph: Graph, activations: Mapping[str, QuantParams], config: QuantConfig
 ) -> dict[int, QuantParams]:
     assert rule.weight is not None
+    weight = graph.constant(_input_name(node, rule.weight.index))
+    assert weight is not None
     scheme, qtype = SCHEMES[config.weight_schema], TYPES[config.weight_type]
     axis = rule.weight.axis(node, weight.ndim) if config.granularity == "channel" else None
     params = channel_params(weight, axis, scheme, qtype)

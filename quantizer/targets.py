@@ -51,8 +51,8 @@ class Target:
             inputs, float output) or both. An operator that is not here has no integer kernel.
         tables: operator type to the spelling in which a curve is a look-up table: "runtime", "sigmoid" or
             "portable"; "*" stands for all curves not named.
-        spellings: operator type to the way in which the node is written where conversions around it would make
-            the runtime compute it in float: "codes" or "leaky", see `NodePlan.spelling`.
+        spellings: operator type to the way in which the node is written where conversions around it would
+            make the runtime compute it in float: "codes" or "leaky", see `NodePlan.spelling`.
         unsigned_codes: whether the kernels want unsigned codes: signed activations are stored as their
             unsigned twins then, with the same scale and the zero point moved, which changes no number.
         float_elementwise: whether float operators between integer ones cost no more than the conversions; if
@@ -134,7 +134,8 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
             )
     if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
         raise ConfigError(
-            f"{where}: schema '{config.schema}' needs a signed activation_type: use int8, or schema symmetric-uint8"
+            f"{where}: schema '{config.schema}' needs a signed activation_type: use int8, "
+            "or schema symmetric-uint8"
         )
     if config.granularity == "channel" and config.weight_schema == "asymmetric":
         raise ConfigError(

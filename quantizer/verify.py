@@ -34,7 +34,8 @@ def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "pla
     """
     if plan.model.structure != model.structure or plan.model.weights != model.weights:
         raise PlanError(
-            f"{where}: made for another model: it belongs to {describe(plan.model)}, this is {describe(model)}; "
+            f"{where}: made for another model: it belongs to {describe(plan.model)}, "
+            f"this is {describe(model)}; "
             "make a new plan from a profile of this model"
         )
     breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
@@ -71,7 +72,7 @@ def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    names = [node.name or "" for node in graph.nodes]
+    names = dict.fromkeys(node.name or "" for node in graph.nodes)
     for name in plan.nodes:
         if name not in names:
             yield f"node '{name}': the model has no such node"
@@ -82,7 +83,7 @@ def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str
 
 def _tensors_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for name in plan.tensors:
-        if not graph.is_float(name):
+        if name not in graph.values or not graph.is_float(name):
             yield f"tensor '{name}': the model has no float tensor of this name"
 
 
@@ -120,7 +121,10 @@ def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterato
         source = plan.tensors.get((value.name or "") if value is not None else "")
         for output in node.outputs:
             if output.name and plan.tensors.get(output.name) != source:
-                yield f"node '{node.name}': it moves codes, so '{output.name}' must have the parameters of its input"
+                yield (
+                    f"node '{node.name}': it moves codes, so '{output.name}' must have the parameters "
+                    "of its input"
+                )
 
 
 def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:

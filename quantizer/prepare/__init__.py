@@ -22,6 +22,7 @@ from .clean import (
 )
 from .flatten import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
 from .fold import fold_constants, lift_constants
+from .fuse import fuse_hard_swish
 from .linear import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
 from .names import collect_origin, forget_origin, mark_origin, name_nodes, name_values
 from .noops import drop_noops, merge_transposes, scalar_ranges, sums_to_adds
@@ -66,6 +67,7 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     split_batch_normalizations,
     fold_scales_and_shifts,
     merge_affine_chains,
+    fuse_hard_swish,
     remove_dead,
 )
 """Repeated in this order until none of them finds anything to do; each returns how much it did."""

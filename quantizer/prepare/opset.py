@@ -1,7 +1,7 @@
-"""The opset raised to 13, the first with per-channel QuantizeLinear, without a change of numbers.
+"""The opset raised to 14, which has per-channel QuantizeLinear (13) and HardSwish, with the same numbers.
 
-The rules below are the breaking changes of the default domain between opsets 7 and 13, taken from the
-operator changelog; every other operator of these opsets means the same in 13. They are our own and not
+The rules below are the breaking changes of the default domain between opsets 7 and 14, taken from the
+operator changelog; every other operator of these opsets means the same in 14. They are our own and not
 onnx's version converter, which drops the coordinate rule of Resize (other numbers), drops node names, and
 names new tensors differently in different versions. Opsets below 7 go through that converter up to 7.
 """
@@ -19,7 +19,7 @@ from ...profiles.errors import ModelError
 from .edit import ORIGIN, Array, add_initializer, constant, fresh, is_standard, rank, value_names
 from .shapes import skeleton
 
-TARGET = 13
+TARGET = 14
 CONVERTER_TARGET = 7
 
 Change = Callable[[ir.Node, "Names"], None]
@@ -27,13 +27,13 @@ Names = set[str]
 
 
 def raise_opset(model: ir.Model) -> tuple[str, ...]:
-    """Raise the default domain to opset 13 when it is below; nodes keep their names.
+    """Raise the default domain to opset 14 when it is below 13; nodes keep their names.
 
     Raises:
-        ModelError: an operator has no counterpart in opset 13; the message names node and operator.
+        ModelError: an operator has no counterpart in opset 14; the message names node and operator.
     """
     before = model.graph.opset_imports.get("", TARGET)
-    if before >= TARGET:
+    if before >= TARGET - 1:  # 13 has all that quantization needs
         return ()
     if before < CONVERTER_TARGET:
         _convert_old(model, before)
@@ -44,29 +44,28 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
                 if before < version:
                     change(node, names)
     model.graph.opset_imports[""] = TARGET
-    _check(model, before)
+    _check(model)
     return (f"opset raised from {before} to {TARGET}, which per-channel quantization needs",)
 
 
-def _check(model: ir.Model, before: int) -> None:
-    """Raise for the first node that opset 13 does not know or whose attributes it does not take."""
+def _check(model: ir.Model) -> None:
+    """Raise for the first node that opset 14 does not know or whose attributes it does not take."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if not is_standard(node):
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")
         except onnx.defs.SchemaError:
-            raise _failure(node, before, "there is no such operator") from None
+            raise _failure(node, "there is no such operator") from None
         odd = sorted(set(node.attributes) - set(schema.attributes))
         if schema.deprecated or odd:
-            what = f"its attribute '{odd[0]}' is gone" if odd else "the operator is gone"
-            raise _failure(node, before, what)
+            raise _failure(node, f"its attribute '{odd[0]}' is gone" if odd else "the operator is gone")
 
 
-def _failure(node: ir.Node, before: int, what: str) -> ModelError:
+def _failure(node: ir.Node, what: str) -> ModelError:
     return ModelError(
-        f"node '{node.name}' ({node.op_type}): cannot be raised from opset {before} to {TARGET}: {what} in "
-        f"opset {TARGET}; export the model with opset {TARGET} or later"
+        f"node '{node.name}' ({node.op_type}): cannot be raised to opset {TARGET}: {what}; export the model "
+        f"with opset {TARGET} or later"
     )
 
 
@@ -101,16 +100,19 @@ def _convert_old(model: ir.Model, before: int) -> None:
 def _align_operands(model: ir.Model) -> None:
     """Below opset 7 the second operand was aligned at `axis` of the first: give it the ones that broadcast.
 
-    onnx's converter refuses the axis when both shapes are known.
+    The slope of PRelu was aligned at the channels, axis 1. onnx's converter leaves that one as it is, and
+    refuses the axis of the others when both shapes are known.
     """
     names = value_names(model)
     for node in list(model.graph):
-        axis = node.attributes.get("axis") if is_standard(node) and "broadcast" in node.attributes else None
-        left, right = (rank(node.inputs[0]), rank(node.inputs[1])) if axis is not None else (None, None)
-        if axis is None or left is None or right is None:
+        if not is_standard(node) or ("broadcast" not in node.attributes and node.op_type != "PRelu"):
             continue
-        node.attributes.pop("axis")
-        missing = left - axis.as_int() % left - right
+        given = node.attributes.get("axis")
+        left, right = rank(node.inputs[0]), rank(node.inputs[1])
+        if left is None or right is None or (given is None and node.op_type != "PRelu"):
+            continue
+        node.attributes.pop("axis", None)
+        missing = left - (1 if given is None else given.as_int() % left) - right
         if missing > 0:
             axes = ir.AttrInt64s("axes", range(right, right + missing))
             wider = ir.Node("", "Unsqueeze", [node.inputs[1]], [axes], name=f"{node.name}_align")
@@ -187,13 +189,19 @@ def _dropout(node: ir.Node, names: Names) -> None:
 def _dropout_mask(node: ir.Node, names: Names) -> None:
     """Before opset 10 the mask had the type of the data."""
     if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
-        raise _failure(node, 9, "the mask is used, and is of another type")
+        raise _failure(node, "its mask is used, which was of another type")
 
 
 def _batch_normalization(node: ir.Node, names: Names) -> None:
     spatial = _take(node, "spatial")
     if spatial is not None and spatial.as_int() != 1:
-        raise _failure(node, 8, "spatial=0 is gone")
+        raise _failure(node, "spatial=0 is gone")
+
+
+def _batch_normalization_of_training(node: ir.Node, names: Names) -> None:
+    """Before opset 14 more than one output meant training."""
+    if len(node.outputs) > 1:
+        raise _failure(node, "it trains, with other outputs")
 
 
 def _upsample_scales(node: ir.Node, names: Names) -> None:
@@ -221,7 +229,7 @@ def _resize(node: ir.Node, names: Names) -> None:
         factors = constant(scales)
         shrinks = factors is not None and bool(np.any(factors < 1))
         if factors is not None and shrinks and np.any(factors > 1):
-            raise _failure(node, 10, "one rounding for axes that grow and axes that shrink")
+            raise _failure(node, "axes that grow and axes that shrink were rounded differently")
         node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", "ceil" if shrinks else "floor")
 
 
@@ -230,7 +238,7 @@ def _scatter(node: ir.Node, names: Names) -> None:
 
 
 def _scan(node: ir.Node, names: Names) -> None:
-    raise _failure(node, 8, "Scan has no batch axis")
+    raise _failure(node, "Scan has no batch axis any more")
 
 
 def _softmax(node: ir.Node, names: Names) -> None:
@@ -273,7 +281,7 @@ def _softmax(node: ir.Node, names: Names) -> None:
 
 
 CHANGES: Mapping[str, Sequence[tuple[int, Change]]] = {
-    "BatchNormalization": ((9, _batch_normalization),),
+    "BatchNormalization": ((9, _batch_normalization), (14, _batch_normalization_of_training)),
     "Clip": ((11, _clip),),
     "Dropout": ((10, _dropout_mask), (12, _dropout)),
     "Hardmax": ((13, _softmax),),

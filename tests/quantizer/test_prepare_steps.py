@@ -82,7 +82,7 @@ def test_of_nodes_with_one_name_the_first_keeps_it():
 def test_origin_names_the_nodes_that_were_folded():
     proto = parse(
         "g (float[1,3,4,4] x) => (float[1,2,4,4] y) "
-"{ [c] t = Conv(x, w)  u = BatchNormalization(t, g, b, m, v)  [r] y = Relu(u) }"
+        "{ [c] t = Conv(x, w)  u = BatchNormalization(t, g, b, m, v)  [r] y = Relu(u) }"
     )
     with_constants(proto, w=f32(2, 3, 1, 1), **batch_norm_constants(2))
     result, _ = prepared(proto, rtol=1e-5, atol=1e-6)  # weights are rounded once more
@@ -92,7 +92,8 @@ def test_origin_names_the_nodes_that_were_folded():
 def test_names_in_branches_are_made_unique_too():
     proto = parse(
         "g (float[2] x, bool c) => (float[2] y) { [n] t = Relu(x)\n"
-        "[i] y = If(c)<then_branch = a () => (float[2] p) { [n] p = Neg(t) }, else_branch = e () => (float[2] q) { [n] q = Abs(t) }> }"
+        "[i] y = If(c)<then_branch = a () => (float[2] p) { [n] p = Neg(t) },"
+        "else_branch = e () => (float[2] q) { [n] q = Abs(t) }> }"
     )
     result, _ = prepared(proto)
     names = [node.name for node in ir.traversal.RecursiveGraphIterator(result.model.graph)]
@@ -128,7 +129,7 @@ def test_a_constant_that_is_an_output_stays():
     _, operators = prepared(
         parse(
             "g (float[2] x) => (float[2] y, float[2] k) "
-"{ k = Constant<value_floats = [1.0, 2.0]>() y = Add(x, k) }"
+            "{ k = Constant<value_floats = [1.0, 2.0]>() y = Add(x, k) }"
         )
     )
     assert operators == ["Constant", "Add"]
@@ -155,7 +156,8 @@ def test_a_function_of_another_opset_is_refused_by_name():
 
 
 BRANCH = (
-    "[i] y = If(c)<then_branch = a () => (float[2] p) { k = Constant<value_float = 2.0>() m = Mul(x, k)  p = Neg(m) },"
+    "[i] y = If(c)<"
+    "then_branch = a () => (float[2] p) { k = Constant<value_float = 2.0>() m = Mul(x, k)  p = Neg(m) },"
     " else_branch = e () => (float[2] q) { q = Abs(u) }> }"
 )
 
@@ -180,7 +182,8 @@ def test_an_if_of_computed_condition_keeps_its_inside():
 def test_what_depends_on_constants_alone_is_folded():
     proto = parse(
         "g (float[2,3] x) => (float[2,2] y) "
-"<float[2,3] w = {1.0,2.0,3.0,4.0,5.0,6.0}> { t = Transpose<perm=[1,0]>(w)  s = Sqrt(t)  y = MatMul(x, s) }"
+        "<float[2,3] w = {1.0,2.0,3.0,4.0,5.0,6.0}> { t = Transpose<perm=[1,0]>(w)"
+        "s = Sqrt(t)  y = MatMul(x, s) }"
     )
     result, operators = prepared(proto, rtol=1e-6)  # the root is rounded by another library
     assert operators == ["MatMul"]
@@ -190,7 +193,7 @@ def test_what_depends_on_constants_alone_is_folded():
 def test_float_folding_is_rounded_once():
     proto = parse(
         "g (float[1] x) => (float[1] y) "
-"<float[2] a = {1.0, 3.0}, float b = {0.1}> { d = Div(b, a)  e = ReduceSum(d)  y = Add(x, e) }"
+        "<float[2] a = {1.0, 3.0}, float b = {0.1}> { d = Div(b, a)  e = ReduceSum(d)  y = Add(x, e) }"
     )
     proto.graph.node[1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
     result = prepare(ir.from_proto(proto))
@@ -218,7 +221,7 @@ def test_stale_value_info_is_not_believed():
 def test_random_numbers_are_not_folded():
     proto = parse(
         "g (float[2] x) => (float[2] y) "
-"<int64[1] s = {2}> { z = ConstantOfShape(s)  r = RandomNormalLike(z)  y = Add(x, r) }"
+        "<int64[1] s = {2}> { z = ConstantOfShape(s)  r = RandomNormalLike(z)  y = Add(x, r) }"
     )
     result = prepare(ir.from_proto(proto))
     assert "RandomNormalLike" in [node.op_type for node in result.model.graph]
@@ -227,7 +230,7 @@ def test_random_numbers_are_not_folded():
 def test_a_constant_too_large_to_store_stays_a_node():
     proto = parse(
         "g (float[1] x) => (float[N,M] y) "
-"<int64[2] s = {8192, 4096}> { z = ConstantOfShape(s)  y = Add(x, z) }"
+        "<int64[2] s = {8192, 4096}> { z = ConstantOfShape(s)  y = Add(x, z) }"
     )
     result = prepare(ir.from_proto(proto))
     assert [node.op_type for node in result.model.graph] == ["ConstantOfShape", "Add"]
@@ -237,7 +240,7 @@ def test_integer_division_rounds_towards_zero():
     result, _ = prepared(
         parse(
             "g (int64[2] x) => (int64[2] y) "
-"<int64[2] a = {-7, 7}, int64 b = {2}> { d = Div(a, b)  y = Add(x, d) }"
+            "<int64[2] a = {-7, 7}, int64 b = {2}> { d = Div(a, b)  y = Add(x, d) }"
         )
     )
     assert result.model.graph.initializers["d"].const_value.numpy().tolist() == [-3, 3]
@@ -246,7 +249,8 @@ def test_integer_division_rounds_towards_zero():
 def test_quantized_weights_are_not_folded_to_float():
     proto = parse(
         "g (float[1,4] x) => (float[1,2] y) <float s = {0.1}, int8 z = {0}, int8[4,2] w = {1,2,3,4,5,6,7,8}>"
-        "{ q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  e = DequantizeLinear(w, s, z)  y = MatMul(d, e) }"
+        "{ q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  e = DequantizeLinear(w, s, z)"
+        "y = MatMul(d, e) }"
     )
     result, operators = prepared(proto)
     assert operators == ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "MatMul"]
@@ -324,7 +328,8 @@ def test_an_identity_that_an_output_needs_stays(body):
 def test_names_that_a_branch_reads_stay():
     proto = parse(
         "g (float[2] x, bool c) => (float[2] y) { t = Identity(x)\n"
-        "y = If(c)<then_branch = a () => (float[2] p) { p = Neg(t) }, else_branch = e () => (float[2] q) { q = Abs(t) }> }"
+        "y = If(c)<then_branch = a () => (float[2] p) { p = Neg(t) },"
+        "else_branch = e () => (float[2] q) { q = Abs(t) }> }"
     )
     assert prepared(proto)[1] == ["Identity", "If"]
 
@@ -405,9 +410,9 @@ def test_a_row_of_bias_is_not_folded_over():
     "text",
     [
         "g (float[1,3,4,4] x) => (float[1,3,4,4] y, float[1,3,4,4] t) "
-"{ t = Conv(x, w)  y = BatchNormalization(t, g, b, m, v) }",
+        "{ t = Conv(x, w)  y = BatchNormalization(t, g, b, m, v) }",
         "g (float[1,3,4,4] x) => (float[1,3,4,4] y) "
-"{ t = Conv(x, w)  u = BatchNormalization(t, g, b, m, v)  y = Max(t, u) }",
+        "{ t = Conv(x, w)  u = BatchNormalization(t, g, b, m, v)  y = Max(t, u) }",
     ],
 )
 def test_a_batch_normalization_after_a_shared_convolution_becomes_mul_and_add(text):
@@ -420,7 +425,7 @@ def test_a_batch_normalization_after_a_shared_convolution_becomes_mul_and_add(te
 def test_a_batch_normalization_in_training_stays():
     proto = parse(
         "g (float[2,3] x) => (float[2,3] y) "
-"{ y, rm, rv = BatchNormalization<training_mode=1>(x, g, b, m, v) }"
+        "{ y, rm, rv = BatchNormalization<training_mode=1>(x, g, b, m, v) }"
     )
     proto = with_constants(proto, **batch_norm_constants(3))
     assert [node.op_type for node in prepare(ir.from_proto(proto)).model.graph] == ["BatchNormalization"]
@@ -429,7 +434,7 @@ def test_a_batch_normalization_in_training_stays():
 def test_a_shared_weight_is_not_changed_for_its_other_user():
     proto = parse(
         "g (float[1,3,4,4] x) => (float[1,3,4,4] y) "
-"{ s = Conv(x, w)  r = Relu(s)  t = Conv(r, w)  y = BatchNormalization(t, g, b, m, v) }"
+        "{ s = Conv(x, w)  r = Relu(s)  t = Conv(r, w)  y = BatchNormalization(t, g, b, m, v) }"
     )
     with_constants(proto, w=f32(3, 3, 1, 1), **batch_norm_constants(3))
     result, operators = prepared(proto, rtol=1e-5, atol=1e-5)  # weights are rounded once more
@@ -480,7 +485,7 @@ def test_a_scale_that_overflows_the_weights_stays():
 def test_batch_normalization_then_scale_and_shift_is_one_mul_and_one_add():
     proto = parse(
         "g (float[1,3,4,4] x) => (float[1,3,4,4] y) "
-"{ t = BatchNormalization(x, g, b, m, v)  u = Mul(t, k)  y = Add(u, l) }"
+        "{ t = BatchNormalization(x, g, b, m, v)  u = Mul(t, k)  y = Add(u, l) }"
     )
     with_constants(proto, k=f32(3, 1, 1), l=f32(3, 1, 1, seed=9), **batch_norm_constants(3))
     assert prepared(proto, rtol=1e-5, atol=1e-5)[1] == ["Mul", "Add"]  # x f + s, not ((x - m) f + b) k + l

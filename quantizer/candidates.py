@@ -1,0 +1,177 @@
+"""What could become of each node by itself, and why it cannot be quantized. Pure; first step of planning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import numpy as np
+import onnx_ir as ir
+
+from ..profiles.errors import ConfigError, nearest
+from ..profiles.profile import Profile
+from .graph import Graph
+from .plan import Kind
+from .rules import Constraint, Rule, rule_of
+from .targets import FLOAT, Target
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was selected for one node.
+
+    Attributes:
+        kind: as in `NodePlan`.
+        reason: why it stays float.
+        rule: its entry in the table, when it has one.
+        spelling: how a table is written.
+        heavy: whether integers start at this node (see `Rule.heavy`).
+        returns_float: whether an integer node gives float outputs.
+    """
+
+    kind: Kind
+    reason: str = ""
+    rule: Rule | None = None
+    spelling: str = ""
+    heavy: bool = False
+    returns_float: bool = False
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the node computes on codes."""
+        return self.kind is not Kind.FLOAT
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds the choice besides the table.
+
+    Attributes:
+        profile: of the model, bound to its tensors.
+        target: what the runtime can execute.
+        tables: `QuantConfig.tables`.
+        keep_float: node names, operator types or globs that stay float.
+        noisy: tensors that must not be in codes, each with the reason.
+    """
+
+    profile: Profile
+    target: Target
+    tables: str = "target"
+    keep_float: tuple[str, ...] = ()
+    noisy: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_candidates(graph: Graph, limits: Limits) -> dict[str, Choice]:
+    """Return the best that could become of every node, its neighbours not considered, by name in graph order.
+
+    Raises:
+        ConfigError: a pattern of `keep_float` names nothing in the model.
+    """
+    kept = match_nodes(graph, limits.keep_float)
+    return {name_of(node): _candidate(node, graph, limits, kept) for node in graph.nodes}
+
+
+def match_nodes(graph: Graph, patterns: Iterable[str]) -> dict[str, str]:
+    """Return node name -> pattern for the nodes that a name, operator type or glob pattern names.
+
+    Raises:
+        ConfigError: a pattern names no node; with the nearest name or type.
+    """
+    matched: dict[str, str] = {}
+    names = {name_of(node): node.op_type for node in graph.nodes}
+    for pattern in patterns:
+        hits = [n for n, op in names.items() if pattern in (n, op)] or [
+            n for n, op in names.items() if fnmatchcase(n, pattern) or fnmatchcase(op, pattern)
+        ]
+        if not hits:
+            known = [*dict.fromkeys(names.values()), *names]
+            raise ConfigError(
+                f"keep_float '{pattern}': no node of the model has this name or operator type."
+                f"{nearest(pattern, known)}"
+            )
+        matched.update(dict.fromkeys(hits, pattern))
+    return matched
+
+
+def name_of(node: ir.Node) -> str:
+    """Return the name of a node of a prepared model; every one has one."""
+    return node.name or ""
+
+
+def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, str]) -> Choice:
+    rule, target = rule_of(node), limits.target
+    op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    if name_of(node) in kept:
+        return Choice(Kind.FLOAT, f"kept float by request ('{kept[name_of(node)]}')", rule)
+    if rule is None:
+        return Choice(Kind.FLOAT, f"no rule for {op}")
+    spelling = table_spelling(node.op_type, target, limits.tables) if rule.curve else ""
+    if node.op_type not in target.operators and not spelling:
+        return Choice(Kind.FLOAT, f"{target.name} has no integer kernel for {op}", rule)
+    reason = (
+        rule.refusal(node, graph)
+        or _unfit_tensor(node, rule, graph, limits.profile)
+        or _noise(node, rule, graph, limits)
+    )
+    if reason:
+        return Choice(Kind.FLOAT, reason, rule)
+    if node.op_type not in target.operators:
+        return Choice(Kind.TABLE, "", rule, spelling)
+    moves = rule.constraint in (Constraint.SAME, Constraint.CLAMP)
+    return Choice(Kind.MOVE if moves else Kind.INTEGER, "", rule, heavy=rule.heavy(node, graph))
+
+
+def table_spelling(op_type: str, target: Target, tables: str) -> str:
+    """Return how a curve becomes a table, "" when it does not."""
+    preferred = target.tables.get(op_type, target.tables.get("*", ""))
+    if tables == "target":
+        return preferred
+    if tables == "sigmoid":  # only Tanh goes through the sigmoid table, and Sigmoid is one
+        return {"Tanh": "sigmoid", "Sigmoid": "runtime"}.get(op_type, "")
+    if tables == "runtime":
+        return "runtime" if preferred == "runtime" else ""
+    return "" if tables == "off" else tables
+
+
+def _unfit_tensor(node: ir.Node, rule: Rule, graph: Graph, profile: Profile) -> str:
+    """Return why one of the node's tensors cannot be in codes, "" when all can."""
+    for name in [*activation_names(node, rule, graph), *outputs_of(node)]:
+        constant = graph.constant(name)
+        if constant is not None:
+            if constant.dtype != np.float32:
+                return f"constant '{name}' is {constant.dtype}, not float"
+            if constant.size == 0 or not np.isfinite(constant).all():
+                return f"constant '{name}' is empty or holds values that are not finite"
+        elif not graph.is_float(name):
+            return f"tensor '{name}' is not float"
+        elif name not in profile:
+            return f"tensor '{name}' has no profile"
+        elif profile[name].dtype != "float":
+            return f"tensor '{name}' is {profile[name].dtype}: only float is quantized"
+        elif profile[name].count == 0:
+            return f"tensor '{name}' was never seen during calibration"
+    return ""
+
+
+def _noise(node: ir.Node, rule: Rule, graph: Graph, limits: Limits) -> str:
+    """Return the reason of a tensor that must not be in codes and would be, "" when there is none."""
+    names = activation_names(node, rule, graph)
+    if not (rule.heavy(node, graph) and FLOAT in limits.target.operators.get(node.op_type, ())):
+        names += outputs_of(node)
+    return next((limits.noisy[name] for name in names if name in limits.noisy), "")
+
+
+def activation_names(node: ir.Node, rule: Rule, graph: Graph) -> list[str]:
+    """Return the names of the inputs that are activations: the rule's, and a weight that is no constant."""
+    indices = list(rule.activations(node))
+    if rule.weight is not None:
+        value = node.inputs[rule.weight.index]
+        if value is not None and graph.constant(value.name or "") is None:
+            indices.append(rule.weight.index)
+    return [value.name or "" for i in indices if (value := node.inputs[i]) is not None]
+
+
+def outputs_of(node: ir.Node) -> list[str]:
+    """Return the names of the node's outputs that are used."""
+    return [value.name for value in node.outputs if value.name]

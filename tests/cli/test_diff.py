@@ -1,0 +1,209 @@
+"""`qprof diff`, and the nightly job that is built on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.histogram import Histogram
+from qprof_onnx.profiles.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.profiles.store import load_profile, save_profile
+from qprof_onnx.quantizer.drift import diff
+from qprof_onnx.quantizer.targets import load_recipe
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+NIGHTLY = ROOT / "examples" / "ci" / "nightly.sh"
+
+
+def qprof(*arguments: str | Path) -> Result:
+    """Run the command line inside this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with profiles of three sets of images: old, same (held out) and inverted.yaml."""
+    folder = tmp_path_factory.mktemp("nights")
+    (folder / "inverted").mkdir()
+    for path in (DIGITS / "heldout").glob("*.npz"):
+        np.savez(folder / "inverted" / path.name, image=1 - np.load(path)["image"])
+    data = {"old": DIGITS / "calibration", "same": DIGITS / "heldout", "inverted": folder / "inverted"}
+    for name, samples in data.items():
+        result = qprof(
+            "dump-profile", DIGITS / "model.onnx", "--data", samples, "-o", folder / f"{name}.yaml"
+        )
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+LIMITS = (
+    *("--calibrator", "minmax"),
+    *("--max-clipped", "0.01", "--max-range-growth", "1.2", "--max-distance", "0.25"),
+)
+
+
+def test_new_data_of_the_same_kind_passes(nights: Path) -> None:
+    result = qprof("diff", nights / "old.yaml", nights / "same.yaml", *LIMITS)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "gate       passed"
+
+
+def test_inverted_images_fail(nights: Path) -> None:
+    result = qprof("diff", nights / "old.yaml", nights / "inverted.yaml", *LIMITS)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[-2].startswith(
+        "FAILED     --max-range-growth 1.2: 4 tensors, the worst 'block.relu1.out': 1.3"
+    )
+    assert lines[-1].startswith("FAILED     --max-distance 0.25: tensor 'image': 0.4")
+
+
+def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None:
+    lines = qprof(
+        "diff", nights / "old.yaml", nights / "inverted.yaml", *LIMITS, "--worst", "6"
+    ).stdout.splitlines()
+    assert lines[0] == (
+        f"{nights}/inverted.yaml against {nights}/old.yaml: 400 samples against 64, calibrator minmax"
+    )
+    assert lines[2].split() == ["tensor", "OLD", "NEW", "growth", "clipped", "distance", "wasserstein"]
+    assert lines[3].split()[:8] == ["image", "0", "..", "1", "0", "..", "1", "1.000"]
+    assert [line.endswith("!") for line in lines[3:9]] == [True] * 5 + [False]
+    assert lines[9] == "... and 11 that drifted less"
+
+
+def test_a_calibrator_that_clips_adds_what_old_clips_itself(nights: Path) -> None:
+    pair = (nights / "old.yaml", nights / "same.yaml")
+    output = qprof("diff", *pair, "--calibrator", "percentile:99").stdout
+    assert "calibrator percentile:99" in output
+    assert "OLD's own" in output
+
+
+def test_json_has_every_tensor_the_worst_first(nights: Path) -> None:
+    result = qprof("diff", nights / "old.yaml", nights / "inverted.yaml", "--json", "--max-distance", "0.3")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["passed"], document["limits"]["max_distance"]) == (1, False, 0.3)
+    tensors = document["drift"]["tensors"]
+    assert (len(tensors), tensors[0]["tensor"]) == (17, "image")
+    assert document["failures"][0]["measured"] == tensors[0]["distance"] > 0.3
+    assert set(tensors[0]) >= {"range_growth", "clipped", "distance", "wasserstein", "old_maximum"}
+
+
+def test_the_same_input_gives_the_same_bytes(nights: Path) -> None:
+    runs = {qprof("diff", nights / "old.yaml", nights / "inverted.yaml", "--json").stdout for _ in range(2)}
+    assert len(runs) == 1
+
+
+def test_a_profile_does_not_differ_from_itself(nights: Path) -> None:
+    zeros = ("--max-clipped", "0", "--max-range-growth", "1", "--max-distance", "0", "--max-wasserstein", "0")
+    result = qprof("diff", nights / "old.yaml", nights / "old.yaml", *zeros)
+    assert result.exit_code == 0
+    assert "note: both profiles have seen the very same data" in result.stdout
+
+
+def test_notes_tell_of_weights_names_and_what_is_not_finite(nights: Path, tmp_path: Path) -> None:
+    old = load_profile(nights / "old.yaml")
+    tensors = {f"new/{name}" if i > 9 else name: t for i, (name, t) in enumerate(old.items())}
+    tensors["image"] = replace(tensors["image"], nan=old["image"].count)
+    save_profile(
+        replace(old, tensors=tensors, model=replace(old.model, weights="0" * 64)), tmp_path / "new.yaml"
+    )
+    lines = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml").stdout.splitlines()
+    assert "note: the model is the same, but its weights are not" in lines
+    assert any(line.startswith("note: NEW alone holds 7 tensors: new/") for line in lines)
+    assert any(line.startswith("note: OLD alone holds 7 tensors: ") for line in lines)
+    assert "note: NaN or Inf in 1 tensors of NEW; worst 'image': 0.5000 of its elements" in lines
+
+
+def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: Path) -> None:
+    old = load_profile(nights / "old.yaml")
+    save_profile(replace(old, model=replace(old.model, structure="0" * 64)), tmp_path / "new.yaml")
+    refused = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml")
+    assert refused.exit_code == 2
+    assert f"{tmp_path}/new.yaml: is of another model than {nights}/old.yaml" in refused.stderr
+    assert qprof("diff", nights / "old.yaml", tmp_path / "new.yaml", "--allow-different").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--max-clipped", "nan"), "max_clipped nan: must be a number"),
+        (("--calibrator", "minmx"), "Did you mean 'minmax'?"),
+    ],
+)
+def test_a_wrong_value_is_told(nights: Path, options: tuple[str, ...], sentence: str) -> None:
+    result = qprof("diff", nights / "old.yaml", nights / "same.yaml", *options)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+def test_three_hundred_tensors_take_less_than_a_second(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    for number, name in enumerate(("old.yaml", "new.yaml"), 1):
+        tensors = {}
+        for i in range(300):
+            v = rng.normal(0.01 * number, 1.0, 4000)
+            histogram = Histogram.of(v)
+            tensors[f"t{i}"] = TensorProfile(
+                "double", (None, 4000), float(v.min()), float(v.max()), 4000, 0, 0, 0, histogram
+            )
+        data = DataId(1, f"{number:032x}")
+        save_profile(Profile(ModelId("a", "b", 17, "m.onnx"), data, tensors), tmp_path / name)
+    recipe, seconds = load_recipe(None, {"calibrator": "minmax"}), []
+    for _ in range(3):  # processor time, and the least of three: other work on the machine is not our subject
+        start = process_time()
+        assert len(diff(tmp_path / "old.yaml", tmp_path / "new.yaml", recipe=recipe).drift.tensors) == 300
+        seconds.append(process_time() - start)
+    assert min(seconds) < 1.0
+
+
+# The nightly job
+
+
+@pytest.fixture
+def path_with_qprof(tmp_path: Path) -> str:
+    """Return a PATH on which `qprof` is the one under test."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    code = "from qprof_onnx.cli.main import main; main(prog_name='qprof')"
+    (folder / "qprof").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+    (folder / "qprof").chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def nightly(path: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the example's script."""
+    command = ["bash", str(NIGHTLY), *map(str, arguments)]
+    return subprocess.run(
+        command, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize(("data", "code"), [(None, 0), ("inverted", 1)])
+def test_the_nightly_job_tells_an_ordinary_night_from_inverted_images(
+    nights: Path, tmp_path: Path, path_with_qprof: str, data: str | None, code: int
+) -> None:
+    samples = nights / data if data else DIGITS / "heldout"
+    out = tmp_path / "out"
+    result = nightly(path_with_qprof, DIGITS / "model.onnx", samples, nights / "old.yaml", out)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert ("FAILED" in result.stdout) == bool(code)
+    assert json.loads((out / "drift.json").read_text())["passed"] == (code == 0)
+    assert load_profile(out / "tonight.yaml").data.samples == 400
+
+
+def test_the_nightly_job_ends_with_two_when_a_file_is_missing(tmp_path: Path, path_with_qprof: str) -> None:
+    result = nightly(
+        path_with_qprof, DIGITS / "model.onnx", DIGITS / "heldout", tmp_path / "no.yaml", tmp_path
+    )
+    assert result.returncode == 2
+    assert "no.yaml" in result.stderr

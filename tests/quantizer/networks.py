@@ -1,0 +1,50 @@
+"""Small networks as ONNX text, profiled on seeded data: what the tests of planning plan for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from onnx import ModelProto, numpy_helper, parser
+from qprof_onnx.profiles.profile import ModelId, Profile
+from qprof_onnx.profiles.runner import calibrate
+from qprof_onnx.profiles.samples import Sample
+from qprof_onnx.quantizer.graph import Graph, index, model_id
+from qprof_onnx.quantizer.plan import QuantPlan
+from qprof_onnx.quantizer.planner import make_plan
+from qprof_onnx.quantizer.prepare import prepare
+from qprof_onnx.quantizer.targets import load_recipe
+
+
+@dataclass(frozen=True)
+class Network:
+    """A prepared model with everything that planning needs."""
+
+    graph: Graph
+    profile: Profile
+    identity: ModelId
+
+    def plan(self, target: str = "onnxruntime-x86", **settings: object) -> QuantPlan:
+        """Return the plan for a target with these settings."""
+        return make_plan(self.graph, self.profile, load_recipe(target, settings), self.identity)
+
+
+def network(text: str, weights: dict[str, tuple[int, ...]], shape: tuple[int, ...] = (1, 8, 6, 6)) -> Network:
+    """Return a network whose nodes are `text`, from input x to output y, with seeded weights."""
+    dims = ",".join(map(str, shape))
+    proto: ModelProto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[{dims}] x) => (float[] y) {{ {text} }}'
+    )
+    rng = np.random.default_rng(11)
+    for name, size in weights.items():
+        array = rng.standard_normal(size).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    identity = model_id(model, "net.onnx")
+    samples = [Sample(str(i), {"x": rng.standard_normal(shape).astype(np.float32)}) for i in range(3)]
+    return Network(index(model), calibrate(model, samples, identity), identity)
+
+
+WIDE = (8, 8, 3, 3)
+"""A convolution of 72 products for each output element: heavy."""

@@ -1,0 +1,102 @@
+"""Which nodes compute on codes, and what the others say."""
+
+from __future__ import annotations
+
+import pytest
+from qprof_onnx.profiles.errors import ConfigError
+from qprof_onnx.quantizer.plan import Kind, QuantPlan
+
+from .networks import WIDE, network
+
+
+def kinds(plan: QuantPlan) -> dict[str, Kind]:
+    return {name.split("_")[0]: node.kind for name, node in plan.nodes.items()}
+
+
+def test_a_light_node_between_heavy_ones_joins() -> None:
+    net = network("a = Conv (x, v) b = Add (a, a) y = Conv (b, w)", {"v": WIDE, "w": WIDE})
+    assert set(kinds(net.plan()).values()) == {Kind.INTEGER}
+
+
+def test_a_light_node_that_nobody_reads_in_codes_stays_float() -> None:
+    net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
+    plan = net.plan()
+    assert kinds(plan)["Add"] is Kind.FLOAT
+    assert "no neighbour" in plan.nodes["Add_y"].reason
+
+
+def test_hardware_without_float_takes_it_all_the_same() -> None:
+    net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
+    assert set(kinds(net.plan("glow")).values()) == {Kind.INTEGER}
+
+
+def test_a_lone_light_node_stays_float() -> None:
+    assert kinds(network("y = Add (x, x)", {}).plan())["Add"] is Kind.FLOAT
+
+
+def test_a_depthwise_convolution_between_float_nodes_stays_float() -> None:
+    net = network("a = Erf (x) b = Conv <group = 8> (a, w) y = Erf (b)", {"w": (8, 1, 3, 3)})
+    assert kinds(net.plan())["Conv"] is Kind.FLOAT
+
+
+def test_a_depthwise_convolution_between_codes_joins() -> None:
+    net = network(
+        "a = Conv (x, v) b = Conv <group = 8> (a, w) y = Conv (b, u)",
+        {"v": WIDE, "w": (8, 1, 1, 1), "u": (8, 8, 3, 3)},
+    )
+    assert set(kinds(net.plan()).values()) == {Kind.INTEGER}
+
+
+def test_a_matrix_product_before_a_float_node_returns_float() -> None:
+    net = network("a = MatMul (x, w) y = Erf (a)", {"w": (8, 8)}, (4, 8))
+    plan = net.plan()
+    assert kinds(plan)["MatMul"] is Kind.INTEGER
+    assert "a" not in plan.tensors
+
+
+def test_a_matrix_product_before_another_gives_codes() -> None:
+    net = network("a = MatMul (x, v) b = Relu (a) y = MatMul (b, w)", {"v": (8, 8), "w": (8, 8)}, (4, 8))
+    plan = net.plan()
+    assert plan.tensors["a"] == plan.tensors["b"]
+    assert "y" not in plan.tensors
+
+
+def test_a_move_before_codes_moves_codes() -> None:
+    net = network("a = Transpose <perm = [0, 1, 3, 2]> (x) y = Conv (a, w)", {"w": WIDE})
+    assert kinds(net.plan())["Transpose"] is Kind.MOVE
+
+
+@pytest.mark.parametrize("pattern", ["Conv_y", "Conv", "Conv_*", "C?nv"])
+def test_a_node_is_kept_float_by_name_type_or_glob(pattern: str) -> None:
+    plan = network("y = Conv (x, w)", {"w": WIDE}).plan(keep_float=(pattern,))
+    assert plan.nodes["Conv_y"].kind is Kind.FLOAT
+    assert plan.nodes["Conv_y"].reason == f"kept float by request ('{pattern}')"
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"keep_float 'Convv': no node.*Did you mean 'Conv'\?"):
+        network("y = Conv (x, w)", {"w": WIDE}).plan(keep_float=("Convv",))
+
+
+def test_an_operator_without_rule_says_so() -> None:
+    net = network('y = Einsum <equation = "ij->ji"> (x)', {}, (2, 3))
+    assert net.plan().nodes["Einsum_y"].reason == "no rule for Einsum"
+
+
+def test_an_operator_that_the_target_lacks_says_so() -> None:
+    net = network("a = Conv (x, w) b = Sin (a) y = Conv (b, w)", {"w": WIDE})
+    assert net.plan().nodes["Sin_b"].reason == "onnxruntime-x86 has no integer kernel for Sin"
+
+
+def test_a_noisy_tensor_keeps_its_readers_float_with_the_figures() -> None:
+    plan = network("y = Conv (x, w)", {"w": WIDE}).plan(min_sqnr=60.0)
+    assert plan.nodes["Conv_y"].kind is Kind.FLOAT
+    assert "dB of signal over noise in uint8, less than 60" in plan.nodes["Conv_y"].reason
+
+
+def test_a_weight_that_is_computed_keeps_a_convolution_float() -> None:
+    net = network(
+        "v = Erf (w) k = Mul (v, s) a = ReduceMean <axes = [0, 1, 2, 3]> (x) u = Mul (k, a) y = Conv (x, u)",
+        {"w": WIDE, "s": (1,)},
+    )
+    assert net.plan().nodes["Conv_y"].reason == "the weight of Conv is not a constant"
