@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.errors import ConfigError
-from ..quantizer.config import FORMS, GRANULARITIES, SCHEMAS, TABLES
+from ..quantizer.config import GRANULARITIES, TABLES
 
 if TYPE_CHECKING:
     from ..quantizer.targets import Recipe
@@ -48,6 +48,18 @@ def _calibrators() -> Iterable[str]:
     return CALIBRATORS
 
 
+def _schemas() -> Iterable[str]:
+    from ..quantizer.schemes import SCHEMES
+
+    return SCHEMES
+
+
+def _forms() -> Iterable[str]:
+    from ..quantizer.lowering import FORMS
+
+    return FORMS
+
+
 def _targets() -> Iterable[str]:
     from ..quantizer.targets import target_names
 
@@ -67,15 +79,16 @@ limit_option = click.option(
 threads_option = click.option(
     "--threads", type=click.IntRange(min=0), default=0, metavar="N", help="Of onnxruntime; 0 for all cores."
 )
+target_option = click.option("--target", type=Name(_targets), help="Runtime that the result is for.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 # An option for each field of QuantConfig that a user often sets; the parameter's name is the field's.
 _SETTINGS = (
-    click.option("--target", type=Name(_targets), help="Runtime that the result is for."),
+    target_option,
     click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings; options overrule them."),
-    click.option("--schema", type=Name(lambda: SCHEMAS), help="How a range becomes scale and zero point."),
+    click.option("--schema", type=Name(_schemas), help="How a range becomes scale and zero point."),
     click.option("--calibrator", type=Name(_calibrators), help="How a histogram becomes a range."),
-    click.option("--form", type=Name(lambda: FORMS), help="How the plan is written in ONNX."),
+    click.option("--form", type=Name(_forms), help="How the plan is written in ONNX."),
     click.option("--activation-type", metavar="[int8|uint8]", help="Integer type of activations."),
     click.option("--weight-type", metavar="[int8|uint8]", help="Integer type of weights."),
     click.option(

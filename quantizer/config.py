@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMAS = ("asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2")
-"""Names of the quantization schemas, as in Glow (with dashes)."""
-
 GRANULARITIES = ("tensor", "channel")
-FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 TABLES = ("target", "runtime", "sigmoid", "portable", "off")
 
 
@@ -18,9 +14,9 @@ class QuantConfig:
 
     Attributes:
         target: name of the runtime that the result is for (a file in configs/).
-        form: how the plan is written in ONNX.
-        schema: how a range of activations becomes scale and zero point.
-        calibrator: how a histogram of activations becomes a range.
+        form: how the plan is written in ONNX: a name of `lowering.FORMS`.
+        schema: how a range of activations becomes scale and zero point: a name of `schemes.SCHEMES`.
+        calibrator: how a histogram of activations becomes a range: a name of `calibrators.CALIBRATORS`.
         activation_type: integer type of activations: int8 or uint8.
         weight_schema: the same for weights; asymmetric is per tensor only.
         weight_type: integer type of weights: int8 or uint8.

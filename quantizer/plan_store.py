@@ -51,16 +51,16 @@ from ..profiles.yaml_text import (
     text_at,
 )
 from .affine import TYPES, QuantParams
-from .config import FORMS, GRANULARITIES, SCHEMAS, TABLES, QuantConfig
+from .config import GRANULARITIES, TABLES, QuantConfig
 from .plan import SPELLINGS, Kind, NodePlan, QuantPlan
+from .schemes import SCHEMES
 
 FAMILY, VERSION = "qprof-plan", 1
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
 _WORDS = {
-    "form": FORMS,
-    "schema": SCHEMAS,
-    "weight_schema": SCHEMAS,
+    "schema": tuple(SCHEMES),
+    "weight_schema": tuple(SCHEMES),
     "granularity": GRANULARITIES,
     "tables": TABLES,
     "activation_type": tuple(TYPES),

@@ -29,11 +29,12 @@ import yaml
 
 from ..profiles.errors import ConfigError, nearest
 from .affine import TYPES
-from .config import FORMS, GRANULARITIES, SCHEMAS, TABLES, QuantConfig
+from .config import GRANULARITIES, TABLES, QuantConfig
+from .schemes import SCHEMES
 
 CODES, FLOAT = "codes", "float"
 OUTPUTS = (CODES, FLOAT)
-SIGNED_SCHEMAS = ("symmetric", "symmetric-power2")
+SIGNED_SCHEMAS = tuple(n for n, s in SCHEMES.items() if s.symmetric and not s.unsigned_when_positive)
 TABLE_SPELLINGS = ("runtime", "sigmoid", "portable")
 MOVE_SPELLINGS = ("codes", "leaky")
 
@@ -119,12 +120,11 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
         ConfigError: naming the setting, its value and what is allowed.
     """
     for key, allowed in (
-        ("schema", SCHEMAS),
-        ("weight_schema", SCHEMAS),
+        ("schema", tuple(SCHEMES)),
+        ("weight_schema", tuple(SCHEMES)),
         ("activation_type", target.activation_types),
         ("weight_type", ("int8", "uint8")),
         ("granularity", GRANULARITIES),
-        ("form", FORMS),
         ("tables", TABLES),
     ):
         value = getattr(config, key)

@@ -15,6 +15,7 @@ from ..profiles.profile import ModelId, describe
 from .graph import Graph
 from .plan import Kind, QuantPlan
 from .rules import rule_of
+from .schemes import SCHEMES
 
 Check = Callable[[QuantPlan, Graph], Iterator[str]]
 """Yields one sentence for each breach."""
@@ -58,17 +59,18 @@ def _zero_points_are_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    if plan.config.schema in {"symmetric", "symmetric-power2"}:
+    scheme = SCHEMES[plan.config.schema]
+    if scheme.symmetric and not scheme.unsigned_when_positive:
         for name, params in plan.tensors.items():
             if params.qtype.signed and graph.constant(name) is None and any(params.zero_point):
                 yield f"tensor '{name}': schema {plan.config.schema} has zero_point 0"
 
 
 def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    if plan.config.schema == "symmetric-power2":
+    if SCHEMES[plan.config.schema].power_of_two:
         for name, params in plan.tensors.items():
             if graph.constant(name) is None and any(math.frexp(s)[0] != 0.5 for s in params.scale):
-                yield f"tensor '{name}': schema symmetric-power2 has scales that are powers of two"
+                yield f"tensor '{name}': schema {plan.config.schema} has scales that are powers of two"
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:

@@ -21,7 +21,6 @@ from qprof_onnx.quantizer.affine import (
     dequantize,
     quantize,
 )
-from qprof_onnx.quantizer.config import SCHEMAS
 from qprof_onnx.quantizer.schemes import (
     FLOAT32_TINY,
     SCHEMES,
@@ -53,10 +52,6 @@ def ranges(draw):
 def covered(params: QuantParams) -> tuple[float, float]:
     scale, zero_point, qtype = params.scale[0], params.zero_point[0], params.qtype
     return scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
-
-
-def test_the_settings_name_the_schemas_that_exist():
-    assert tuple(SCHEMES) == SCHEMAS
 
 
 @pytest.mark.parametrize(("name", "qtype"), COMBINATIONS, ids=str)

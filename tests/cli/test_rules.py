@@ -1,0 +1,46 @@
+"""`qprof rules` and `qprof targets`: what is known, printed from the one place where it stands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.rules import RULES
+from qprof_onnx.quantizer.targets import target_names
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_rule_is_listed() -> None:
+    rows = json.loads(printed("rules", "--json"))
+    assert {row["operator"] for row in rows} == {op_type for _, op_type in RULES}
+
+
+@pytest.mark.parametrize(
+    ("target", "line"),
+    [("onnxruntime-x86", "table, written as sigmoid"), ("glow", "table, written as portable")],
+)
+def test_the_target_decides_what_becomes_of_an_operator(target: str, line: str) -> None:
+    rows = json.loads(printed("rules", "--target", target, "--json"))
+    assert next(row["target"] for row in rows if row["operator"] == "Tanh") == line
+
+
+def test_the_reference_prints_as_a_table() -> None:
+    lines = printed("rules").splitlines()
+    assert lines[0].split()[:2] == ["operator", "constraint"]
+    assert any(line.startswith("Conv ") and "integer, returns codes" in line for line in lines)
+
+
+def test_every_target_is_listed() -> None:
+    assert [line.split()[0] for line in printed("targets").splitlines()[1:]] == list(target_names())
+
+
+def test_the_sources_of_a_target_are_told_in_json() -> None:
+    assert all(record["target"]["sources"] for record in json.loads(printed("targets", "--json")))
