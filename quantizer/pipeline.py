@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
-from ..profiles.errors import ModelError
+from ..profiles.errors import ConfigError, ModelError
 from ..profiles.glow_yaml import bind_glow, glow_names
 from ..profiles.instrument import instrument as instrument_model
 from ..profiles.profile import ModelId, Profile
@@ -17,7 +18,7 @@ from ..profiles.runner import calibrate
 from ..profiles.samples import input_specs, open_samples
 from ..profiles.store import load_profile, save_profile
 from .graph import Graph, check_model, index, model_id
-from .inference import model_bytes
+from .inference import model_bytes, open_session
 from .lowering import lower
 from .modelfile import load_model, save_model
 from .plan import Kind, QuantPlan
@@ -168,11 +169,12 @@ def quantize(
         if profile_path is None:
             raise ModelError(f"{model_path}: a profile is needed; make one with qprof dump-profile")
         profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
-        plan = make_plan(prepared.graph, profile, recipe or load_recipe(), prepared.identity, prepared.notes)
+        notes = (*prepared.notes, *_missing(profile_path, profile, prepared.graph))
+        plan = make_plan(prepared.graph, profile, recipe or load_recipe(), prepared.identity, notes)
         where = "plan"
     verify_plan(plan, prepared.graph, prepared.identity, where)
     lowered = lower(prepared.model, plan)
-    save_model(lowered.model, output)
+    _save_checked(lowered.model, Path(output))
     plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)
@@ -199,6 +201,33 @@ def read_profile(
         return bind_glow(profile, model, identity)
     check_model(profile.model, identity, str(path), accept_retrained)
     return profile
+
+
+def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:
+    """Return a note when the profile, which may be Glow's, lacks activations of the model."""
+    names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
+    lacking = [name for name in names if name and graph.is_float(name) and name not in profile]
+    if not lacking:
+        return ()
+    return (f"{Path(path).name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
+
+
+def _save_checked(model: ir.Model, output: Path) -> None:
+    """Write a model that onnxruntime has loaded once: it lies in a folder of its own until then.
+
+    Raises:
+        ModelError: onnxruntime refuses it; nothing is written. ConfigError: there is no such folder.
+    """
+    try:
+        folder = TemporaryDirectory(prefix=".qprof-", dir=output.parent)
+    except OSError as error:
+        raise ConfigError(f"{output}: cannot be written: {error.strerror}; check the folder") from error
+    with folder as made:
+        save_model(model, Path(made, output.name))
+        open_session(str(Path(made, output.name)), f"{output} (not written)")
+        # The model last: when it is there, its data is too.
+        for file in sorted(Path(made).iterdir(), key=lambda file: file.name == output.name):
+            file.replace(output.with_name(file.name))
 
 
 def summarize(plan: QuantPlan) -> Summary:
