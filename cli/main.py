@@ -16,9 +16,15 @@ from ..profiles.errors import QprofError, nearest
 # the commands' own.
 COMMANDS = {
     "dump-profile": "Run a model on samples and record what flows through it.",
+    "merge": "Merge the profiles of shards of the data into the profile of all of it.",
     "quantize": "Write a quantized model from a float model and its profile.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
     "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
+    "diff": "Compare two profiles of a model, tensor by tensor, and tell which drifted most.",
+    "sensitivity": "Rank the quantized nodes by what each costs at the outputs.",
+    "tune": "Find the plan that keeps a promise at the best objective, and prove it.",
+    "rules": "Print the operator reference: what becomes of each operator on a target.",
+    "targets": "List the runtimes that there is a record of.",
     "show": "Print a profile or a plan as a table.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }

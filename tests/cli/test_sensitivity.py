@@ -1,0 +1,81 @@
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("sensitivity") / "profile.yaml"
+    options = ["--data", str(DIGITS / "calibration"), "--limit", "4", "-o", str(path)]
+    result = CliRunner().invoke(main, ["dump-profile", str(DIGITS / "model.onnx"), *options])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def run(profile: Path, *options: str):
+    data = ["--data", str(DIGITS / "calibration"), "--limit", "1", "--threads", "1"]
+    command = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), *data, *options]
+    return CliRunner().invoke(main, command)
+
+
+def test_every_quantized_node_is_in_the_table(profile) -> None:
+    result = run(profile)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()[3:]]
+    assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
+    assert "quantized nodes, 1 samples; all together:" in result.stdout
+
+
+def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
+    result = run(profile, "--json", "--worst", "3")
+    found = json.loads(result.stdout)
+    worst = [node["alone"]["worst"] for node in found["nodes"]]
+    assert len(worst) == 3
+    assert worst == sorted(worst)
+    assert found["quantized"]["sqnr"].keys() == {"logits"}
+
+
+def test_the_plot_is_svg_and_the_same_each_time(profile, tmp_path) -> None:
+    texts = []
+    for name in ("a.svg", "b.svg"):
+        assert run(profile, "--plot", str(tmp_path / name), "--worst", "4").exit_code == 0
+        texts.append((tmp_path / name).read_text(encoding="utf-8"))
+    assert texts[0] == texts[1]
+    bars = ElementTree.fromstring(texts[0]).findall("{http://www.w3.org/2000/svg}rect")
+    assert len(bars) == 4
+
+
+def test_the_plot_can_be_a_page(profile, tmp_path) -> None:
+    assert run(profile, "--plot", str(tmp_path / "a.html")).exit_code == 0
+    assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_plot_of_another_kind_is_refused_before_the_work(profile, tmp_path) -> None:
+    result = run(profile, "--plot", str(tmp_path / "a.png"))
+    assert result.exit_code == 2
+    assert "a plot is written as .svg or .html" in result.stderr
+    assert "measuring" not in result.stderr
+
+
+def test_without_profile_and_plan_it_says_what_is_needed() -> None:
+    options = ["--data", str(DIGITS / "calibration")]
+    result = CliRunner().invoke(main, ["sensitivity", str(DIGITS / "model.onnx"), *options])
+    assert result.exit_code == 2
+    assert "a profile or a plan is needed" in result.stderr
+
+
+def test_a_saved_plan_can_be_measured(profile, tmp_path) -> None:
+    plan = tmp_path / "plan.yaml"
+    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
+    kept = ["--keep-float", "stem.conv"]
+    assert CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), *options, *kept]).exit_code == 0
+    found = json.loads(run(profile, "--plan", str(plan), "--json").stdout)
+    names = {node["node"] for node in found["nodes"]}
+    assert "head" in names
+    assert "stem.conv" not in names

@@ -1,0 +1,172 @@
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.errors import DataError
+from qprof_onnx.profiles.runner import calibrate
+from qprof_onnx.profiles.samples import Sample
+from qprof_onnx.quantizer.graph import index, model_id
+from qprof_onnx.quantizer.lowering import lower
+from qprof_onnx.quantizer.outputs import OutputSums
+from qprof_onnx.quantizer.pieces import cuttable, only, open_piece, without
+from qprof_onnx.quantizer.plan import Kind
+from qprof_onnx.quantizer.planner import make_plan
+from qprof_onnx.quantizer.prepare import prepare
+from qprof_onnx.quantizer.sensitivity import Effect, effect_of, gain, segments, sensitivity_of
+from qprof_onnx.quantizer.targets import load_recipe
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 4] x, bool b) => (float[N, 3] y, float[N, 4] side)
+{
+  [first] h1 = MatMul (x, w1)
+  [relu] r1 = Relu (h1)
+  [second] h2 = MatMul (r1, w2)
+  [branch] h3 = If (b) <
+    then_branch = t () => (t_out) { t_out = Neg (h2) },
+    else_branch = e () => (e_out) { e_out = Identity (h2) }>
+  [side_out] side = Abs (h2)
+  [third] y = MatMul (h3, w3)
+}"""
+
+
+@pytest.fixture(scope="module")
+def subject():
+    proto = onnx.parser.parse_model(MODEL)
+    rng = np.random.default_rng(3)
+    for name, shape in (("w1", (4, 8)), ("w2", (8, 4)), ("w3", (4, 3))):
+        values = rng.standard_normal(shape).astype(np.float32)
+        if name == "w2":
+            values[0] *= 60.0  # one scale for a wide range: the node that costs most
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    model = prepare(ir.from_proto(proto)).model
+    samples = [
+        Sample(str(i), {"x": rng.standard_normal((5, 4)).astype(np.float32), "b": np.array(i % 2 == 0)})
+        for i in range(3)
+    ]
+    identity = model_id(model, "m.onnx")
+    profile = calibrate(model, samples, identity)
+    recipe = load_recipe(None, {"granularity": "tensor", "weight_schema": "symmetric"})
+    plan = make_plan(index(model), profile, recipe, identity)
+    return model, plan, samples
+
+
+def quantized(plan) -> list[str]:
+    return [name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT]
+
+
+def run_whole(model, samples, plan=None):
+    """Run the lowered model in one session: what the pieces have to reproduce."""
+    source = cuttable(model if plan is None else lower(model, plan).model)
+    step = open_piece(source, 0, len(source.nodes), None)
+    names = [value.name for value in model.graph.outputs]
+    return [[step(sample.feed, sample.name)[name] for name in names] for sample in samples]
+
+
+def effect_by_hand(model, samples, plan) -> Effect:
+    names = [value.name for value in model.graph.outputs]
+    sums = [OutputSums() for _ in names]
+    for floats, codes in zip(run_whole(model, samples), run_whole(model, samples, plan), strict=True):
+        sums = [s.added(f, q) for s, f, q in zip(sums, floats, codes, strict=True)]
+    return effect_of([s.result(n) for s, n in zip(sums, names, strict=True)])
+
+
+def test_the_model_of_this_file_has_quantized_nodes_around_a_branch(subject) -> None:
+    _, plan, _ = subject
+    assert {"first", "second", "third"} <= set(quantized(plan))
+    assert plan.nodes["branch"].kind is Kind.FLOAT
+
+
+def test_each_node_costs_what_a_model_with_that_node_alone_costs(subject) -> None:
+    model, plan, samples = subject
+    found = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    assert set(found) == set(quantized(plan))
+    for name, node in found.items():
+        expected = effect_by_hand(model, samples, only(plan, name))
+        # 0.01 dB: the last bits of float sums differ between a whole session and two
+        assert node.alone.sqnr == pytest.approx(expected.sqnr, abs=0.01)
+        assert node.alone.agreement == expected.agreement
+
+
+def test_leaving_a_node_out_gives_what_the_plan_without_it_gives(subject) -> None:
+    model, plan, samples = subject
+    found = sensitivity_of(model, plan, samples, threads=1)
+    whole = effect_by_hand(model, samples, plan)
+    assert found.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
+    for node in found.nodes:
+        expected = effect_by_hand(model, samples, without(plan, node.node))
+        assert node.without.sqnr == pytest.approx(expected.sqnr, abs=0.01)  # as above
+        assert node.gain == pytest.approx(expected.worst - whole.worst, abs=0.02)  # a difference of two
+
+
+def test_the_worst_node_comes_first(subject) -> None:
+    model, plan, samples = subject
+    found = sensitivity_of(model, plan, samples, threads=1)
+    worst = [node.alone.worst for node in found.nodes]
+    assert worst == sorted(worst)
+    assert found.nodes[0].node == "second"
+
+
+def test_progress_counts_the_feeds_that_were_run(subject) -> None:
+    model, plan, samples = subject
+    seen = []
+    sensitivity_of(model, plan, samples, 1, lambda done, total: seen.append((done, total)))
+    total = 2 * len(samples) * len(quantized(plan))
+    assert seen[-1] == (total, total)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_no_samples_are_refused(subject) -> None:
+    model, plan, _ = subject
+    with pytest.raises(DataError, match="no samples"):
+        sensitivity_of(model, plan, [])
+
+
+def test_pieces_one_after_the_other_are_the_whole_model(subject) -> None:
+    model, plan, samples = subject
+    source = cuttable(model)
+    for cut in range(1, len(source.nodes)):
+        parts = [open_piece(source, 0, cut, plan), open_piece(source, cut, len(source.nodes), plan)]
+        for sample, expected in zip(samples, run_whole(model, samples, plan), strict=True):
+            values = dict(sample.feed)
+            for part in parts:
+                values |= part(values, sample.name)
+            # 1e-4 of values around 100: the sums of a float branch, in another order
+            np.testing.assert_allclose(values["y"], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_piece_asks_for_what_an_inner_graph_reads(subject) -> None:
+    source = cuttable(subject[0])
+    at = next(i for i, node in enumerate(source.nodes) if node.op_type == "If")
+    assert set(source.needed(at, at + 1)) == {"b", "h2"}
+    assert "h2" in source.given(0, at)
+
+
+@pytest.mark.parametrize(("wanted", "count"), [([], 4), ([0], 1), ([1, 2, 5], 9), (list(range(30)), 31)])
+def test_segments_cover_every_node_once(wanted, count) -> None:
+    found = segments(wanted, count)
+    assert [i for begin, end in found for i in range(begin, end)] == list(range(count))
+    assert max(sum(begin <= i < end for i in wanted) for begin, end in found) <= max(
+        1, int(len(wanted) ** 0.5)
+    )
+
+
+def test_an_output_of_a_float_softmax_is_judged_at_its_input() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 4] x) => (float[N, 3] p) <float[4, 3] w = {9, 0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0}> {
+      [product] logits = MatMul (x, w)
+      [end] p = Softmax (logits)
+    }"""
+    model = prepare(ir.from_proto(onnx.parser.parse_model(text))).model
+    identity = model_id(model, "m.onnx")
+    sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
+    profile = calibrate(model, [sample], identity)
+    plan = make_plan(index(model), profile, load_recipe(None, {"keep_float": ["end"]}), identity)
+    found = sensitivity_of(model, plan, [sample], threads=1)
+    assert found.quantized.sqnr.keys() == {"logits"}
+    assert found.quantized.worst < 60.0  # at the output, 45 against 3, nothing would differ
+
+
+def test_gain_is_none_where_there_is_no_float_output() -> None:
+    nothing, some = Effect({}, None, None, 0.5), Effect({"y": 20.0}, 20.0, 20.0, None)
+    assert gain(nothing, nothing) is None
+    assert gain(some, Effect({"y": 23.5}, 23.5, 23.5, None)) == 3.5

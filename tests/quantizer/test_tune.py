@@ -1,0 +1,394 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from qprof_onnx.profiles.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.samples import input_specs
+from qprof_onnx.quantizer.accuracy import paired_interval
+from qprof_onnx.quantizer.inference import open_session
+from qprof_onnx.quantizer.judging import (
+    Judgement,
+    accuracy_measure,
+    agreement,
+    drop_interval,
+    has_answers,
+    judge,
+    metric_measure,
+    noise,
+    student95,
+)
+from qprof_onnx.quantizer.modelfile import load_model
+from qprof_onnx.quantizer.pipeline import dump_profile
+from qprof_onnx.quantizer.plan_store import load_plan
+from qprof_onnx.quantizer.search import Base, Candidate, Rank, Trial, best_of, kept, search, steps
+from qprof_onnx.quantizer.targets import load_recipe
+from qprof_onnx.quantizer.tune import Files, bases_of, tune
+from qprof_onnx.quantizer.tune_result import Promise
+from qprof_onnx.quantizer.tune_state import State, load_state, save_state
+from qprof_onnx.quantizer.tune_trial import judged
+from qprof_onnx.quantizer.tuning_data import Evidence, halves, read_set
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+HELDOUT = str(DIGITS / "heldout")
+LABELS = DIGITS / "heldout" / "labels.txt"
+DEFAULT = Base("default")
+NODES = tuple("abcdefghijklmnopqrst")
+
+
+def judgement(drop: float) -> Judgement:
+    return Judgement(10, 10, 99.0, 99.0 - drop, drop, drop - 1.0, drop + 1.0)
+
+
+def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
+    return Trial(candidate, judgement(drop), value, nodes)
+
+
+def played(guilty: set[str], ranking: tuple[str, ...] = NODES, bases=(DEFAULT,)) -> list[Candidate]:
+    """Run the search on a model that keeps the promise when all guilty nodes are float."""
+    asking = search(bases, 0.5)
+    asked, tried = next(asking), []
+    while True:
+        if isinstance(asked, Rank):
+            answer = ranking
+        else:
+            tried.append(asked)
+            answer = trial(asked, 2.0 * len(guilty - set(asked.keep_float)), nodes=20 - len(asked.keep_float))
+        try:
+            asked = asking.send(answer)
+        except StopIteration:
+            return tried
+
+
+def last_kept(tried: list[Candidate], guilty: set[str]) -> set[str]:
+    return next(set(c.keep_float) for c in reversed(tried) if guilty <= set(c.keep_float))
+
+
+@given(st.sets(st.sampled_from(NODES[:-1]), min_size=1, max_size=5))
+def test_the_search_ends_with_the_guilty_nodes_alone_float(guilty) -> None:
+    assert last_kept(played(guilty), guilty) == guilty
+
+
+def test_the_search_never_leaves_all_nodes_float() -> None:
+    tried = played(set(NODES))
+    assert max(len(candidate.keep_float) for candidate in tried) == len(NODES) - 1
+
+
+def test_no_candidate_is_tried_when_the_default_keeps_the_promise() -> None:
+    assert played(set()) == [Candidate(Base("default"))]
+
+
+def test_the_worst_nodes_are_left_float_in_doubling_groups_and_then_bisected() -> None:
+    counts = [len(c.keep_float) for c in played(set("abcde"))]
+    assert counts[:6] == [0, 1, 2, 4, 8, 6]
+    assert counts[6] == 5
+
+
+def test_a_base_that_keeps_it_with_as_many_nodes_spares_the_others_the_search() -> None:
+    asking = search((Base("default"), Base("other")), 0.5)
+    assert next(asking) == Candidate(Base("default"))
+    assert asking.send(trial(Candidate(Base("default")), 3.0)) == Candidate(Base("other"))
+    with pytest.raises(StopIteration):
+        asking.send(trial(Candidate(Base("other")), 0.0))
+
+
+def test_a_base_that_keeps_it_with_fewer_nodes_does_not() -> None:
+    asking = search((Base("default"), Base("other")), 0.5)
+    next(asking)
+    asking.send(trial(Candidate(Base("default")), 3.0))
+    assert asking.send(trial(Candidate(Base("other")), 0.0, nodes=5)) == Rank(Base("default"))
+
+
+def test_steps_double_and_never_take_all() -> None:
+    assert list(steps(1)) == []
+    assert list(steps(6)) == [(0, 1), (1, 2), (2, 4), (4, 5)]
+
+
+def test_a_plan_without_integers_keeps_no_promise() -> None:
+    assert not kept(trial(Candidate(Base("default")), 0.0, nodes=0), 0.5)
+
+
+def test_the_best_of_those_that_keep_it_is_chosen() -> None:
+    a, b, c = (Candidate(Base(name)) for name in "abc")
+    trials = [trial(a, 0.4, 1.5), trial(b, 0.1, 1.2), trial(c, 3.0)]
+    assert best_of(trials, 0.5) == trials[0]
+    assert best_of(trials, 0.5, tie=0.25) == trials[1]
+    assert best_of(trials, 0.05) == trials[1]
+    assert best_of([], 0.5) is None
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200))
+def test_the_interval_of_whole_rows_is_that_of_two_proportions(only_float, only_quantized, same) -> None:
+    differences = np.array([1.0] * only_float + [-1.0] * only_quantized + [0.0] * same)
+    low, high = paired_interval(only_float, only_quantized, differences.size)
+    # 1e-9: two ways to add the same float64 numbers
+    assert drop_interval(differences) == pytest.approx((100 * low, 100 * high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("freedom", "table"), [(1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (30, 2.042)])
+def test_students_quantile_is_that_of_the_tables(freedom, table) -> None:
+    # 2 %: the expansion is cut off; it is worst at 3 degrees
+    assert student95(freedom) == pytest.approx(table, rel=0.02)
+
+
+def test_scores_that_differ_little_have_a_narrow_interval_even_when_they_are_few() -> None:
+    low, high = drop_interval(np.array([0.010, 0.012, 0.011, 0.013]))
+    assert 0.9 < low < 1.15 < high < 1.4
+    assert drop_interval(np.array([0.01])) == (-100.0, 100.0)
+
+
+def rows(*best: int) -> dict[str, np.ndarray]:
+    return {"y": np.eye(4, dtype=np.float32)[list(best)]}
+
+
+def test_accuracy_is_judged_by_the_labels_of_the_samples_chosen() -> None:
+    measure = accuracy_measure("y", np.array([0, 1, 2, 3]), [0, 2])
+    found = judge(measure, [1], [rows(2, 3)], [rows(2, 0)])
+    assert (found.float_points, found.quantized_points, found.drop, found.units) == (100.0, 50.0, 50.0, 2)
+
+
+def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
+    floats = {"y": np.eye(3, dtype=np.float32)[[[0, 1], [2, 2]]]}
+    codes = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
+    found = judge(agreement, [0], [floats], [codes])
+    assert (found.units, found.drop) == (2, 25.0)
+
+
+def test_an_output_of_another_shape_agrees_in_nothing() -> None:
+    assert judge(agreement, [0], [rows(0, 1)], [rows(0)]).drop == 100.0
+
+
+def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
+    boxes_and_scores = np.array([[[600.0, 500.0, 1.0, 1.0]]], np.float32)
+    off = boxes_and_scores - np.array([0.0, 0.0, 0.1, 0.1], np.float32)
+    found = judge(noise, [0], [{"y": boxes_and_scores}], [{"y": off}])
+    # the scores alone: 0.01 of 1; over all elements it would be 3e-8
+    assert found.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
+    assert judge(noise, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
+
+
+def test_outputs_without_classes_have_no_answers() -> None:
+    assert has_answers(rows(0))
+    assert has_answers({"y": np.zeros(3, np.int64)})
+    assert not has_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)})
+
+
+def test_a_metric_of_ones_own_gets_outputs_and_indices() -> None:
+    seen = []
+
+    def metric(outputs, indices):
+        seen.append((len(outputs), list(indices)))
+        return [80.0 if outputs[0]["y"][0, 0] else 60.0 for _ in indices]
+
+    found = judge(metric_measure(metric, "m:f"), [4, 7], [rows(0), rows(0)], [rows(1), rows(1)])
+    assert (found.float_points, found.drop) == (80.0, pytest.approx(20.0))  # a mean of float64
+    assert seen == [(2, [4, 7]), (2, [4, 7])]
+
+
+@pytest.mark.parametrize("scores", [[1.0], [101.0, 0.0], [float("nan"), 0.0]])
+def test_a_metric_that_gives_something_else_is_refused(scores) -> None:
+    measure = metric_measure(lambda outputs, indices: scores, "m:f")
+    with pytest.raises(DataError, match=r"--metric m:f: gave .* return one score for each sample"):
+        measure([0, 1], [rows(0), rows(0)], [rows(0), rows(0)])
+
+
+def test_a_metric_that_gives_no_numbers_is_refused() -> None:
+    measure = metric_measure(lambda outputs, indices: ["good"], "m:f")
+    with pytest.raises(DataError, match="--metric m:f: gave no numbers"):
+        measure([0], [rows(0)], [rows(0)])
+
+
+def test_a_metric_that_fails_is_an_error_of_the_data_and_no_traceback(tmp_path, monkeypatch) -> None:
+    (tmp_path / "broken_metric.py").write_text("def score(outputs, indices):\n    return 1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"--metric broken_metric:score: .*ZeroDivisionError"):
+        digits_set(metric="broken_metric:score")
+    with pytest.raises(ConfigError, match="as module:function"):
+        digits_set(metric="score")
+
+
+def digits_set(**evidence):
+    model = str(DIGITS / "model.onnx")
+    specs = input_specs(load_model(model))
+    return read_set(open_session(model, model), specs, Evidence(HELDOUT, **evidence))
+
+
+def test_halves_share_no_sample_and_lose_none() -> None:
+    whole = digits_set()
+    first, second = halves(whole, 5)
+    assert sorted([*first.indices, *second.indices]) == list(whole.indices)
+    assert [s.name for s in first.samples] == [whole.samples[i].name for i in first.indices]
+    assert all({a // 2, b // 2} == {a // 2} for a, b in zip(first.indices, second.indices, strict=True))
+    assert halves(whole, 5)[0].indices == first.indices
+    assert any(halves(whole, seed)[0].indices != first.indices for seed in range(4))
+
+
+def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
+    (tmp_path / "l.txt").write_text("1\n2\n")
+    with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
+        digits_set(labels=tmp_path / "l.txt")
+    with pytest.raises(ModelError, match=r"no output 'logit'.*logits"):
+        digits_set(labels=LABELS, output="logit")
+    with pytest.raises(ConfigError, match="exclude each other"):
+        digits_set(labels=LABELS, metric="m:f")
+
+
+def test_a_state_comes_back_as_it_was(tmp_path) -> None:
+    base = Base("min_sqnr 15", {"min_sqnr": 15.0})
+    failed = Trial(Candidate(base, ("x",)), None, None, 0, error="why")
+    state = State({"model": "m", "max_drop": 0.5}, (trial(Candidate(base), 0.25, 1.5), failed))
+    state = state.with_ranking(base, ("b", "a"))
+    save_state(state, tmp_path / "s.json")
+    found = load_state(tmp_path / "s.json", state.key)
+    assert found == state
+    assert found.trial(Candidate(base, ("x",))) == failed
+
+
+def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
+    save_state(State({"model": "m", "max_drop": 0.5}), tmp_path / "s.json")
+    with pytest.raises(ConfigError, match=r"state of another tuning \(different: max_drop\)"):
+        load_state(tmp_path / "s.json", {"model": "m", "max_drop": 1.0})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"format": "qprof-tune/2"}', '{"format": "qprof-tune/1", "key": {}}']
+)
+def test_a_file_that_is_no_state_is_refused(tmp_path, text) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(ConfigError, match="is no state of qprof tune"):
+        load_state(tmp_path / "s.json", {})
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "profile.yaml"
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, threads=1)
+    return path
+
+
+def tuned(profile: Path, promise: Promise, evidence: Evidence | None = None, **options):
+    return tune(DIGITS / "model.onnx", profile, evidence or Evidence(HELDOUT, LABELS), promise, **options)
+
+
+def test_a_promise_that_is_easy_is_kept_and_proved_on_the_other_half(profile, tmp_path) -> None:
+    files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    found = tuned(profile, Promise(0.5, "size"), files=files)
+    assert found.kept
+    assert found.held_out
+    assert found.proof is not None
+    assert (found.proof.samples, found.proof.units) == (4, 200)
+    assert found.best is not None
+    assert found.best.value == pytest.approx(
+        found.float_bytes / found.quantized_bytes, rel=1e-12
+    )  # a quotient
+    assert files.model.exists()
+    assert load_plan(files.plan).nodes["head"].kind.value == "integer"
+
+
+def test_few_rows_prove_no_promise_of_half_a_point(profile) -> None:
+    found = tuned(profile, Promise(0.5, "size"))
+    assert not found.proven
+    assert any("200 rows are too few to prove it" in text for text in found.limits)
+
+
+def test_a_promise_that_cannot_be_kept_fails_and_writes_no_model(profile, tmp_path) -> None:
+    files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    recipe = load_recipe(None, {"calibrator": "kl"})
+    found = tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=recipe, files=files)
+    assert not found.kept
+    assert not files.model.exists()
+    assert files.plan.exists()
+    assert len(found.trials) == 1
+    assert any("no plan that was tried keeps the promise" in text for text in found.limits)
+    assert any("time budget" in text for text in found.limits)
+
+
+def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
+    found = tuned(profile, Promise(0.5, "integer-share"), recipe=load_recipe(None, {"calibrator": "kl"}))
+    assert found.trials[0].drop > 0.5
+    assert found.best is not None
+    assert found.best.candidate.base.name.startswith("calibrator")
+    assert found.kept
+
+
+def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path) -> None:
+    files = Files(state=tmp_path / "s.json")
+    seen: list[bool] = []
+    note = {"files": files, "on_trial": lambda number, trial, known: seen.append(known)}
+    first = tuned(profile, Promise(0.5, "size", budget=1e-6), **note)
+    assert (len(first.trials), seen) == (1, [False])
+    seen.clear()
+    second = tuned(profile, Promise(0.5, "size"), **note)
+    assert seen == [True, *[False] * (len(second.trials) - 1)]
+    seen.clear()
+    third = tuned(profile, Promise(0.5, "size"), **note)
+    assert all(seen)
+    assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
+    assert json.loads(files.state.read_text())["format"] == "qprof-tune/1"
+
+
+def test_proof_on_the_samples_of_the_tuning_is_called_so(profile) -> None:
+    evidence = Evidence(HELDOUT, LABELS, proof_data=HELDOUT, proof_labels=LABELS)
+    found = tuned(profile, Promise(1.0, "size"), evidence)
+    assert not found.held_out
+    assert "the proof is too kind" in found.limits[-1]
+
+
+def test_plans_that_come_out_equal_are_run_once(profile, monkeypatch) -> None:
+    runs: list[Path] = []
+
+    def counted(path, samples):
+        runs.append(path)
+        return judged(path, samples)
+
+    monkeypatch.setattr("qprof_onnx.quantizer.tune_trial.judged", counted)
+    found = tuned(profile, Promise(0.5, "size"))
+    plans = {one.plan for one in found.trials}
+    assert len(runs) == len(plans) < len(found.trials)
+    by_plan = {one.plan: one.judgement for one in found.trials}
+    assert all(one.judgement == by_plan[one.plan] for one in found.trials)
+
+
+def test_latency_is_measured_against_float(profile) -> None:
+    found = tuned(profile, Promise(0.5, budget=1e-6))
+    assert found.best is not None
+    assert found.best.value is not None
+    assert found.best.value > 0.0
+
+
+def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
+    bases = bases_of(load_recipe(None, {"calibrator": "mse", "min_sqnr": 20.0}))
+    assert bases[0] == Base("default")
+    settings = [dict(base.settings) for base in bases[1:]]
+    assert {"calibrator": "mse"} not in settings
+    assert {"min_sqnr": 0.0} in settings
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"objective": "latecny"}, "Did you mean 'latency'"),
+        ({"max_drop": -1.0}, "max_drop: -1 is not a number of points"),
+        ({"max_drop": float("nan")}, "max_drop: nan"),
+        ({"budget": 0.0}, "budget: 0 is not"),
+        ({"threads": 0}, "threads: 0 is below 1"),
+    ],
+)
+def test_a_promise_that_makes_no_sense_is_refused(values, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Promise(**values)
+
+
+def test_a_folder_that_is_not_there_is_told_before_the_work(profile, tmp_path) -> None:
+    seen: list[int] = []
+    with pytest.raises(ConfigError, match="there is no folder"):
+        tuned(
+            profile,
+            Promise(),
+            files=Files(tmp_path / "no" / "o.onnx"),
+            on_trial=lambda number, trial, known: seen.append(number),
+        )
+    assert not seen
