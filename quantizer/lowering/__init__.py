@@ -6,6 +6,7 @@ entry to `FORMS`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,13 +32,21 @@ class Lowered:
     notes: tuple[str, ...] = ()
 
 
-def _qdq(model: ir.Model, plan: QuantPlan) -> Lowered:
-    from .qdq import lower_qdq
+def _form(name: str) -> Callable[[ir.Model, QuantPlan], Lowered]:
+    """Return the form in the module `name`, which is imported when the form is first asked for."""
 
-    return lower_qdq(model, plan)
+    def run(model: ir.Model, plan: QuantPlan) -> Lowered:
+        module = importlib.import_module(f".{name}", __name__)
+        lowered = getattr(module, f"lower_{name}")(model, plan)
+        assert isinstance(lowered, Lowered)
+        return lowered
+
+    return run
 
 
-FORMS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {"qdq": _qdq}
+FORMS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
+    name: _form(name) for name in ("qdq", "qoperator", "integer", "primitives", "regions")
+}
 """Every form by the name that options and plans use."""
 
 

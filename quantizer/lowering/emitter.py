@@ -29,7 +29,7 @@ import onnx_ir as ir
 from ..affine import INT32, QuantParams, quantize
 
 Array = npt.NDArray[np.generic]
-Attributes = Mapping[str, int | float | str | Sequence[int]]
+Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Attr]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ class _Stored:
 
     codes: ir.Value
     params: QuantParams
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Codes in uint8 with parameters that are tensors without dimensions, of float32 and uint8."""
+
+    codes: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value
 
 
 class Emitter:
@@ -55,6 +64,7 @@ class Emitter:
         self._codes: dict[tuple[ir.Value, QuantParams], ir.Value] = {}
         self._dequantized: dict[tuple[ir.Value, QuantParams], ir.Value] = {}
         self._params: dict[tuple[QuantParams, tuple[int, ...]], tuple[ir.Value, ir.Value]] = {}
+        self._dynamic: dict[ir.Value, Dynamic] = {}
         self._tables: dict[tuple[str, bytes], ir.Value] = {}
 
     def name(self, value: ir.Value) -> str:
@@ -68,15 +78,20 @@ class Emitter:
 
     def store(self, value: ir.Value, codes: ir.Value, params: QuantParams) -> None:
         """Record that a tensor is at home in `codes`."""
+        self._names.setdefault(value, value.name or "")
         self._stored[value] = _Stored(codes, params)
 
     def quantize_output(self, value: ir.Value, params: QuantParams, after: ir.Node) -> None:
         """Put QuantizeLinear behind the node that makes a tensor, which is at home in codes from then on."""
+        self.store(value, self.quantize_behind(value, params, after), params)
+
+    def quantize_behind(self, value: ir.Value, params: QuantParams, after: ir.Node) -> ir.Value:
+        """Put QuantizeLinear behind the node that makes a tensor, rename that, and return the codes."""
         name = self.name(value)
         self.rename(value, f"{name}_raw")
-        node = self._quantize_node(value, name, params)
-        self._graph.insert_after(after, node)
-        self.store(value, node.outputs[0], params)
+        nodes = self._quantize_nodes(value, name, params)
+        self._graph.insert_after(after, nodes)
+        return nodes[-1].outputs[0]
 
     def real(self, value: ir.Value, before: ir.Node | None) -> ir.Value:
         """Return the float form of a tensor."""
@@ -97,8 +112,8 @@ class Emitter:
             if constant is not None:
                 self._codes[key] = self._quantized_constant(value, constant, params)
             else:
-                node = self._quantize_node(self.real(value, before), self.name(value), params)
-                self._codes[key] = self._insert(node, before)
+                nodes = self._quantize_nodes(self.real(value, before), self.name(value), params)
+                self._codes[key] = self._insert(nodes, before)
         return self._codes[key]
 
     def dequantized(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
@@ -110,28 +125,38 @@ class Emitter:
             own = self._stored.get(value)
             output = name if own is not None and own.params == params else self._unique(f"{name}_dequantized")
             codes = self.codes(value, params, before)
-            self._dequantized[key] = self._insert(self._dequantize_node(codes, name, output, params), before)
+            self._dequantized[key] = self._insert(self._dequantize_nodes(codes, name, output, params), before)
         return self._dequantized[key]
 
     def dequantize(self, codes: ir.Value, name: str, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Add DequantizeLinear of `codes`, whatever parameters they were made with; its result is `name`."""
-        return self._insert(self._dequantize_node(codes, name, self._unique(name), params), before)
+        return self._insert(self._dequantize_nodes(codes, name, self._unique(name), params), before)
 
     def quantize(self, real: ir.Value, name: str, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Add QuantizeLinear of `real`; its result is called `name`_quantized."""
-        return self._insert(self._quantize_node(real, name, params), before)
+        return self._insert(self._quantize_nodes(real, name, params), before)
 
     def add(
         self,
         op_type: str,
-        inputs: Sequence[ir.Value],
+        inputs: Sequence[ir.Value | None],
         output: ir.Value,
         before: ir.Node | None,
         attributes: Attributes | None = None,
+        *,
+        domain: str = "",
     ) -> ir.Value:
         """Add a node with the result `output`, which gets a number to its name where that is taken."""
         self.rename(output, output.name or op_type)
-        return self._insert(self._node(op_type, inputs, output, attributes), before)
+        return self._insert([self._node(op_type, inputs, [output], attributes, domain)], before)
+
+    def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
+        """Return a tensor in uint8 codes whose parameters are computed from its values at run time."""
+        if value not in self._dynamic:
+            self._dynamic[value] = self._quantize_dynamically(
+                self.real(value, before), self.name(value), before
+            )
+        return self._dynamic[value]
 
     def rename(self, value: ir.Value, name: str) -> None:
         """Call a tensor `name`, or that with a number where it is taken."""
@@ -153,20 +178,36 @@ class Emitter:
     def _quantized_constant(self, value: ir.Value, constant: Array, params: QuantParams) -> ir.Value:
         return self._initializer(f"{self.name(value)}_quantized", quantize(constant, params))
 
-    def _quantize_node(self, real: ir.Value, name: str, params: QuantParams) -> ir.Node:
-        inputs = [real, *self._param_values(name, params, _sizes(real))]
+    def _quantize_nodes(self, real: ir.Value, name: str, params: QuantParams) -> list[ir.Node]:
+        """Return new nodes of which the last makes codes of `real`."""
+        inputs = [real, *self.param_values(name, params, _sizes(real))]
         output = new_value(self._unique(f"{name}_quantized"), code_type(params), real)
-        return self._node("QuantizeLinear", inputs, output, _axis(params))
+        return [self._node("QuantizeLinear", inputs, [output], _axis(params))]
 
-    def _dequantize_node(self, codes: ir.Value, name: str, output: str, params: QuantParams) -> ir.Node:
-        inputs = [codes, *self._param_values(name, params, _sizes(codes))]
+    def _dequantize_nodes(
+        self, codes: ir.Value, name: str, output: str, params: QuantParams
+    ) -> list[ir.Node]:
+        """Return new nodes of which the last makes real numbers of `codes`, called `output`."""
+        inputs = [codes, *self.param_values(name, params, _sizes(codes))]
         if params.qtype == INT32:
             inputs.pop()  # its zero point is 0, which is the default
         result = new_value(output, ir.DataType.FLOAT, codes)
-        return self._node("DequantizeLinear", inputs, result, _axis(params))
+        return [self._node("DequantizeLinear", inputs, [result], _axis(params))]
 
-    def _param_values(
-        self, name: str, params: QuantParams, shape: tuple[int, ...]
+    def _quantize_dynamically(self, real: ir.Value, name: str, before: ir.Node | None) -> Dynamic:
+        scalar = ir.Shape(())
+        outputs = (
+            new_value(self._unique(f"{name}_quantized"), ir.DataType.UINT8, real),
+            ir.Value(name=self._unique(f"{name}_scale"), type=ir.TensorType(ir.DataType.FLOAT), shape=scalar),
+            ir.Value(
+                name=self._unique(f"{name}_zero_point"), type=ir.TensorType(ir.DataType.UINT8), shape=scalar
+            ),
+        )
+        self._insert([self._node("DynamicQuantizeLinear", [real], outputs, None)], before)
+        return Dynamic(*outputs)
+
+    def param_values(
+        self, name: str, params: QuantParams, shape: tuple[int, ...] = ()
     ) -> tuple[ir.Value, ir.Value]:
         """Return scale and zero point; tensors with equal parameters share them."""
         grid = params.grid_shape(shape) if params.block is not None else params.scale_array.shape
@@ -188,17 +229,22 @@ class Emitter:
         return value
 
     def _node(
-        self, op_type: str, inputs: Sequence[ir.Value], output: ir.Value, attributes: Attributes | None
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        attributes: Attributes | None,
+        domain: str = "",
     ) -> ir.Node:
-        name = self._unique(f"{output.name}_{op_type}")
-        return ir.node(op_type, inputs, dict(attributes or {}), outputs=[output], name=name)
+        name = self._unique(f"{outputs[0].name}_{op_type}")
+        return ir.node(op_type, inputs, dict(attributes or {}), domain=domain, outputs=outputs, name=name)
 
-    def _insert(self, node: ir.Node, before: ir.Node | None) -> ir.Value:
+    def _insert(self, nodes: Sequence[ir.Node], before: ir.Node | None) -> ir.Value:
         if before is None:
-            self._graph.append(node)
+            self._graph.extend(nodes)
         else:
-            self._graph.insert_before(before, node)
-        return node.outputs[0]
+            self._graph.insert_before(before, nodes)
+        return nodes[-1].outputs[0]
 
     def _unique(self, name: str) -> str:
         """Return `name`, or the first of name_1, name_2, ... that nothing in the graph is called."""

@@ -11,7 +11,8 @@ INTEGER       ""         DequantizeLinear for each input with parameters, the op
                          for each output with parameters
 MOVE          ""         the same; but a Relu or Clip that changes no code is left out
 MOVE          codes      the operator directly on codes (unsigned, see `spellings`); Relu and Clip as Clip
-                         with bounds in codes, Pad with its value in codes. Also for INTEGER Max and Min
+                         with bounds in codes, Pad with its value in codes, where these are constants (else
+                         as ""). Also for INTEGER Max and Min
 MOVE          leaky      Relu (or Clip from 0) as LeakyRelu with slope 0 between conversions: onnxruntime has
                          an integer kernel of LeakyRelu only
 TABLE         runtime    as INTEGER; for runtimes that make the table themselves
@@ -19,6 +20,7 @@ TABLE         sigmoid    Tanh as 2 sigmoid(2x) - 1: codes read with twice their 
                          with scale 1/256 and zero point 0. The same codes are tanh in 128ths, uint8
 TABLE         portable   Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow in
                          onnxruntime
+DYNAMIC       ""         DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; see `products`
 WEIGHT_ONLY   ""         DequantizeLinear for constants with parameters, the operator in float
 FLOAT         ""         as it was, reading real numbers
 ============  =========  ===============================================================================
@@ -37,93 +39,17 @@ wants uint8 activations (or the session option session.qdqisint8allowed = 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import onnx_ir as ir
 
-from ...profiles.errors import PlanError
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Emitter
-from .spellings import (
-    Task,
-    between_conversions,
-    float_node,
-    leaky_relu,
-    move,
-    on_codes,
-    portable_table,
-    tanh_through_sigmoid,
-    weight_only,
-)
+from .moves import leaky_relu, move, on_codes
+from .products import dynamic_product
+from .spellings import between_conversions, float_node, portable_table, tanh_through_sigmoid, weight_only
+from .writing import Writers, write
 
-OLDEST_OPSET = 13
-"""The first with an axis in QuantizeLinear."""
-WIDE_OPSET, WIDE_IR_VERSION = 21, 10
-"""The first with 16-bit, 4-bit and blocked codes in QuantizeLinear."""
-
-Writer = Callable[[Task], bool]
-"""Writes one node; whether the node itself is no longer needed."""
-
-
-def lower_qdq(model: ir.Model, plan: QuantPlan) -> Lowered:
-    """Return the model that `plan` describes in form qdq; see `lower`.
-
-    Raises:
-        PlanError: the plan has no entry for a node, or something in it that cannot be written.
-    """
-    opset = model.opset_imports.get("", 0)
-    if opset < OLDEST_OPSET:
-        raise PlanError(f"form qdq: the model has opset {opset}; raise it to {OLDEST_OPSET} or later first")
-    model = model.clone()
-    graph = model.graph
-    emitter = Emitter(graph)
-    replaced = []
-    for node in list(graph):
-        if (node.name or "") not in plan.nodes:
-            raise PlanError(
-                f"node '{node.name}': the plan has no entry for it; make a new plan for this model"
-            )
-        task = Task(node, plan.nodes[node.name or ""], plan.tensors, emitter, opset)
-        if _writer(task)(task):
-            replaced.append(node)
-    for index, value in enumerate(graph.outputs):
-        graph.outputs[index] = emitter.real(value, None)
-    for node in reversed(replaced):
-        graph.remove(node, safe=True)
-    emitter.drop_unused()
-    if opset < WIDE_OPSET and any(p.qtype.bits in (4, 16) or p.block for p in plan.tensors.values()):
-        return Lowered(
-            _raised(model, WIDE_OPSET), (f"opset raised from {opset} to {WIDE_OPSET} for its wider codes",)
-        )
-    return Lowered(model)
-
-
-def _writer(task: Task) -> Writer:
-    kind, spelling = task.entry.kind, task.entry.spelling
-    if (kind, spelling) not in _WRITERS:
-        how = f" with spelling '{spelling}'" if spelling else ""
-        raise task.error(f"{kind}{how} is not written yet in form qdq; plan this node otherwise")
-    return _WRITERS[kind, spelling]
-
-
-def _raised(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model in a later opset."""
-    import onnx.version_converter
-
-    proto = ir.to_proto(model)
-    try:
-        raised = ir.from_proto(onnx.version_converter.convert_version(proto, opset))
-    except RuntimeError as error:
-        raise PlanError(
-            f"form qdq: these codes need opset {opset}, and the model cannot be raised to it ({error}); "
-            "export it again in that opset, or use 8-bit types"
-        ) from error
-    raised.ir_version = max(raised.ir_version, WIDE_IR_VERSION)
-    return raised
-
-
-_WRITERS: Mapping[tuple[Kind, str], Writer] = {
+WRITERS: Writers = {
     (Kind.INTEGER, ""): between_conversions,
     (Kind.INTEGER, "codes"): on_codes,
     (Kind.MOVE, ""): move,
@@ -133,7 +59,17 @@ _WRITERS: Mapping[tuple[Kind, str], Writer] = {
     (Kind.TABLE, "runtime"): between_conversions,
     (Kind.TABLE, "sigmoid"): tanh_through_sigmoid,
     (Kind.TABLE, "portable"): portable_table,
+    (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.FLOAT, ""): float_node,
 }
 """Every way to write a node, by kind and spelling."""
+
+
+def lower_qdq(model: ir.Model, plan: QuantPlan) -> Lowered:
+    """Return the model that `plan` describes in form qdq; see `lower`.
+
+    Raises:
+        PlanError: the plan has no entry for a node, or something in it that cannot be written.
+    """
+    return write(model, plan, "qdq", WRITERS, Emitter)

@@ -1,4 +1,4 @@
-"""The ways to write one node in form qdq; `qdq` tells which is for what.
+"""The ways to write one node that several forms share; each form tells which is for what.
 
 Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
 node itself is no longer needed.
@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.errors import PlanError
-from ..affine import UINT8, QuantParams, dequantize, quantize, unsigned_twin
+from ..affine import UINT8, QuantParams, unsigned_twin
 from ..plan import Kind, NodePlan
 from .emitter import Emitter, code_type, constant_array, new_value
 from .tables import build_table, function_of
@@ -48,7 +48,7 @@ class Task:
 def between_conversions(task: Task) -> bool:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
     node, emitter = task.node, task.emitter
-    data = _data_inputs(task)
+    data = data_inputs(task)
     for index, value in enumerate(node.inputs):
         if value is None:
             continue
@@ -62,61 +62,12 @@ def between_conversions(task: Task) -> bool:
     return False
 
 
-def move(task: Task) -> bool:
-    """Write a move between conversions, or not at all where it changes no code."""
-    if not _changes_no_code(task):
-        return between_conversions(task)
-    value, params = task.node.inputs[0], task.result()
-    assert value is not None
-    assert params is not None
-    task.emitter.store(task.node.outputs[0], task.emitter.codes(value, params, task.node), params)
-    return True
-
-
-def on_codes(task: Task) -> bool:
-    """Write the operator directly on codes."""
-    node, emitter = task.node, task.emitter
-    result = task.result()
-    if result is None or _changes_no_code(task):
-        return move(task)
-    own = _unsigned(result)
-    for index in _data_inputs(task):
-        value = node.inputs[index]
-        if value is None or task.params(index) is None:
-            continue
-        if task.params(index) != result:
-            raise task.error(f"on codes, input {index} must have the parameters of the output")
-        node.replace_input_with(index, emitter.codes(value, own, node))
-    _constants_in_codes(task, own)
-    for value in node.outputs:
-        if task.tensors.get(emitter.name(value)) == result:
-            emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(code_type(own))
-            emitter.store(value, value, own)
-    return False
-
-
-def leaky_relu(task: Task) -> bool:
-    """Write a Relu as LeakyRelu with slope 0."""
-    result, span = task.result(), _clip_range(task)
-    if result is None or _changes_no_code(task):
-        return move(task)
-    if span is None or span[0] != 0.0 or _clipped(result, -np.inf, span[1]):
-        raise task.error(
-            "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another spelling"
-        )
-    task.node.op_type = "LeakyRelu"
-    task.node.attributes["alpha"] = ir.AttrFloat32("alpha", 0.0)
-    task.node.resize_inputs(1)
-    return between_conversions(task)
-
-
 def tanh_through_sigmoid(task: Task) -> bool:
     """Write tanh(x) = 2 sigmoid(2x) - 1, where the runtime has a table of Sigmoid only."""
     node, emitter = task.node, task.emitter
     if node.op_type == "Sigmoid":
         return between_conversions(task)
-    source, result = (_unsigned(params) for params in _table_params(task))
+    source, result = (unsigned(params) for params in _table_params(task))
     if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
         raise task.error(
             "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
@@ -135,9 +86,18 @@ def tanh_through_sigmoid(task: Task) -> bool:
 
 
 def portable_table(task: Task) -> bool:
-    """Write a look-up table in standard ONNX."""
+    """Write a look-up table in standard ONNX, between unsigned codes (see `unsigned`)."""
+    source, result = (unsigned(params) for params in _table_params(task))
+    return _gather(task, source, result)
+
+
+def direct_table(task: Task) -> bool:
+    """Write a look-up table in standard ONNX, between the codes as they are."""
+    return _gather(task, *_table_params(task))
+
+
+def _gather(task: Task, source: QuantParams, result: QuantParams) -> bool:
     node, emitter = task.node, task.emitter
-    source, result = (_unsigned(params) for params in _table_params(task))
     value, output = node.inputs[0], node.outputs[0]
     assert value is not None
     name = emitter.name(output)
@@ -145,6 +105,10 @@ def portable_table(task: Task) -> bool:
     index = new_value(f"{name}_index", ir.DataType.INT32, output)
     codes = emitter.codes(value, source, node)
     emitter.add("Cast", [codes], index, node, {"to": int(ir.DataType.INT32)})
+    if source.qtype.low:
+        first = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
+        place = new_value(f"{name}_place", ir.DataType.INT32, output)
+        index = emitter.add("Sub", [index, first], place, node)
     looked_up = new_value(f"{name}_quantized", code_type(result), output)
     emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
     return True
@@ -154,7 +118,9 @@ def weight_only(task: Task) -> bool:
     """Write constants with parameters as codes, and compute in float."""
     for index, value in enumerate(task.node.inputs):
         params = task.params(index)
-        if value is not None and params is not None and constant_array(value) is not None:
+        if value is None or params is None:
+            continue
+        if constant_array(value) is not None or task.emitter.stored(value) == params:
             task.node.replace_input_with(index, task.emitter.dequantized(value, params, task.node))
     return float_node(task)
 
@@ -173,7 +139,7 @@ def float_node(task: Task) -> bool:
     return False
 
 
-def _unsigned(params: QuantParams) -> QuantParams:
+def unsigned(params: QuantParams) -> QuantParams:
     """Return parameters with unsigned codes for the same real numbers.
 
     Where an operator other than the two conversions touches int8 codes, onnxruntime on x86-64 leaves the
@@ -183,35 +149,6 @@ def _unsigned(params: QuantParams) -> QuantParams:
     return unsigned_twin(params)
 
 
-def _constants_in_codes(task: Task, params: QuantParams) -> None:
-    """Give the operators that take real numbers beside their data the codes of these."""
-    node = task.node
-    if node.op_type in ("Relu", "Clip"):
-        span = _clip_range(task)
-        if span is None:
-            raise task.error("its bounds are not constants, so they have no codes; choose another spelling")
-        for index, bound in zip((1, 2), span, strict=True):
-            if np.isfinite(bound):
-                _set_scalar(task, index, bound, params)
-        node.op_type = "Clip"  # Relu of codes would clip at code 0
-    elif node.op_type == "Pad" and _string(node, "mode", "constant") == "constant":
-        value = node.inputs[2] if len(node.inputs) > 2 else None
-        fill = None if value is None else constant_array(value)
-        if value is not None and (fill is None or fill.size != 1):
-            raise task.error(
-                "its padding value is not a constant, so it has no code; choose another spelling"
-            )
-        _set_scalar(task, 2, 0.0 if fill is None else float(fill.reshape(())), params)
-
-
-def _set_scalar(task: Task, index: int, real: float, params: QuantParams) -> None:
-    node = task.node
-    if len(node.inputs) <= index:
-        node.resize_inputs(index + 1)
-    name = f"{task.emitter.name(node.outputs[0])}_code"
-    node.replace_input_with(index, task.emitter.constant(name, quantize(np.float32(real), params)))
-
-
 def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
     source, result = task.params(0), task.result()
     if source is None or result is None:
@@ -219,47 +156,12 @@ def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
     return source, result
 
 
-def _data_inputs(task: Task) -> Sequence[int]:
+def data_inputs(task: Task) -> Sequence[int]:
     """Return the inputs that may be read in codes: of moves, clips and tables the first alone, because
     their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
     """
     one = task.entry.kind in (Kind.MOVE, Kind.TABLE) or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))
-
-
-def _changes_no_code(task: Task) -> bool:
-    """Whether the node is a Relu or Clip whose whole range the codes of its output cannot leave anyway."""
-    result, span = task.result(), _clip_range(task)
-    return (
-        span is not None and result is not None and task.params(0) == result and not _clipped(result, *span)
-    )
-
-
-def _clipped(params: QuantParams, low: float, high: float) -> bool:
-    """Whether clipping to [low, high] changes any code; being monotonic, it then changes one of the ends."""
-    ends = np.array([params.qtype.low, params.qtype.high], params.qtype.numpy_dtype)
-    clipped = np.clip(dequantize(ends, params), np.float32(low), np.float32(high))
-    return not np.array_equal(quantize(clipped, params), ends)
-
-
-def _clip_range(task: Task) -> tuple[float, float] | None:
-    """Return the smallest and largest output of a Relu or Clip, infinite where there is none.
-
-    None for any other operator, and for bounds that are not constants.
-    """
-    node = task.node
-    if node.op_type == "Relu":
-        return 0.0, np.inf
-    if node.op_type != "Clip":
-        return None
-    bounds = [-np.inf, np.inf]
-    for index, value in enumerate(node.inputs[1:3]):
-        if value is not None:
-            array = constant_array(value)
-            if array is None or array.size != 1:
-                return None
-            bounds[index] = float(array.reshape(()))
-    return bounds[0], bounds[1]
 
 
 def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
@@ -277,8 +179,3 @@ def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
 def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
     for graph in _inner_graphs(node):
         yield from graph
-
-
-def _string(node: ir.Node, name: str, default: str) -> str:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_string()

@@ -4,27 +4,54 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.profile import ModelId
-from qprof_onnx.quantizer.affine import INT8, TYPES, UINT8, QuantParams
+from qprof_onnx.quantizer.affine import TYPES, UINT8, QuantParams
 from qprof_onnx.quantizer.config import QuantConfig
 from qprof_onnx.quantizer.lowering import Lowered, lower
+from qprof_onnx.quantizer.lowering.contrib import CONTRIB
+from qprof_onnx.quantizer.lowering.reference import Tensor, run_plan
 from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.schemes import SCHEMES, bias_params, channel_params, choose_params
 
 Feed = dict[str, np.ndarray]
-MOVES = {"Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Slice", "Pad"}
-TABLES = {"Sigmoid", "Tanh"}
+MOVES = {"Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Slice", "Pad", "Split"}
+TABLES = {"Sigmoid", "Tanh", "LeakyRelu"}
 # operator: index and channel axis of the weight
 WEIGHT_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": -1}
+
+
+@dataclass(frozen=True)
+class Net:
+    """A net of nets.yaml."""
+
+    name: str
+    text: str
+    opset: int = 17
+    how: dict[str, Any] = field(default_factory=dict)
+    fused: dict[str, int] = field(default_factory=dict)
+
+
+NETS = [
+    Net(name, **fields)
+    for name, fields in yaml.safe_load(Path(__file__).with_name("nets.yaml").read_text()).items()
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "net" in metafunc.fixturenames:
+        metafunc.parametrize("net", NETS, ids=[net.name for net in NETS])
 
 
 def parse(text: str, opset: int = 17) -> ir.Model:
@@ -79,9 +106,12 @@ def plan_of(
     returns_float: Sequence[str] = (),
     ties: Mapping[str, str] | None = None,
     spellings: Mapping[str, str] | None = None,
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, str] | None = None,
     overrides: Mapping[str, Mapping[int, QuantParams]] | None = None,
     per_channel: bool = True,
+    weight: str = "int8",
+    form: str = "qdq",
+    tensors: Mapping[str, QuantParams] | None = None,
 ) -> QuantPlan:
     """Return a plan that quantizes everything but the nodes in `floats`.
 
@@ -89,13 +119,17 @@ def plan_of(
     Relu or Clip gives its own to its input.
     """
     scheme, qtype = SCHEMES[schema], TYPES[activation]
+    config = QuantConfig(schema=schema, activation_type=activation, weight_type=weight, form=form)
     ranges = ranges_of(model, feed_of(model))
     own = {name: choose_params(*span, scheme, qtype) for name, span in ranges.items()}
+    # onnxruntime's Softmax wraps around where the scale is below 1/256
+    probability = QuantParams((1 / 256,), (qtype.low,), qtype)
+    own |= {_name(node.outputs[0]): probability for node in model.graph if node.op_type == "Softmax"}
     own |= {name: own[source] for name, source in (ties or {}).items()}
     for node in reversed(list(model.graph)):
         if node.op_type in ("Relu", "Clip") and node.name not in floats:
             own[_name(node.inputs[0])] = own[_name(node.outputs[0])]
-    tensors: dict[str, QuantParams] = {}
+    given, tensors = tensors or {}, dict[str, QuantParams]()
     nodes: dict[str, NodePlan] = {}
     for node in model.graph:
         name = node.name or ""
@@ -104,24 +138,25 @@ def plan_of(
             nodes[name] = NodePlan(Kind.FLOAT, "kept float by request")
             continue
         kind = Kind.MOVE if node.op_type in MOVES else Kind.TABLE if node.op_type in TABLES else Kind.INTEGER
-        kind = (kinds or {}).get(name, kind)
+        kind = Kind((kinds or {}).get(name, kind))
         data = node.inputs[:1] if kind is Kind.MOVE else node.inputs
+        if kind in (Kind.DYNAMIC, Kind.WEIGHT_ONLY):
+            data = ()
         for value in data:
             if _name(value) in own:
                 tensors.setdefault(_name(value), own[_name(value)])
         special = dict((overrides or {}).get(name, {}))
-        for index, params in _constants(node, tensors, qtype.name, schema, per_channel).items():
+        for index, params in _constants(node, kind, tensors, config, per_channel).items():
             if tensors.setdefault(_name(node.inputs[index]), params) != params:
                 special[index] = params
-        for value in node.outputs:
+        for value in node.outputs if kind not in (Kind.DYNAMIC, Kind.WEIGHT_ONLY) else ():
             if value.name in own and value.name not in returns_float:
                 moved = kind is Kind.MOVE and node.op_type not in ("Relu", "Clip")
                 own[value.name] = own[_name(node.inputs[0])] if moved else own[value.name]
                 fixed = QuantParams((1 / 128,), (qtype.low + 128,), qtype)
                 tensors[value.name] = fixed if spelling == "sigmoid" else own[value.name]
         nodes[name] = NodePlan(kind, "", special, spelling)
-    config = QuantConfig(schema=schema, activation_type=activation)
-    return QuantPlan(ModelId("s", "w", 17), config, tensors, nodes)
+    return QuantPlan(ModelId("s", "w", 17), config, {**tensors, **given}, nodes)
 
 
 def _name(value: ir.Value | None) -> str:
@@ -129,9 +164,11 @@ def _name(value: ir.Value | None) -> str:
 
 
 def _constants(
-    node: ir.Node, tensors: Mapping[str, QuantParams], activation: str, schema: str, per_channel: bool
+    node: ir.Node, kind: Kind, tensors: Mapping[str, QuantParams], config: QuantConfig, per_channel: bool
 ) -> dict[int, QuantParams]:
-    symmetric = SCHEMES["symmetric"]
+    symmetric, weights = SCHEMES["symmetric"], TYPES[config.weight_type]
+    if not weights.signed:
+        symmetric = SCHEMES["asymmetric"]
     found: dict[int, QuantParams] = {}
     axis = WEIGHT_AXIS.get(node.op_type)
     if node.op_type == "Gemm":
@@ -142,20 +179,28 @@ def _constants(
         array = value.const_value.numpy()
         if axis is not None and index == 1:
             channel = axis % array.ndim if per_channel else None
-            found[1] = channel_params(array, channel, symmetric, INT8)
-        elif axis is not None and index == 2:
+            found[1] = channel_params(array, channel, symmetric, weights)
+        elif axis is not None and index == 2 and kind is Kind.INTEGER:
             found[2] = bias_params(tensors[_name(node.inputs[0])], found[1])
         elif node.op_type in ("Add", "Mul", "Concat"):
             bounds = float(array.min()), float(array.max())
-            found[index] = choose_params(*bounds, SCHEMES[schema], TYPES[activation])
+            found[index] = choose_params(*bounds, SCHEMES[config.schema], TYPES[config.activation_type])
     return found
 
 
 class Runs:
     """A lowered model, checked, with its results in three evaluators and what onnxruntime fused."""
 
-    def __init__(self, lowered: Lowered, feed: Feed, folder: Path, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        feed: Feed,
+        folder: Path,
+        options: Mapping[str, str],
+        expect: Callable[[], Mapping[str, Tensor]] = dict,
+    ) -> None:
         self.lowered = lowered
+        self._expect = expect
         self.proto = ir.to_proto(lowered.model)
         onnx.checker.check_model(self.proto, full_check=True)
         self.feed = feed
@@ -164,11 +209,15 @@ class Runs:
 
     def reference(self) -> list[np.ndarray]:
         proto = onnx.ModelProto.FromString(self.proto.SerializeToString())
-        for opset in proto.opset_import:
-            opset.version = max(
-                opset.version, 19
-            )  # the evaluator has no older DequantizeLinear; it is the same
-        return list(ReferenceEvaluator(proto).run(None, self.feed))
+        for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
+            for opset in imports:
+                if not opset.domain:  # the evaluator has no older DequantizeLinear; it is the same
+                    opset.version = max(opset.version, 19)
+        return list(ReferenceEvaluator(proto, new_ops=self._contrib()).run(None, self.feed))
+
+    def _contrib(self) -> list[Any]:
+        domains = {node.domain for node in self.proto.graph.node}
+        return CONTRIB if "com.microsoft" in domains else []
 
     def onnxruntime(self, optimized: bool = True) -> list[np.ndarray]:
         levels = ort.GraphOptimizationLevel
@@ -185,10 +234,26 @@ class Runs:
     def openvino(self) -> list[np.ndarray]:
         import openvino
 
+        # It has no functions of the model, would compute in bfloat16 where the processor has it, and would
+        # quantize the activations of a MatMul whose weight alone is in codes.
+        proto = onnx.inliner.inline_local_functions(self.proto)
         core = openvino.Core()
-        compiled = core.compile_model(core.read_model(self.proto.SerializeToString()), "CPU")
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+        compiled = core.compile_model(core.read_model(proto.SerializeToString()), "CPU", settings)
         result = compiled(self.feed)
         return [result[i] for i in range(len(self.proto.graph.output))]
+
+    def off(self, results: Sequence[np.ndarray]) -> float:
+        """Return the largest difference from the plain integer reference: in steps of the output's scale, or
+        in millionths of the largest value for an output in float.
+        """
+        worst, expected = 0.0, self._expect()
+        for output, result in zip(self.proto.graph.output, results, strict=True):
+            tensor = expected[output.name]
+            step = tensor.params.scale[0] if tensor.params else float(np.abs(tensor.real).max()) * 1e-6
+            assert result.shape == tensor.real.shape
+            worst = max(worst, float(np.abs(result - tensor.real).max()) / step)
+        return worst
 
     def fused(self) -> Counter[str]:
         """Return how many nodes of each operator onnxruntime runs."""
@@ -210,10 +275,11 @@ def lowered(tmp_path: Path) -> Lowering:
     def run(text: str, *, opset: int = 17, options: Mapping[str, str] | None = None, **how: Any) -> Runs:
         model = parse(text, opset)
         before = ir.to_proto(model).SerializeToString(deterministic=True)
-        result = lower(model, plan_of(model, **how))
+        plan, feed = plan_of(model, **how), feed_of(model)
+        result = lower(model, plan)
         assert ir.to_proto(model).SerializeToString(deterministic=True) == before, "the argument was changed"
         _same_interface(model, result.model)
-        return Runs(result, feed_of(model), tmp_path, options or {})
+        return Runs(result, feed, tmp_path, options or {}, lambda: run_plan(model, plan, feed))
 
     return run
 

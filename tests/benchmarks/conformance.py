@@ -1,0 +1,301 @@
+"""Every model that the installed onnx package ships, through every form: what passes, what is refused.
+
+    python tests/benchmarks/conformance.py --work /tmp/conformance --limit 100
+    python tests/benchmarks/conformance.py --work /tmp/conformance --write
+
+A model counts when onnxruntime runs it as it is and one of its outputs is float. It is prepared,
+instrumented, profiled on its own data, planned with integers wherever the table has a rule (whether or not
+that pays, and whether or not the target has an integer kernel), written in each form, loaded and run.
+`--write` puts the tables into CONFORMANCE.md. `--only NAME` runs one model and shows its errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import conformance_report
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+from qprof_onnx.quantizer.lowering import FORMS
+
+HERE = Path(__file__).resolve().parent
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
+SECONDS = 300  # that one model may take
+RUNTIME_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+Record = dict[str, Any]
+Feed = Mapping[str, Any]
+
+
+def main() -> None:
+    """Run, print and perhaps write the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--work", type=Path, required=True, help="folder for models and results")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of models, with commas between")
+    parser.add_argument("--limit", type=int, help="so many models of each kind")
+    parser.add_argument("--only", help="one model, here and now, with tracebacks")
+    parser.add_argument("--write", action="store_true", help="write CONFORMANCE.md")
+    parser.add_argument("--worker", nargs="+", metavar="FOLDER", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if options.worker:
+        for folder in options.worker:
+            _keep(Path(folder), examined(Path(folder)))
+        return
+    folders = [f for kind in options.kinds.split(",") for f in _folders(kind, options.work, options.limit)]
+    if options.only:
+        (folder,) = (f for f in folders if f.name == options.only)
+        print(json.dumps(examined(folder, show=True), indent=1))
+        return
+    _run_all(folders)
+    records = [json.loads((folder / "record.json").read_text()) for folder in folders]
+    text = conformance_report.tables(records, tuple(FORMS))
+    print(text)
+    if options.write:
+        (HERE / "CONFORMANCE.md").write_text(text, encoding="utf-8")
+
+
+def _run_all(folders: Sequence[Path], at_once: int = 2, batch: int = 20) -> None:
+    """Examine the models in processes of their own, so that one that dies takes no other with it."""
+    waiting = list(folders)
+    for folder in waiting:
+        (folder / "record.json").unlink(missing_ok=True)
+    running: list[tuple[subprocess.Popen[bytes], list[Path]]] = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            taken, waiting = waiting[:batch], waiting[batch:]
+            command = [sys.executable, __file__, "--work", ".", "--worker", *map(str, taken)]
+            running.append((subprocess.Popen(command, stderr=subprocess.DEVNULL), taken))
+        process, taken = running.pop(0)
+        try:
+            process.wait(SECONDS * 4)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        left = [folder for folder in taken if not (folder / "record.json").exists()]
+        if left:
+            how = f"the process ended with {process.returncode}"
+            _keep(left[0], {"name": left[0].name, "kind": left[0].parent.name, "crash": how, "forms": {}})
+            waiting = [*left[1:], *waiting]
+
+
+def _keep(folder: Path, record: Record) -> None:
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+def _folders(kind: str, work: Path, limit: int | None) -> list[Path]:
+    """Return a folder for each model, with model.onnx and one set of inputs."""
+    folders = []
+    for name, model, inputs in sorted(_cases(kind), key=lambda case: case[0])[:limit]:
+        folder = work / kind / name
+        data = folder / "data" / "test_data_set_0"
+        if not (folder / "model.onnx").exists():
+            data.mkdir(parents=True, exist_ok=True)
+            for index, array in enumerate(inputs):
+                if array is not None:
+                    (data / f"input_{index}.pb").write_bytes(_tensor(array).SerializeToString())
+            onnx.save(model, folder / "model.onnx")
+        folders.append(folder)
+    return folders
+
+
+def _tensor(array: Any) -> Any:
+    if isinstance(array, onnx.TensorProto | onnx.SequenceProto | onnx.OptionalProto | onnx.SparseTensorProto):
+        return array
+    if isinstance(array, list):
+        return numpy_helper.from_list([np.asarray(a) for a in array])
+    if isinstance(array, dict):
+        return numpy_helper.from_dict(array)
+    return numpy_helper.from_array(np.asarray(array))
+
+
+def _cases(kind: str) -> Iterator[tuple[str, onnx.ModelProto, list[Any]]]:
+    from onnx.backend.test.loader import DATA_DIR, load_model_tests
+
+    if kind == "light":
+        for path in sorted((Path(DATA_DIR) / "light").glob("*.onnx")):
+            model = onnx.load(path)
+            yield path.stem, model, _seeded(model)
+        return
+    for case in load_model_tests(kind=kind):
+        if case.model is not None:
+            yield case.name, case.model, list(case.data_sets[0][0]) if case.data_sets else []
+        elif case.model_dir is not None:
+            folder = Path(case.model_dir)
+            sets = sorted(folder.glob("test_data_set_0/input_*.pb"), key=lambda p: int(p.stem[6:]))
+            yield case.name, onnx.load(folder / "model.onnx"), [onnx.load_tensor(p) for p in sets]
+
+
+def _seeded(model: onnx.ModelProto) -> list[Any]:
+    """Return inputs for a model that comes without; the light models' weights are constants by shape."""
+    rng = np.random.default_rng(0)
+    known = {t.name for t in model.graph.initializer}
+    return [
+        rng.standard_normal([d.dim_value for d in value.type.tensor_type.shape.dim]).astype(np.float32)
+        for value in model.graph.input
+        if value.name not in known
+    ]
+
+
+def examined(folder: Path, show: bool = False) -> Record:
+    """Return what became of one model."""
+    from qprof_onnx.profiles.errors import QprofError
+
+    record: Record = {"name": folder.name, "kind": folder.parent.name, "forms": {}}
+    try:
+        feed, outputs = _float_run(folder)
+    except RUNTIME_ERRORS as error:
+        return {**record, "excluded": f"onnxruntime does not run it: {str(error)[:150]}"}
+    except (TypeError, ValueError, NotImplementedError, RuntimeError) as error:
+        return {**record, "excluded": f"its inputs are no plain tensors: {str(error)[:100]}"}
+    if not any(isinstance(array, np.ndarray) and array.dtype.kind == "f" for array in outputs):
+        return {**record, "excluded": "no output is float"}
+    stage = "prepare"
+    try:
+        for stage in ("instrument", "plan"):
+            record |= _instrumented(folder, feed) if stage == "instrument" else _planned(folder)
+        for stage in FORMS:
+            record["forms"][stage] = _form(folder, stage, feed, outputs, show)
+    except QprofError as error:
+        if show:
+            traceback.print_exc()
+        return {**record, "refused": f"{stage}: {error}"}
+    except Exception as error:  # a crash is what this script looks for
+        if show:
+            traceback.print_exc()
+        return {**record, "crash": f"{stage}: {_where(error)}"}
+    return record
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if "qprof_onnx" in f.filename or "/quantizer/" in f.filename] or list(frames)
+    place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+    return f"{type(error).__name__} in {place}: {str(error)[:200]}"
+
+
+def _session(path: Path, optimized: bool = True) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _float_run(folder: Path) -> tuple[Feed, list[Any]]:
+    session = _session(folder / "model.onnx")
+    feed = {}
+    for index, spec in enumerate(session.get_inputs()):
+        path = folder / "data" / "test_data_set_0" / f"input_{index}.pb"
+        if path.exists():
+            feed[spec.name] = numpy_helper.to_array(onnx.load_tensor(path))
+    return feed, session.run(None, feed)
+
+
+def _instrumented(folder: Path, feed: Feed) -> Record:
+    from qprof_onnx.quantizer.modelfile import load_model, save_model
+    from qprof_onnx.quantizer.pipeline import instrument
+    from qprof_onnx.quantizer.prepare import prepare
+
+    save_model(prepare(load_model(folder / "model.onnx")).model, folder / "prepared.onnx")
+    instrument(folder / "model.onnx", folder / "instrumented.onnx")
+    plain = _session(folder / "prepared.onnx", optimized=False)
+    watched = _session(folder / "instrumented.onnx", optimized=False)
+    names = [output.name for output in plain.get_outputs()]
+    pairs = zip(plain.run(names, feed), watched.run(names, feed), strict=True)
+    return {"identical": all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)}
+
+
+def _planned(folder: Path) -> Record:
+    from qprof_onnx.quantizer import pipeline
+    from qprof_onnx.quantizer.graph import index, model_id
+    from qprof_onnx.quantizer.modelfile import load_model
+    from qprof_onnx.quantizer.plan_store import save_plan
+    from qprof_onnx.quantizer.planner import make_plan
+    from qprof_onnx.quantizer.prepare import prepare
+
+    path = folder / "model.onnx"
+    profile = pipeline.dump_profile(path, folder / "data", non_finite="skip", threads=1)
+    prepared = prepare(load_model(path))
+    identity = model_id(prepared.model, path.name)
+    plan = make_plan(index(prepared.model), profile, _everything(), identity, start_everywhere=True)
+    for form in FORMS:
+        own = replace(plan, config=replace(plan.config, form=form))
+        save_plan(own, folder / f"{form}.yaml")
+    summary = pipeline.summarize(plan)
+    reasons = {_general(reason): count for reason, count in summary.float_reasons.items()}
+    return {"counts": dict(summary.counts), "reasons": reasons}
+
+
+def _everything() -> Any:
+    """Return the default recipe with a target that takes every operator of the table."""
+    from qprof_onnx.quantizer.rules import RULES
+    from qprof_onnx.quantizer.targets import CODES, load_recipe
+
+    recipe = load_recipe()
+    operators = {op_type: (CODES,) for _, op_type in RULES} | dict(recipe.target.operators)
+    return replace(recipe, target=replace(recipe.target, operators=operators))
+
+
+def _general(text: str) -> str:
+    """Return a sentence without the names of tensors and nodes, so that equal reasons can be counted."""
+    parts = text.split("'")
+    return "'...'".join(parts[::2]) if len(parts) > 2 else text
+
+
+def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: bool) -> Record:
+    from qprof_onnx.profiles.errors import QprofError
+    from qprof_onnx.quantizer.pipeline import quantize
+
+    path = folder / f"{form}.onnx"
+    try:
+        quantize(folder / "model.onnx", None, path, plan_path=folder / f"{form}.yaml")
+        found = _session(path).run(None, feed)
+    except QprofError as error:
+        return {"refused": str(error)}
+    except RUNTIME_ERRORS as error:
+        return {"invalid": str(error)[:300]}
+    except Exception as error:  # a crash is what this script looks for
+        if show:
+            traceback.print_exc()
+        return {"crash": _where(error)}
+    worst = float("inf")
+    for wanted, got in zip(outputs, found, strict=True):
+        if isinstance(wanted, np.ndarray) and (wanted.shape, wanted.dtype) != (got.shape, got.dtype):
+            return {"invalid": f"an output is {got.dtype}{got.shape}, not {wanted.dtype}{wanted.shape}"}
+        if isinstance(wanted, np.ndarray) and wanted.dtype.kind == "f":
+            worst = min(worst, _sqnr(wanted, got))
+    return {"sqnr": worst if np.isfinite(worst) else None, "exact": worst == float("inf")}
+
+
+def _sqnr(wanted: np.ndarray, got: np.ndarray) -> float:
+    real = np.isfinite(wanted)
+    a, b = wanted[real].astype(np.float64), got[real].astype(np.float64)
+    noise = float(np.sum((a - b) ** 2))
+    if noise == 0.0:
+        return float("inf")
+    signal = float(np.sum(a**2))
+    return 10.0 * float(np.log10(signal / noise)) if signal > 0.0 else float("-inf")
+
+
+if __name__ == "__main__":
+    main()
