@@ -136,6 +136,8 @@ def table_spelling(op_type: str, target: Target, tables: str) -> str:
 
 def _unfit_tensor(node: ir.Node, rule: Rule, graph: Graph, profile: Profile) -> str:
     """Return why one of the node's tensors cannot be in codes, "" when all can."""
+    if all(graph.constant(name) is not None for name in activation_names(node, rule, graph)):
+        return "it reads no activation, only constants"
     for name in [*activation_names(node, rule, graph), *outputs_of(node)]:
         constant = graph.constant(name)
         if constant is not None:

@@ -159,6 +159,11 @@ def _pad_value_is_a_code(node: ir.Node, graph: Graph) -> str:
     return "Pad with a value other than zero has no integer form"
 
 
+def _undilated(node: ir.Node, graph: Graph) -> str:
+    dilations = node.attributes.get_ints("dilations", ())
+    return "" if all(d == 1 for d in dilations) else f"{node.op_type} with dilations has no integer form"
+
+
 def _above_zero(node: ir.Node, graph: Graph) -> tuple[float, float]:
     return 0.0, math.inf
 
@@ -242,7 +247,7 @@ _RULES: tuple[Rule, ...] = (
     Rule("Mul", data=None),
     Rule("Div", data=None),
     # Pooling and reducing
-    Rule("AveragePool"),
+    Rule("AveragePool", refuse=(_undilated,)),
     Rule("GlobalAveragePool"),
     Rule("ReduceMean"),
     Rule("ReduceSum"),

@@ -30,11 +30,13 @@ class Network:
         return make_plan(self.graph, self.profile, load_recipe(target, settings), self.identity)
 
 
-def network(text: str, weights: dict[str, tuple[int, ...]], shape: tuple[int, ...] = (1, 8, 6, 6)) -> Network:
+def network(
+    text: str, weights: dict[str, tuple[int, ...]], shape: tuple[int, ...] = (1, 8, 6, 6), opset: int = 17
+) -> Network:
     """Return a network whose nodes are `text`, from input x to output y, with seeded weights."""
     dims = ",".join(map(str, shape))
     proto: ModelProto = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 17]> g (float[{dims}] x) => (float[] y) {{ {text} }}'
+        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[{dims}] x) => (float[] y) {{ {text} }}'
     )
     rng = np.random.default_rng(11)
     for name, size in weights.items():

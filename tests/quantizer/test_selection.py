@@ -100,3 +100,20 @@ def test_a_weight_that_is_computed_keeps_a_convolution_float() -> None:
         {"w": WIDE, "s": (1,)},
     )
     assert net.plan().nodes["Conv_y"].reason == "the weight of Conv is not a constant"
+
+
+def test_a_pool_with_dilations_stays_float() -> None:
+    pool = "b = AveragePool <kernel_shape = [2, 2], dilations = [2, 2]> (a)"
+    text = f"a = Conv (x, w) {pool} y = Conv <pads = [1, 1, 1, 1]> (b, w)"
+    proto = network(text, {"w": WIDE}, opset=19)
+    assert proto.plan().nodes["AveragePool_b"].reason == "AveragePool with dilations has no integer form"
+
+
+def test_a_gather_from_a_constant_moves_no_codes() -> None:
+    net = network("i = ArgMax <axis = 1> (x) y = Gather (t, i)", {"t": (8, 4)}, (2, 8))
+    assert net.plan().nodes["Gather_y"].reason == "it reads no activation, only constants"
+
+
+def test_softmax_stays_float_where_the_kernel_is_wrong() -> None:
+    net = network("a = Conv (x, w) b = Softmax <axis = 1> (a) y = Conv (b, w)", {"w": WIDE})
+    assert net.plan().nodes["Softmax_b"].kind is Kind.FLOAT
