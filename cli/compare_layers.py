@@ -40,7 +40,7 @@ def command(
     Example:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
     """
-    from ..quantizer.compare import compare_layers
+    from ..quantizer.judge.compare import compare_layers
     from .render_evaluation import layers_json, layers_text
 
     with progress("comparing") as report:

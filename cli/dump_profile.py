@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from .options import NEW, check_outputs, data_option, limit_option, model_argument, threads_option
+from .options import NEW, check_outputs, data_option, limit_option, model_argument
+from .profile_options import run_options
 from .progress import progress
 
 FORMATS = click.Choice(["qprof", "glow"])
@@ -25,22 +26,29 @@ NON_FINITE = click.Choice(["error", "skip"])
 @click.option(
     "--non-finite", type=NON_FINITE, default="error", show_default=True, help="Stop at NaN, or count."
 )
-@threads_option
+@run_options
 def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation. Quantizing
     needs it and no data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
+    Threads, passes, workers and interruptions do not change a byte of it.
 
     \b
     Example:
       qprof dump-profile model.onnx --data calibration/ -o profile.yaml
+      qprof dump-profile model.onnx --data calibration/ --checkpoint progress.qprof
     """
+    from ..profiles.counter import IMPLEMENTATION
     from ..quantizer.pipeline import dump_profile
 
     output = output or Path(f"{model.stem}.profile.yaml")
-    check_outputs([output], [model])
+    check_outputs([output, options["checkpoint"]], [model])
+    if IMPLEMENTATION == "numpy":
+        click.echo(
+            "note: counting in numpy, at a fifth of the speed: the compiled counter is not built", err=True
+        )
     with progress("profiling") as report:
         profile = dump_profile(model, data, output, progress=report, **options)
     click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")

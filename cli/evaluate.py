@@ -45,8 +45,8 @@ def command(
     Example:
       qprof evaluate model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt --min-sqnr 25
     """
-    from ..quantizer.evaluate import ROUNDS, evaluate
-    from ..quantizer.gate import Gate
+    from ..quantizer.judge.evaluate import ROUNDS, evaluate
+    from ..quantizer.judge.gate import Gate
     from .render_evaluation import evaluation_json, evaluation_text
 
     gate = Gate(**{demand: options.pop(demand) for demand in Gate.__dataclass_fields__})

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ..quantizer.plain import plain
+from ..quantizer.judge.plain import plain
 from .render_evaluation import table
 
 if TYPE_CHECKING:
     from ..profiles.drift import TensorDrift
     from ..quantizer.drift import DriftReport
-    from ..quantizer.gate import GateFailure
+    from ..quantizer.judge.gate import GateFailure
 
 FEW = 3
 """So many names are listed where there may be many."""

@@ -8,15 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..quantizer.plain import plain
+from ..quantizer.judge.plain import plain
 
 if TYPE_CHECKING:
-    from ..quantizer.accuracy import Accuracy
-    from ..quantizer.compare import LayerComparison, LayerReport
-    from ..quantizer.evaluate import Evaluation
-    from ..quantizer.gate import GateFailure
-    from ..quantizer.latency import Latency
-    from ..quantizer.outputs import OutputResult
+    from ..quantizer.judge.accuracy import Accuracy
+    from ..quantizer.judge.compare import LayerComparison, LayerReport
+    from ..quantizer.judge.evaluate import Evaluation
+    from ..quantizer.judge.gate import GateFailure
+    from ..quantizer.judge.latency import Latency
+    from ..quantizer.judge.outputs import OutputResult
 
 BAD_LOSS, BAD_SQNR = 6.0, 30.0
 """A node is marked when it loses at least the first (dB) and leaves less than the second."""

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 from ..profiles.errors import ConfigError
 from ..profiles.files import write_atomically
-from ..quantizer.plain import plain
+from ..quantizer.judge.plain import plain
 from .render_evaluation import decibel_text, table
 
 if TYPE_CHECKING:
-    from ..quantizer.sensitivity import Effect, NodeSensitivity, Sensitivities
+    from ..quantizer.tuning.sensitivity import Effect, NodeSensitivity, Sensitivities
 
 HEADER = ("node", "operator", "kind", "alone dB", "worst group", "agreement", "without dB", "gain dB")
 ROW, LEFT, WIDTH = 18, 330, 560

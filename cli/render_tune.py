@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..quantizer.plain import plain
-from ..quantizer.search import kept
-from ..quantizer.tune_trial import OBJECTIVES
+from ..quantizer.judge.plain import plain
+from ..quantizer.tuning.search import kept
+from ..quantizer.tuning.tune_trial import OBJECTIVES
 
 if TYPE_CHECKING:
-    from ..quantizer.judging import Judgement
-    from ..quantizer.search import Candidate, Trial
-    from ..quantizer.tune_result import Promise, TuneResult
+    from ..quantizer.tuning.judging import Judgement
+    from ..quantizer.tuning.search import Candidate, Trial
+    from ..quantizer.tuning.tune_result import Promise, TuneResult
 
 
 def trial_text(number: int, trial: Trial, resumed: bool, promise: Promise) -> str:

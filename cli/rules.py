@@ -13,7 +13,7 @@ from .options import json_option, target_option
 @target_option
 @json_option
 def command(target: str | None, as_json: bool) -> None:
-    """Print what qprof knows about each operator, and what a target makes of it.
+    """Print the operator reference: what becomes of each operator on a target.
 
     An operator that is not listed stays float, with its reason in the plan.
 

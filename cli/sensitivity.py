@@ -43,7 +43,7 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     Example:
       qprof sensitivity model.onnx --profile profile.yaml --data samples/ --worst 20 --plot ranking.svg
     """
-    from ..quantizer.sensitivity import LIMIT, sensitivity
+    from ..quantizer.tuning.sensitivity import LIMIT, sensitivity
     from .render_sensitivity import check_plot, sensitivity_json, sensitivity_text, write_plot
 
     profile, plan, data, threads, limit = (

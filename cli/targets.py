@@ -13,13 +13,14 @@ from .options import json_option
 @click.command("targets")
 @json_option
 def command(as_json: bool) -> None:
-    """List the packaged targets and the settings that each starts from.
+    """List the runtimes that there is a record of.
 
-    A target of your own is a YAML file like those in configs/, given with --config.
+    Each comes with the settings that it starts from. A target of your own is a YAML file like those in
+    configs/, given with --config.
 
     \b
     Example:
-      qprof targets
+      qprof targets --json
     """
     from ..quantizer.targets import load_recipe, target_names
     from .render import print_table

@@ -34,9 +34,9 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
       qprof tune model.onnx --profile profile.yaml --data heldout/ --labels labels.txt --max-drop 0.5 \\
           --objective size --budget 600 --state tune.json --save-plan plan.yaml -o model.int8.onnx
     """
-    from ..quantizer.tune import Files, tune
-    from ..quantizer.tune_result import Promise
-    from ..quantizer.tuning_data import Evidence
+    from ..quantizer.tuning.tune import Files, tune
+    from ..quantizer.tuning.tune_result import Promise
+    from ..quantizer.tuning.tuning_data import Evidence
     from .render_tune import trial_text, tune_json, tune_text
 
     def taken(kind: type, **renamed: str) -> Any:

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _objectives() -> Iterable[str]:
-    from ..quantizer.tune_trial import OBJECTIVES
+    from ..quantizer.tuning.tune_trial import OBJECTIVES
 
     return OBJECTIVES
 

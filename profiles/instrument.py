@@ -209,4 +209,9 @@ def recorded_shape(declared: ir.Shape | None, seen: tuple[int, ...]) -> tuple[Di
     """
     if declared is None:
         return seen
-    return merged_shape(tuple(d if isinstance(d, int) else None for d in declared), seen)
+    return merged_shape(declared_shape(declared), seen)
+
+
+def declared_shape(declared: ir.Shape | None) -> tuple[Dim, ...] | None:
+    """Return a shape of the model as profiles have it: None for a dimension that is left free."""
+    return None if declared is None else tuple(d if isinstance(d, int) else None for d in declared)

@@ -147,7 +147,8 @@ class Profile(Mapping[str, TensorProfile]):
         """
         if self.model != other.model:
             raise ProfileError(
-                f"cannot merge profiles of different models: {describe(self.model)} and {describe(other.model)}"
+                f"cannot merge profiles of different models: {describe(self.model)} "
+                f"and {describe(other.model)}"
             )
         if set(self.tensors) != set(other.tensors):
             odd = sorted(set(self.tensors) ^ set(other.tensors))

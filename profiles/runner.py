@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,37 +14,25 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
-from .accumulator import Accumulator, Summary, summarize
+from .accumulator import Accumulator
+from .checkpoint import Checkpoint, Progressed, RunId, load_progress, save_progress
 from .data_digest import data_id
-from .errors import ConfigError, DataError, nearest
-from .instrument import dtype_name, recorded_shape, resolved
-from .profile import DataId, ModelId, Profile
-from .samples import Sample, Samples, input_specs
-from .session import RUNTIME_ERRORS, first_line, opened
+from .errors import ConfigError, DataError
+from .instrument import declared_shape, dtype_name
+from .loading import Loaded, Settings, loaded
+from .memory import MemoryPlan, one_pass, peak_bytes, plan_memory
+from .profile import DataId, ModelId, Profile, TensorProfile, merged_shape
+from .samples import Sample, Samples
+from .session import CPU, RUNTIME_ERRORS, first_line, measuring, opened, size_name
+from .side_by_side import side_by_side
+from .taps import Tap
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
 
-NON_FINITE = ("error", "skip")
 
-
-@dataclass(frozen=True, eq=False)
-class _Target:
-    """A tensor to be profiled.
-
-    Attributes:
-        name: of the tensor.
-        dtype: its element type.
-        shape: its declared shape.
-        maker: who makes it, for messages.
-        source: graph output that holds it; None for a graph input.
-    """
-
-    name: str
-    dtype: ir.DataType
-    shape: ir.Shape | None
-    maker: str
-    source: str | None
+class NoSamplesError(DataError):
+    """There were no samples; a shard may be empty where the whole is not."""
 
 
 def calibrate(
@@ -52,57 +42,76 @@ def calibrate(
     *,
     non_finite: str = "error",
     threads: int = 0,
+    tensors: Collection[str] | None = None,
+    provider: str = CPU,
+    memory_limit: int | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Run the model on all samples and return the profile of its floating-point activations.
 
-    One onnxruntime session gives every activation as an output; each is counted where it lies and
-    then forgotten. Order, grouping and number of the samples between calls do not matter:
-    merged profiles of shards equal the profile of all. Shapes may differ between samples.
+    The activations are outputs of one onnxruntime session; each is counted where it lies and then
+    forgotten. Threads run samples side by side, and each computes and counts one at a time. Order, grouping
+    and number of the samples between calls do not matter, nor do threads and passes: the profile is the same
+    to the byte, and merged profiles of shards equal the profile of all. Shapes may differ between samples.
+
+    onnxruntime optimises the graph for the machine as it does for plain inference. So the values can differ
+    in the last bits from those of the graph as it is written, between kinds of processors, and between
+    runs that profile different `tensors`.
 
     Args:
         model: the prepared model; unchanged.
         samples: checked feeds, as `open_samples` gives them.
         model_id: identity of the model, to be recorded.
-        non_finite: "error" stops at the first NaN or Inf; "skip" counts them and leaves them out of range
-            and histogram.
-        threads: threads inside an operator of onnxruntime; 0 for all cores.
+        non_finite, threads, tensors, provider, memory_limit: see `Settings`.
+        checkpoint: where progress is kept, so that a run that was killed goes on where it was; None for
+            nowhere.
         progress: called after each sample.
 
     Raises:
-        ConfigError: `non_finite` is something else, or `threads` is negative.
+        ConfigError: a setting is not allowed.
         ModelError: onnxruntime cannot load the model.
         DataError: there are no samples, one makes the model fail, or (with "error") NaN or Inf appeared.
+        ProfileError: the checkpoint belongs to another run.
     """
-    if non_finite not in NON_FINITE:
-        raise ConfigError(
-            f"non_finite '{non_finite}': must be one of {', '.join(NON_FINITE)}."
-            f"{nearest(non_finite, NON_FINITE)}"
-        )
-    if threads < 0:
-        raise ConfigError(f"threads {threads}: must not be negative; 0 takes all cores")
-    specs = input_specs(model)
-    tapped, targets = _tapped(model)
-    fetched = [target.source for target in targets if target.source is not None]
-    accumulators = [Accumulator(dtype_name(target.dtype)) for target in targets]
-    total, data, done = getattr(samples, "total", None), DataId(), 0
-    with opened(tapped, threads) as session:
-        for sample in samples:
-            arrays = _run(session, fetched, sample)
-            for target, accumulator in zip(targets, accumulators, strict=True):
-                array = sample.feed[target.name] if target.source is None else arrays.pop(target.source)
-                summary = summarize(_countable(array))
-                if non_finite == "error" and (summary.nan or summary.inf):
-                    raise _not_finite(sample.name, target, summary, array.size)
-                accumulator.add(summary, recorded_shape(target.shape, array.shape))
-            data = data.merged(data_id(sample.feed, specs))
-            done += 1
-            if progress is not None:
-                progress(done, total)
+    chosen = None if tensors is None else frozenset(tensors)
+    with loaded(model, Settings(non_finite, threads, chosen, provider, memory_limit)) as run:
+        return profile_samples(run, samples, model_id, checkpoint, progress)
+
+
+def profile_samples(
+    run: Loaded,
+    samples: Samples | Iterable[Sample],
+    model_id: ModelId,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Return the profile of these samples; see `calibrate`."""
+    plan = _plan(run, samples)
+    keeper = _Keeper(checkpoint, _run_id(run, samples, plan, model_id))
+    before = keeper.load()
+    data = before.profile.data if before.profile is not None else DataId()
+    accumulators = _accumulators(run, before.profile)
+    total = getattr(samples, "total", None)
+    for number in range(before.passes, len(plan.passes)):
+        done = before.feeds if number == before.passes else 0
+        names = set(plan.passes[number])
+        taps = [tap for tap in run.read if tap.name in names]
+        with opened(run.graph, [tap.source for tap in taps if tap.source is not None]) as session:
+            work = _work(run, session, taps, accumulators, number == 0)
+            for found, quiet in side_by_side(work, _from(samples, done), plan.threads, keeper.is_due):
+                data = data.merged(found)
+                done += 1
+                if progress is not None:
+                    passes = len(plan.passes)
+                    progress(number * (total or 0) + done, None if total is None else total * passes)
+                if quiet and keeper.is_due():
+                    counted = {name: a.profile() for name, a in accumulators.items()}
+                    keeper.save(number, done, Profile(model_id, data, counted))
     if data.samples == 0:
-        raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
-    tensors = {target.name: a.profile() for target, a in zip(targets, accumulators, strict=True)}
-    return Profile(model_id, data, tensors, tool=tool_name())
+        source = getattr(samples, "source", "samples")
+        raise NoSamplesError(f"{source}: there are no samples; give at least one")
+    return Profile(model_id, data, _named(run, accumulators), tool=tool_name())
 
 
 def tool_name() -> str:
@@ -113,43 +122,125 @@ def tool_name() -> str:
         return "qprof"
 
 
-def _tapped(model: ir.Model) -> tuple[ir.Model, list[_Target]]:
-    """Return a copy of the model with all activations as outputs, and where each of them is found."""
-    copy = model.clone()
-    values = {v.name: v for node in copy.graph for v in node.outputs if v.name}
-    inputs = {v.name for v in copy.graph.inputs}
-    there = {v.name for v in copy.graph.outputs}
-    targets, added, casts = [], [], []
-    for original, dtype in resolved(model):
-        name = str(original.name)
-        if name in inputs:
-            targets.append(_Target(name, dtype, original.shape, f"graph input '{name}'", None))
-            continue
-        value = values[name]
-        if dtype == ir.DataType.BFLOAT16:  # numpy knows none; float32 holds each of its values
-            cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(ir.DataType.FLOAT))])
-            value = cast.outputs[0]
-            value.name = _free(f"{name}:float", values)
-            values[value.name] = value
-            casts.append(cast)
-        if value.name not in there:
-            added.append(value)
-        targets.append(_Target(name, dtype, original.shape, _maker(original), str(value.name)))
-    copy.graph.extend(casts)
-    copy.graph.outputs.extend(added)
-    return copy, targets
+def _accumulators(run: Loaded, before: Profile | None) -> dict[str, Accumulator]:
+    if before is None:
+        return {tap.name: Accumulator(dtype_name(tap.dtype)) for tap in run.read}
+    return {
+        tap.name: Accumulator.of(before[tap.name])
+        if before[tap.name].shape is not None or before[tap.name].count
+        else Accumulator(dtype_name(tap.dtype))
+        for tap in run.read
+    }
 
 
-def _free(name: str, taken: Mapping[Any, object]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+def _named(run: Loaded, accumulators: Mapping[str, Accumulator]) -> dict[str, TensorProfile]:
+    """Return the profiles of all tensors that were asked for, in graph order."""
+    wanted = run.settings.tensors
+    found = {}
+    for tap in run.taps:
+        if wanted is None or tap.name in wanted:
+            profile = accumulators[tap.same_as or tap.name].profile()
+            same = tap.same_as is not None
+            found[tap.name] = replace(profile, shape=declared_shape(tap.shape)) if same else profile
+    return found
 
 
-def _maker(value: ir.Value) -> str:
-    node = value.producer()
-    assert node is not None
-    return f"{node.op_type} node '{node.name}'" if node.name else f"unnamed {node.op_type} node"
+def _work(
+    run: Loaded,
+    session: ort.InferenceSession,
+    taps: Sequence[Tap],
+    accumulators: Mapping[str, Accumulator],
+    digest: bool,
+) -> Callable[[Sample], DataId]:
+    """Return what runs and counts one sample, and says which data it was (where `digest` asks for it)."""
+    sources = run.graph.sources
+    fetched = list(dict.fromkeys(sources[tap.source] for tap in taps if tap.source is not None))
+    readers = {
+        name: [t for t in taps if t.source is not None and sources[t.source] == name] for name in fetched
+    }
+    inputs = [tap for tap in taps if tap.source is None]
+
+    declared = {tap.name: declared_shape(tap.shape) for tap in taps}
+
+    def count(sample: Sample, tap: Tap, array: npt.NDArray[Any]) -> None:
+        fixed = declared[tap.name]
+        shape = array.shape if fixed is None else merged_shape(fixed, array.shape)
+        nan, inf = accumulators[tap.name].add(array, shape)
+        if (nan or inf) and run.settings.non_finite == "error":
+            raise _not_finite(sample.name, tap, nan, inf, array.size)
+
+    def work(sample: Sample) -> DataId:
+        arrays = _run(session, fetched, sample)
+        for tap in inputs:
+            count(sample, tap, sample.feed[tap.name])
+        for name in fetched:
+            array = arrays.pop(name)
+            for tap in readers[name]:
+                count(sample, tap, array)
+        return data_id(sample.feed, run.specs) if digest else DataId()
+
+    return work
+
+
+def _from(samples: Samples | Iterable[Sample], start: int) -> Iterable[Sample]:
+    if isinstance(samples, Samples):
+        return samples.part(start)
+    return islice(samples, start, None)
+
+
+def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
+    settings = run.settings
+    if settings.memory_limit is None:
+        return one_pass([tap.name for tap in run.read], settings.threads)
+    if iter(samples) is samples:
+        raise ConfigError("memory limit: the samples may have to be read again; give a list or a folder")
+    first = next(iter(samples), None)
+    if first is None:
+        return one_pass([tap.name for tap in run.read], 1)
+    sources = {tap.name: tap.source for tap in run.read if tap.source is not None}
+    with measuring(run.graph, list(sources.values())) as session:
+        elements = _run(session, [output.name for output in session.get_outputs()], first)
+    sizes = {
+        tap.name: 0
+        if tap.source is None
+        else int(elements[size_name(run.graph.sources[tap.source])]) * int(tap.dtype.itemsize)
+        for tap in run.read
+    }
+    return plan_memory(sizes, settings.threads, peak_bytes(), settings.memory_limit)
+
+
+def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, model_id: ModelId) -> RunId:
+    return RunId(
+        model_id,
+        getattr(samples, "source", "samples"),
+        getattr(samples, "total", None),
+        {
+            "tensors": [tap.name for tap in run.read],
+            "passes": list(map(list, plan.passes)),
+            "non_finite": run.settings.non_finite,
+            "provider": run.settings.provider,
+            "onnxruntime": ort.__version__,
+            "tool": tool_name(),
+        },
+    )
+
+
+class _Keeper:
+    """Writes progress when it is time to; the clock starts anew with each write."""
+
+    def __init__(self, checkpoint: Checkpoint | None, run: RunId) -> None:
+        self._checkpoint, self._run, self._last = checkpoint, run, time.monotonic()
+
+    def load(self) -> Progressed:
+        return load_progress(self._checkpoint, self._run) if self._checkpoint is not None else Progressed()
+
+    def is_due(self) -> bool:
+        return self._checkpoint is not None and time.monotonic() - self._last >= self._checkpoint.every
+
+    def save(self, passes: int, feeds: int, profile: Profile) -> None:
+        assert self._checkpoint is not None
+        save_progress(self._checkpoint, self._run, Progressed(passes, feeds, profile))
+        self._last = time.monotonic()
 
 
 def _run(
@@ -176,16 +267,9 @@ def _feedable(array: npt.NDArray[Any]) -> Any:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(ir.DataType.BFLOAT16))
 
 
-def _countable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array in a type that numpy counts natively; bfloat16 becomes float32, exactly."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-
-
-def _not_finite(sample: str, target: _Target, summary: Summary, size: int) -> DataError:
-    found = " and ".join(
-        f"{number} {what}" for number, what in ((summary.nan, "NaN"), (summary.inf, "Inf")) if number
-    )
+def _not_finite(sample: str, tap: Tap, nan: int, inf: int, size: int) -> DataError:
+    found = " and ".join(f"{number} {what}" for number, what in ((nan, "NaN"), (inf, "Inf")) if number)
     return DataError(
-        f"sample {sample}: tensor '{target.name}' ({target.maker}) holds {found} among {size} elements; "
+        f"sample {sample}: tensor '{tap.name}' ({tap.maker}) holds {found} among {size} elements; "
         "repair the sample or the model, or count such values and leave them out with --non-finite skip"
     )

@@ -61,15 +61,22 @@ class Samples:
     Attributes:
         source: folder, or "module:function".
         total: number of samples, None where only iterating tells.
-        iterate: gives a fresh iterator.
+        iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
+            a function is called all the same.
     """
 
     source: str
     total: int | None
-    iterate: Callable[[], Iterator[Sample]]
+    iterate: Callable[[slice], Iterator[Sample]]
 
     def __iter__(self) -> Iterator[Sample]:
-        return self.iterate()
+        return self.iterate(slice(None))
+
+    def part(self, start: int, stop: int | None = None, step: int = 1) -> Samples:
+        """Return every `step`-th of the samples from `start` to before `stop`, counted from 0."""
+        chosen = slice(start, stop, step)
+        total = None if self.total is None else len(range(*chosen.indices(self.total)))
+        return Samples(self.source, total, lambda inner: _subset(self.iterate(chosen), inner))
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
@@ -114,9 +121,15 @@ def open_samples(source: str, inputs: Sequence[InputSpec], limit: int | None = N
     specs = tuple(inputs)
     if is_function(source):
         function = load_function(source)
-        return Samples(source, None, lambda: islice(_called(source, function, specs), limit))
+        return Samples(
+            source, None, lambda part: _subset(islice(_called(source, function, specs), limit), part)
+        )
     paths = sample_paths(Path(source))[:limit]
-    return Samples(source, len(paths), lambda: (_read(path, specs) for path in paths))
+    return Samples(source, len(paths), lambda part: (_read(path, specs) for path in paths[part]))
+
+
+def _subset(samples: Iterator[Sample], part: slice) -> Iterator[Sample]:
+    return islice(samples, part.start, part.stop, part.step)
 
 
 def _called(source: str, function: Callable[[], object], specs: tuple[InputSpec, ...]) -> Iterator[Sample]:

@@ -31,7 +31,7 @@ import numpy as np
 from . import glow_yaml
 from .errors import ConfigError, ProfileError, nearest
 from .files import read_text, write_atomically
-from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram
+from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, grid_index
 from .profile import DataId, Dim, ModelId, Profile, TensorProfile
 from .yaml_text import (
     MalformedError,
@@ -310,6 +310,6 @@ def _check_bins(tensor: TensorProfile, histogram: Histogram, where: str) -> None
 
 def _in_bin(value: float, index: int, exponent: int) -> bool:
     try:
-        return math.floor(math.ldexp(value, -exponent)) == index
+        return grid_index(value, exponent) == index
     except OverflowError:
         return False

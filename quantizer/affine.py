@@ -43,7 +43,8 @@ class QuantType:
             return np.dtype(self.name)
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, self.name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+        return found
 
 
 INT4 = QuantType("int4", 4, True)
@@ -198,7 +199,8 @@ def quantize(
         steps = np.rint(steps + zero_point.astype(np.float32)).astype(exact)
     else:
         steps = np.rint(steps).astype(exact) + zero_point.astype(exact)
-    return np.clip(steps, params.qtype.low, params.qtype.high).astype(params.qtype.numpy_dtype)
+    codes: npt.NDArray[Any] = np.clip(steps, params.qtype.low, params.qtype.high)
+    return codes.astype(params.qtype.numpy_dtype)
 
 
 def dequantize(codes: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:

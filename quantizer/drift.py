@@ -15,7 +15,7 @@ from ..profiles.store import loads
 from .affine import TYPES, QuantParams
 from .calibrators import calibrate
 from .config import QuantConfig
-from .gate import GateFailure
+from .judge.gate import GateFailure
 from .schemes import SCHEMES, choose_params
 from .targets import Recipe, load_recipe
 

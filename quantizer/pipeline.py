@@ -10,17 +10,23 @@ from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
-from ..profiles.errors import ConfigError, ModelError
+from ..profiles.checkpoint import SECONDS, Checkpoint, remove_progress
+from ..profiles.cluster import calibrate_sharded
+from ..profiles.errors import ConfigError, ModelError, nearest
 from ..profiles.glow_yaml import bind_glow, glow_names
 from ..profiles.instrument import instrument as instrument_model
+from ..profiles.loading import Settings, loaded
 from ..profiles.profile import ModelId, Profile
-from ..profiles.runner import calibrate
+from ..profiles.profiling_function import DOMAIN
+from ..profiles.runner import profile_samples
 from ..profiles.samples import input_specs, open_samples
 from ..profiles.store import load_profile, save_profile
+from ..profiles.workers import Data
 from .graph import Graph, check_model, index, model_id
-from .inference import model_bytes, open_session
+from .judge.inference import model_bytes, open_session
 from .lowering import lower
 from .modelfile import load_model, save_model
+from .needed import needed_tensors
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
@@ -30,6 +36,9 @@ from .verify import verify_plan
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
+
+
+TENSORS = ("all", "needed")
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,8 @@ def _prepared(path: str | Path) -> _Prepared:
         raise ModelError(
             f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
         )
+    if DOMAIN in model.opset_imports:
+        raise ModelError(f"{path}: this model is instrumented already; give the original model")
     result = prepare(model)
     return _Prepared(result.model, index(result.model), model_id(result.model, Path(path).name), result.notes)
 
@@ -95,6 +106,13 @@ def dump_profile(
     format: str = "qprof",
     non_finite: str = "error",
     threads: int = 0,
+    tensors: str = "all",
+    provider: str = "cpu",
+    memory_limit: int | None = None,
+    checkpoint: str | Path | None = None,
+    every: float = SECONDS,
+    workers: int = 0,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Run a model on samples and record what flows through it.
@@ -106,8 +124,16 @@ def dump_profile(
         limit: use the first so many samples only.
         format: "qprof", or "glow" for Glow's YAML.
         non_finite: "error" stops at NaN and Inf, "skip" counts them and leaves them out.
-        threads: of onnxruntime; 0 for all cores.
-        progress: called after each sample.
+        threads: samples that run side by side; 0 for one for each core.
+        tensors: "all" floating-point activations, or those "needed" by some plan.
+        provider: execution provider of onnxruntime.
+        memory_limit: bytes that the process should stay below; None for no limit.
+        checkpoint: file that keeps progress, so that the same call goes on after the process was killed;
+            removed when the profile is written. None for none.
+        every: seconds between two writes of the checkpoint.
+        workers: processes on this machine that share the samples; 0 for this process alone.
+        scheduler: address of a Dask scheduler whose workers share the samples; None for none.
+        progress: called after each sample, or each shard.
 
     Returns:
         The profile of the prepared model.
@@ -116,15 +142,36 @@ def dump_profile(
         ModelError: the model cannot be read or run. DataError: the samples do not fit it.
     """
     prepared = _prepared(model_path)
-    samples = open_samples(str(data), input_specs(prepared.model), limit)
-    profile = calibrate(
-        prepared.model, samples, prepared.identity, non_finite=non_finite, threads=threads, progress=progress
-    )
+    if tensors not in TENSORS:
+        raise ConfigError(
+            f"tensors '{tensors}': must be one of {', '.join(TENSORS)}.{nearest(tensors, TENSORS)}"
+        )
+    names = needed_tensors(prepared.graph) if tensors == "needed" else None
+    settings = Settings(non_finite, threads, names, provider, memory_limit)
+    keeper = None if checkpoint is None else Checkpoint(Path(checkpoint), every)
+    if workers or scheduler is not None:
+        if keeper is not None:
+            raise ConfigError("checkpoint: is for one process; workers that are lost need none: leave it out")
+        profile = calibrate_sharded(
+            prepared.model,
+            Data(str(data), limit),
+            prepared.identity,
+            settings,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+        )
+    else:
+        samples = open_samples(str(data), input_specs(prepared.model), limit)
+        with loaded(prepared.model, settings) as run:
+            profile = profile_samples(run, samples, prepared.identity, keeper, progress)
     if output is not None:
         if format == "glow":
             save_profile(profile, output, format="glow", names=glow_names(prepared.model))
         else:
             save_profile(profile, output)
+    if keeper is not None:
+        remove_progress(keeper)
     return profile
 
 

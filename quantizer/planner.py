@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 
 from ..profiles.profile import ModelId, Profile
@@ -222,8 +223,9 @@ def _weight_and_bias(
     node: ir.Node, rule: Rule, graph: Graph, activations: Mapping[str, QuantParams], config: QuantConfig
 ) -> dict[int, QuantParams]:
     assert rule.weight is not None
-    weight = graph.constant(_input_name(node, rule.weight.index))
-    assert weight is not None
+    constant = graph.constant(_input_name(node, rule.weight.index))
+    assert constant is not None
+    weight = constant.astype(np.float32, copy=False)
     scheme, qtype = SCHEMES[config.weight_schema], TYPES[config.weight_type]
     axis = rule.weight.axis(node, weight.ndim) if config.granularity == "channel" else None
     params = channel_params(weight, axis, scheme, qtype)
@@ -233,5 +235,5 @@ def _weight_and_bias(
     if bias is None or rule.bias is None:
         return {rule.weight.index: params}
     data = activations[_input_name(node, 0)]
-    params = weight_for_bias(data, params, bias)
+    params = weight_for_bias(data, params, bias.astype(np.float32, copy=False))
     return {rule.weight.index: params, rule.bias: bias_params(data, params)}

@@ -94,3 +94,43 @@ def test_the_model_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_a_limit_of_zero_is_wrong_usage(tmp_path: Path) -> None:
     assert dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--limit", "0").exit_code == 2
+
+
+def test_an_instrumented_model_is_refused(tmp_path: Path) -> None:
+    CliRunner().invoke(main, ["instrument", str(MODEL), "-o", str(tmp_path / "i.onnx")])
+    result = dump_profile(tmp_path / "i.onnx", "--data", DATA, "-o", tmp_path / "p.yaml")
+    assert result.exit_code == 2
+    assert "i.onnx: this model is instrumented already; give the original model" in result.output
+
+
+def test_threads_passes_and_checkpoints_do_not_change_a_byte(tmp_path: Path) -> None:
+    for number, options in enumerate(
+        [(), ("--threads", "3"), ("--memory-limit", "8G"), ("--checkpoint", tmp_path / "c", "--every", "0")]
+    ):
+        assert dump_profile(MODEL, "--data", DATA, "-o", tmp_path / f"{number}", *options).exit_code == 0
+    assert len({(tmp_path / str(number)).read_bytes() for number in range(4)}) == 1
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("size", ["many", "-3M", "0", "1X"])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    result = dump_profile(MODEL, "--data", DATA, "--memory-limit", size)
+    assert result.exit_code == 2
+    assert f"'{size}' is no size; write it like 500M or 1.5G" in result.output
+
+
+def test_a_limit_that_is_too_small_says_what_is_needed(tmp_path: Path) -> None:
+    result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--memory-limit", "1M")
+    assert result.exit_code == 2
+    assert "memory limit 1 MiB: the model and one sample take" in result.output
+    assert not (tmp_path / "p.yaml").exists()
+
+
+def test_counting_in_numpy_is_said_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "a")
+    monkeypatch.setattr("qprof_onnx.profiles.counter.IMPLEMENTATION", "numpy")
+    result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "b")
+    assert result.stderr.startswith("note: counting in numpy")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-
 from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.rules import RULES
 from qprof_onnx.quantizer.targets import target_names

@@ -18,15 +18,19 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from qprof_onnx.profiles import runner as runner_module
 from qprof_onnx.profiles import session as session_module
-from qprof_onnx.profiles.accumulator import Accumulator, summarize
+from qprof_onnx.profiles.accumulator import Accumulator
 from qprof_onnx.profiles.data_digest import data_id
 from qprof_onnx.profiles.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.histogram import Histogram
 from qprof_onnx.profiles.instrument import instrument, profile_from_outputs
+from qprof_onnx.profiles.memory import MemoryPlan, plan_memory
 from qprof_onnx.profiles.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.runner import calibrate
 from qprof_onnx.profiles.samples import InputSpec, Sample, input_specs, open_samples
+from qprof_onnx.profiles.store import dumps
+from qprof_onnx.profiles.taps import tapped
 
 ID = ModelId("structure", "weights", 13)
 
@@ -91,7 +95,13 @@ def run_instrumented(model: ir.Model, samples: Sequence[Sample]) -> dict[str, Te
 # ------------------------------------------------------------------------------------------- what it finds
 
 
-def test_it_finds_the_same_as_the_instrumented_model() -> None:
+def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the runner run the graph node for node, as the instrumented model is run here."""
+    monkeypatch.setattr(session_module, "OPTIMISATION", ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+
+def test_it_finds_the_same_as_the_instrumented_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    unoptimised(monkeypatch)
     profile = calibrate(conv_net(), images(), ID)
     slow = run_instrumented(conv_net(), images())
     assert list(profile.tensors.items()) == list(slow.items())
@@ -128,8 +138,9 @@ def test_a_profile_says_what_flowed_through_a_tensor() -> None:
 
 def test_a_negative_zero_is_no_other_minimum() -> None:
     for zeros in ([0.0, -0.0], [-0.0, 0.0], [-0.0]):
-        summary = summarize(np.array(zeros, np.float32))
-        assert str(summary.minimum) == str(summary.maximum) == "0.0"
+        gathered = Accumulator("float")
+        gathered.add(np.array(zeros, np.float32), None)
+        assert str(gathered.profile().minimum) == str(gathered.profile().maximum) == "0.0"
 
 
 def test_tensors_are_in_graph_order() -> None:
@@ -206,6 +217,131 @@ def test_an_empty_tensor_counts_nothing() -> None:
     assert (found.count, found.minimum, found.maximum, found.histogram) == (0, 0.0, 0.0, Histogram.empty())
 
 
+def wide_net() -> ir.Model:
+    """Feature maps of 32 and 64 channels, which onnxruntime keeps in blocks; exact for whole numbers."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 3, 16, 16] x) => (float[N, 10] scores) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            r = Relu (c)
+            d = Conv (r, w2)
+            s = Add (d, d)
+            u = Relu (s)
+            k = Transpose <perm = [0, 2, 3, 1]> (u)
+            p = MaxPool <kernel_shape = [14, 14]> (u)
+            f = Flatten (p)
+            scores = Gemm (f, w3)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in {"w1": (32, 3, 3, 3), "w2": (64, 32, 3, 3), "w3": (64, 10)}.items():
+        weight = rng.integers(-2, 3, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def whole_numbers(number: int = 3) -> list[Sample]:
+    rng = np.random.default_rng(0)
+    shape = (1, 3, 16, 16)
+    return [Sample(f"{i}", {"x": rng.integers(-3, 4, shape).astype(np.float32)}) for i in range(number)]
+
+
+def test_optimisations_do_not_change_what_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sums are whole numbers below 2**24, so that no order of addition can round."""
+    optimised = calibrate(wide_net(), whole_numbers(), ID)
+    assert optimised.tensors == run_instrumented(wide_net(), whole_numbers())
+    unoptimised(monkeypatch)
+    assert calibrate(wide_net(), whole_numbers(), ID) == optimised
+
+
+def test_blocked_feature_maps_are_read_as_they_are() -> None:
+    copy, taps = tapped(wide_net())
+    with session_module.optimised(copy, [t.source for t in taps if t.source]) as graph:
+        reordered = {name for name, found in graph.sources.items() if name != found}
+        if not any(node.domain == "com.microsoft.nchwc" for node in graph.model.graph):
+            pytest.skip("this processor has no blocked convolutions")
+        assert reordered == {"c", "r", "d", "s", "u", "p"}
+        with session_module.opened(graph, ["u"]) as opened:
+            assert [output.name for output in opened.get_outputs()] == [graph.sources["u"]]
+
+
+def test_a_tensor_that_only_moves_elements_takes_its_sources_profile() -> None:
+    profile = calibrate(wide_net(), whole_numbers(), ID)
+    assert [tap.same_as for tap in tapped(wide_net())[1] if tap.name in "kf"] == ["u", "p"]
+    assert profile["k"].histogram == profile["u"].histogram
+    assert profile["k"].shape == (None, 14, 14, 64)
+
+
+def test_some_tensors_can_be_chosen() -> None:
+    profile = calibrate(wide_net(), whole_numbers(), ID, tensors=["k", "c"])
+    assert list(profile) == ["c", "k"]
+    assert profile["k"] == calibrate(wide_net(), whole_numbers(), ID)["k"]
+
+
+def test_an_unknown_tensor_is_refused() -> None:
+    text = refusal(ConfigError, wide_net(), whole_numbers(), tensors=["scorse"])
+    assert text.startswith("tensor 'scorse': is no floating-point activation of the model;")
+    assert text.endswith("Did you mean 'scores'?")
+
+
+def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
+    text = refusal(ConfigError, conv_net(), images(1), provider="cuda")
+    assert "provider 'cuda': the installed onnxruntime does not have it; it has" in text
+    assert "CPUExecutionProvider" in text
+
+
+def test_a_provider_is_known_by_its_short_name() -> None:
+    assert calibrate(conv_net(), images(1), ID, provider="cpu") == calibrate(conv_net(), images(1), ID)
+
+
+# ---------------------------------------------------------------------------- threads, passes, memory
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_change_a_byte(threads: int) -> None:
+    assert dumps(calibrate(conv_net(), images(), ID, threads=threads)) == dumps(whole())
+
+
+def test_the_first_sample_in_order_that_fails_is_named() -> None:
+    nan = np.full((1, 4), np.nan, np.float32)
+    samples = [sample(x=np.ones((50_000, 4), np.float32)), Sample("b", {"x": nan}), Sample("c", {"x": nan})]
+    for _ in range(5):
+        assert refusal(DataError, model_of(LOG), samples, threads=3).startswith("sample b:")
+
+
+def limited(room: float) -> tuple[Profile, list[MemoryPlan]]:
+    """Profile with a memory limit that leaves so many bytes for tensors; return the layouts as well."""
+    plans: list[MemoryPlan] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "peak_bytes", lambda: 1000)
+        patch.setattr(runner_module, "plan_memory", lambda *a: plans.append(plan_memory(*a)) or plans[-1])
+        return calibrate(conv_net(), images(), ID, threads=4, memory_limit=1000 + int(room)), plans
+
+
+@pytest.mark.parametrize("room", [4096, 4500, 5000])
+def test_passes_do_not_change_a_byte(room: int) -> None:
+    profile, plans = limited(room)
+    assert len(plans[0].passes) > 1
+    assert dumps(profile) == dumps(whole())
+
+
+def test_fewer_threads_come_before_passes() -> None:
+    sizes = {"a": 60, "b": 40}
+    assert plan_memory(sizes, 8, 1000, 1300) == MemoryPlan(3, (("a", "b"),))
+    assert plan_memory(sizes, 8, 1000, 1100) == MemoryPlan(1, (("a", "b"),))
+    assert plan_memory(sizes, 8, 1000, 1099) == MemoryPlan(1, (("a",), ("b",)))
+
+
+def test_a_limit_that_the_largest_tensor_breaks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"memory limit .* the largest tensor .* give at least"):
+        plan_memory({"a": 60, "b": 40}, 8, 1000, 1059)
+
+
+def test_samples_that_can_be_read_once_are_refused_with_a_limit() -> None:
+    text = refusal(ConfigError, conv_net(), iter(images()), memory_limit=1 << 40)
+    assert text.startswith("memory limit: the samples may have to be read again")
+
+
 # ---------------------------------------------------------------------------------- order, shards, batching
 
 
@@ -230,12 +366,12 @@ def test_an_accumulator_gives_what_merging_gives(arrays: list[np.ndarray], rando
     once, shuffled = Accumulator("float"), Accumulator("float")
     merged = []
     for array in arrays:
-        once.add(summarize(array), array.shape)
+        once.add(array, array.shape)
         one = Accumulator("float")
-        one.add(summarize(array), array.shape)
+        one.add(array, array.shape)
         merged.append(one.profile())
     for array in random.sample(arrays, len(arrays)):
-        shuffled.add(summarize(array), array.shape)
+        shuffled.add(array, array.shape)
     if arrays:
         assert once.profile() == shuffled.profile() == reduce(TensorProfile.merged, merged)
         finite = np.concatenate(arrays)
@@ -244,9 +380,9 @@ def test_an_accumulator_gives_what_merging_gives(arrays: list[np.ndarray], rando
 
 def test_a_profile_of_an_accumulator_does_not_change_later() -> None:
     accumulator = Accumulator("float")
-    accumulator.add(summarize(np.array([1.0, 2.0], np.float32)), (2,))
+    accumulator.add(np.array([1.0, 2.0], np.float32), (2,))
     early = accumulator.profile()
-    accumulator.add(summarize(np.array([1.0, 2.0], np.float32)), (2,))
+    accumulator.add(np.array([1.0, 2.0], np.float32), (2,))
     assert early.histogram.total == early.count == 2
 
 
@@ -326,10 +462,18 @@ def test_progress_of_a_generator_has_no_total() -> None:
 # ----------------------------------------------------------------------------------------- models on disk
 
 
-def test_large_models_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_memory = calibrate(conv_net(), images(2), ID)
-    monkeypatch.setattr(session_module, "IN_MEMORY_BYTES", 0)
-    assert calibrate(conv_net(), images(2), ID) == in_memory
+def test_large_models_are_not_written_down_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = calibrate(conv_net(), images(2), ID)
+    files: list[set[str]] = []
+    write = session_module.ir.save
+    monkeypatch.setattr(session_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(
+        session_module.ir,
+        "save",
+        lambda *a, **k: files.append({p.name for p in a[1].parent.iterdir()}) or write(*a, **k),
+    )
+    assert calibrate(conv_net(), images(2), ID) == small
+    assert files == [set()]
 
 
 def test_weights_in_external_files_are_found(tmp_path: Path) -> None:

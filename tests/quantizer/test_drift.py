@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from qprof_onnx.profiles.accumulator import Accumulator, summarize
+from qprof_onnx.profiles.accumulator import Accumulator
 from qprof_onnx.profiles.errors import ConfigError, ProfileError
 from qprof_onnx.profiles.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.store import save_profile
@@ -24,7 +24,7 @@ from qprof_onnx.quantizer.drift import (
     diff,
     old_params,
 )
-from qprof_onnx.quantizer.gate import GateFailure
+from qprof_onnx.quantizer.judge.gate import GateFailure
 from qprof_onnx.quantizer.targets import load_recipe
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
@@ -33,7 +33,7 @@ MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 def tensor(values: npt.ArrayLike) -> TensorProfile:
     array = np.asarray(values, np.float32)
     found = Accumulator("float")
-    found.add(summarize(array), array.shape)
+    found.add(array, array.shape)
     return found.profile()
 
 

@@ -8,7 +8,6 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
-
 from qprof_onnx.quantizer.prepare import prepare
 
 CONSTANTS = {"three": 3.0, "zero": 0.0, "six": 6.0, "sixth": 1 / 6, "five": 5.0}

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ..profiles.errors import ModelError
-from ..profiles.session import RUNTIME_ERRORS, first_line
+from ...profiles.errors import ModelError
+from ...profiles.session import RUNTIME_ERRORS, first_line
 
 Feed = Mapping[str, npt.NDArray[np.generic]]
 

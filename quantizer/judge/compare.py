@@ -13,15 +13,15 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..profiles.errors import DataError, ModelError
-from ..profiles.samples import Sample, input_specs, open_samples
+from ...profiles.errors import DataError, ModelError
+from ...profiles.samples import Sample, input_specs, open_samples
+from ..modelfile import load_model, save_model
+from ..plan import NodePlan
+from ..plan_store import load_plan
+from ..prepare import prepare
 from .difference import Difference, Sums, sums_along
 from .inference import open_session, run
 from .matches import Match, activations, matches, values_of
-from .modelfile import load_model, save_model
-from .plan import NodePlan
-from .plan_store import load_plan
-from .prepare import prepare
 
 
 @dataclass(frozen=True)

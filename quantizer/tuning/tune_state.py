@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..profiles.errors import ConfigError
-from ..profiles.files import read_text, write_atomically
+from ...profiles.errors import ConfigError
+from ...profiles.files import read_text, write_atomically
+from ..judge.plain import plain
 from .judging import Judgement
-from .plain import plain
 from .search import Base, Candidate, Trial
 
 FORMAT = "qprof-tune/1"

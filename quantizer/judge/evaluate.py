@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..profiles.errors import ConfigError, DataError, ModelError, nearest
-from ..profiles.samples import Sample, input_specs, open_samples
+from ...profiles.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.samples import Sample, input_specs, open_samples
+from ..modelfile import load_model
 from .accuracy import Accuracy, Tally, accuracy_of, load_labels
 from .gate import Gate, GateFailure, check_gate, failures_of
 from .inference import Pair, model_bytes, open_pair
 from .latency import Latency, measure
-from .modelfile import load_model
 from .outputs import OutputResult, OutputSums, answers
 
 LATENCY_FEEDS = 4

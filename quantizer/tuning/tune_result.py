@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..profiles.errors import ConfigError, nearest
+from ...profiles.errors import ConfigError, nearest
 from .judging import Judgement
 from .search import Trial, kept
 from .tune_trial import OBJECTIVES

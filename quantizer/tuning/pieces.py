@@ -16,10 +16,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .inference import open_session, run
-from .lowering import lower
-from .modelfile import save_model
-from .plan import Kind, NodePlan, QuantPlan
+from ..judge.inference import open_session, run
+from ..lowering import lower
+from ..modelfile import save_model
+from ..plan import Kind, NodePlan, QuantPlan
 
 Values = Mapping[str, Any]
 """Arrays by tensor name."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..profiles.errors import DataError
+from ...profiles.errors import DataError
 
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""

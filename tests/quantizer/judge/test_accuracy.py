@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 from qprof_onnx.profiles.errors import DataError
-from qprof_onnx.quantizer.accuracy import Tally, accuracy_of, load_labels, mcnemar_p, paired_interval
+from qprof_onnx.quantizer.judge.accuracy import Tally, accuracy_of, load_labels, mcnemar_p, paired_interval
 
 
 def test_the_paired_interval_is_bonett_and_price() -> None:

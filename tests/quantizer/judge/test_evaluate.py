@@ -8,10 +8,10 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from qprof_onnx.profiles.errors import ConfigError, DataError, ModelError
-from qprof_onnx.quantizer.evaluate import evaluate
-from qprof_onnx.quantizer.gate import Gate
-from qprof_onnx.quantizer.inference import model_bytes
-from qprof_onnx.quantizer.plain import plain
+from qprof_onnx.quantizer.judge.evaluate import evaluate
+from qprof_onnx.quantizer.judge.gate import Gate
+from qprof_onnx.quantizer.judge.inference import model_bytes
+from qprof_onnx.quantizer.judge.plain import plain
 
 SHIFTED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{ y = Add (x, c) }}"""

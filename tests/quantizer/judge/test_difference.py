@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from qprof_onnx.quantizer.difference import channels_of, decibels, range_groups, sums_along
+from qprof_onnx.quantizer.judge.difference import channels_of, decibels, range_groups, sums_along
 
 
 def difference(f, q):

@@ -34,16 +34,16 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..profiles.errors import DataError, PlanError
-from ..profiles.samples import Sample, input_specs, open_samples
-from .outputs import OutputResult, OutputSums
+from ...profiles.errors import DataError, PlanError
+from ...profiles.samples import Sample, input_specs, open_samples
+from ..judge.outputs import OutputResult, OutputSums
+from ..pipeline import _prepared, read_profile
+from ..plan import Kind, QuantPlan
+from ..plan_store import load_plan
+from ..planner import make_plan
+from ..targets import Recipe, load_recipe
+from ..verify import verify_plan
 from .pieces import Cuttable, Values, cuttable, only, open_piece, without
-from .pipeline import _prepared, read_profile
-from .plan import Kind, QuantPlan
-from .plan_store import load_plan
-from .planner import make_plan
-from .targets import Recipe, load_recipe
-from .verify import verify_plan
 
 LIMIT = 8
 """Samples that are used when no number is given: all of them are in memory at once."""

@@ -1,5 +1,5 @@
 import pytest
-from qprof_onnx.quantizer.latency import MIN_ROUNDS, measure
+from qprof_onnx.quantizer.judge.latency import MIN_ROUNDS, measure
 
 
 class Machine:

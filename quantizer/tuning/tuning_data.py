@@ -10,13 +10,13 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from ..profiles.data_digest import data_id
-from ..profiles.errors import ConfigError, DataError, ModelError, nearest
-from ..profiles.profile import DataId
-from ..profiles.sample_functions import _user_code, load_function
-from ..profiles.samples import InputSpec, Sample, open_samples
-from .accuracy import load_labels
-from .inference import run
+from ...profiles.data_digest import data_id
+from ...profiles.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.profile import DataId
+from ...profiles.sample_functions import _user_code, load_function
+from ...profiles.samples import InputSpec, Sample, open_samples
+from ..judge.accuracy import load_labels
+from ..judge.inference import run
 from .judging import (
     Measure,
     Outputs,

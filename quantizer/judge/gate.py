@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from ..profiles.errors import ConfigError
+from ...profiles.errors import ConfigError
 from .accuracy import Accuracy
 from .difference import Difference
 from .latency import Latency

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..profiles.errors import DataError, ModelError
-from .accuracy import Z95
-from .outputs import OutputSums, answers, is_float
+from ...profiles.errors import DataError, ModelError
+from ..judge.accuracy import Z95
+from ..judge.outputs import OutputSums, answers, is_float
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 Pairs = npt.NDArray[np.float64]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from .affine import QuantParams
-from .rules import Constraint, rule_of
+from ..affine import QuantParams
+from ..rules import Constraint, rule_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 CODES = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT32)

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..profiles.errors import ConfigError, ProfileError
-from ..profiles.files import read_text
-from ..profiles.runner import tool_name
-from ..profiles.samples import input_specs
-from .calibrators import CALIBRATORS
-from .inference import model_bytes, open_session
-from .lowering import lower
-from .modelfile import save_model
-from .pipeline import _prepared, read_profile
-from .plain import plain
-from .plan_store import save_plan
+from ...profiles.errors import ConfigError, ProfileError
+from ...profiles.files import read_text
+from ...profiles.runner import tool_name
+from ...profiles.samples import input_specs
+from ..calibrators import CALIBRATORS
+from ..judge.inference import model_bytes, open_session
+from ..judge.plain import plain
+from ..lowering import lower
+from ..modelfile import save_model
+from ..pipeline import _prepared, read_profile
+from ..plan_store import save_plan
+from ..targets import Recipe, load_recipe
 from .search import TIE, Asked, Base, Candidate, Rank, Trial, best_of, kept, search
 from .sensitivity import LIMIT, sensitivity_of
-from .targets import Recipe, load_recipe
 from .tune_result import Promise, TuneResult, limits_of
 from .tune_state import State, load_state, save_state
 from .tune_trial import Subject, judged, plan_of, try_candidate

@@ -12,21 +12,21 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ..profiles.errors import ConfigError, ModelError, PlanError
-from ..profiles.profile import ModelId, Profile
-from .graph import Graph
-from .inference import model_bytes, open_session, run
+from ...profiles.errors import ConfigError, ModelError, PlanError
+from ...profiles.profile import ModelId, Profile
+from ..graph import Graph
+from ..judge.inference import model_bytes, open_session, run
+from ..judge.latency import measure
+from ..lowering import lower
+from ..modelfile import save_model
+from ..plan import Kind, QuantPlan
+from ..planner import make_plan
+from ..rules import rule_of
+from ..targets import Recipe, check_config
+from ..verify import verify_plan
 from .judging import Judgement, judge
-from .latency import measure
-from .lowering import lower
-from .modelfile import save_model
-from .plan import Kind, QuantPlan
-from .planner import make_plan
-from .rules import rule_of
 from .search import Candidate, Trial, kept
-from .targets import Recipe, check_config
 from .tuning_data import JudgedSet, outputs_of
-from .verify import verify_plan
 
 OBJECTIVES: Mapping[str, str] = {
     "latency": "times as fast as float",

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.errors import DataError, ModelError
 from qprof_onnx.quantizer.affine import UINT8, QuantParams
-from qprof_onnx.quantizer.compare import compare_layers
-from qprof_onnx.quantizer.matches import matches
+from qprof_onnx.quantizer.judge.compare import compare_layers
+from qprof_onnx.quantizer.judge.matches import matches
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)

@@ -1,0 +1,90 @@
+"""The options of `qprof dump-profile` that say where and how the runs take place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _bytes(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Return the number of bytes that 3000000, 500M or 1.5GB mean; units are powers of 1024."""
+    if value is None:
+        return None
+    text = value.strip().lower().removesuffix("b").removesuffix("i")
+    unit = text[-1:] if text[-1:] in UNITS else ""
+    try:
+        number = float(text.removesuffix(unit)) * UNITS[unit]
+    except ValueError:
+        number = 0.0
+    if not 1.0 <= number < 1 << 60:
+        raise click.BadParameter(f"'{value}' is no size; write it like 500M or 1.5G")
+    return int(number)
+
+
+_OPTIONS = (
+    click.option(
+        "--threads",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Feeds run side by side; 0 for one a core.",
+    ),
+    click.option(
+        "--tensors",
+        type=click.Choice(["all", "needed"]),
+        default="all",
+        show_default=True,
+        help="Every float activation, or those that some plan can need.",
+    ),
+    click.option(
+        "--provider",
+        default="cpu",
+        show_default=True,
+        metavar="NAME",
+        help="Execution provider of onnxruntime.",
+    ),
+    click.option(
+        "--memory-limit",
+        callback=_bytes,
+        metavar="SIZE",
+        help="Stay below, as in 2G: fewer feeds at once, then several passes.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Keep progress there; the same command goes on after a kill.",
+    ),
+    click.option(
+        "--every",
+        type=click.FloatRange(min=0),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time between two writes of the checkpoint.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Share the feeds among N processes.",
+    ),
+    click.option(
+        "--scheduler", metavar="ADDRESS", help="Share the feeds among the workers of a Dask scheduler."
+    ),
+)
+
+
+def run_options(function: F) -> F:
+    """Add the options; the command takes them as `**options`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function

@@ -1,0 +1,455 @@
+/* The compiled twin of profiles/counter.py: ranges and histograms of float elements in one pass over memory.
+ *
+ * An array is worked through in blocks that stay in the first cache. Each is looked at first (range, zeros,
+ * finite or not) and then counted. The first block that does not fit into the bins that the caller has stops
+ * the count: the rest of the array is only looked at, and the caller widens its bins and goes on from there.
+ *
+ * The GIL is released for long arrays, memory is read where it lies, and the best instruction set is chosen at run time. The
+ * results are exactly those of the numpy twin.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define X86 1
+#include <immintrin.h>
+#define AVX2 __attribute__((target("avx2")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c")))
+#else
+#define X86 0
+#endif
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+enum {
+    BLOCK = 512,      /* elements looked at before they are counted */
+    LANES = 16,       /* blocks of a vector kernel are a multiple of this long */
+    MAX_BINS = 2000,
+    TABLES = 4,       /* neighbours often share a bin; so an increment need not wait for the one before */
+    SMALL = 4096,     /* arrays below this length are counted without tables */
+    RELEASE = 32768,  /* elements from which on the GIL is released */
+    FLUSH = 400,      /* blocks after which 16-bit tables could overflow: 400 * (512 / 4 + 3) < 65536 */
+};
+
+/* What a block holds. `finite` is 0 as soon as one element is NaN or infinite, and the rest is then void. */
+typedef struct {
+    double low, high;
+    int zeros, finite;
+} block_range;
+
+typedef block_range (*scan_float)(const float *x, int n);
+typedef int (*index_float)(const float *x, int n, float scale, int32_t first, int drop_zeros, uint16_t *out);
+typedef block_range (*scan_double)(const double *x, int n);
+typedef int (*index_double)(const double *x, int n, double scale, int32_t first, uint16_t *out);
+typedef void (*widen_half)(const uint16_t *x, int n, float *out);
+
+/* --- in plain C, for the compiler to vectorise for whatever it builds for ------------------------------- */
+
+/* Bit patterns are turned into integers of the same order: integer minima vectorise under all compiler flags. */
+#define SCAN_BODY(REAL, SIGNED, LARGEST, INFINITE)                                                             \
+    SIGNED low = LARGEST, high = -LARGEST - 1;                                                                 \
+    int zeros = 0, bad = 0;                                                                                    \
+    for (int i = 0; i < n; i++) {                                                                              \
+        SIGNED bits;                                                                                           \
+        memcpy(&bits, x + i, sizeof bits);                                                                     \
+        const SIGNED size = bits & LARGEST, key = bits ^ ((bits >> (8 * sizeof bits - 1)) & LARGEST);          \
+        zeros += size == 0;                                                                                    \
+        bad |= size >= INFINITE;                                                                               \
+        low = key < low ? key : low;                                                                           \
+        high = key > high ? key : high;                                                                        \
+    }                                                                                                          \
+    low ^= (low >> (8 * sizeof low - 1)) & LARGEST;                                                            \
+    high ^= (high >> (8 * sizeof high - 1)) & LARGEST;                                                         \
+    REAL lowest, highest;                                                                                      \
+    memcpy(&lowest, &low, sizeof lowest);                                                                      \
+    memcpy(&highest, &high, sizeof highest);                                                                   \
+    return (block_range){lowest, highest, zeros, !bad}
+
+/* floor(x * scale) - first. The product is exact, or so small that it rounds to zero: then the sign decides. */
+#define INDEX_BODY(REAL)                                                                                       \
+    for (int i = 0; i < n; i++) {                                                                              \
+        const REAL scaled = x[i] * scale;                                                                      \
+        const int32_t whole = (int32_t)scaled;                                                                 \
+        const int below = ((REAL)whole > scaled) | ((x[i] < 0) & (scaled == 0));                               \
+        out[i] = (uint16_t)(whole - below - first);                                                            \
+    }                                                                                                          \
+    return n
+
+INLINE block_range scan_float_body(const float *x, int n) { SCAN_BODY(float, int32_t, INT32_MAX, 0x7f800000); }
+
+INLINE block_range scan_double_body(const double *x, int n) {
+    SCAN_BODY(double, int64_t, INT64_MAX, 0x7ff0000000000000);
+}
+
+INLINE int index_float_body(const float *x, int n, float scale, int32_t first, uint16_t *out) { INDEX_BODY(float); }
+
+INLINE int index_double_body(const double *x, int n, double scale, int32_t first, uint16_t *out) {
+    INDEX_BODY(double);
+}
+
+INLINE void widen_half_body(const uint16_t *x, int n, float *out) {
+    for (int i = 0; i < n; i++) {
+        const uint32_t sign = (uint32_t)(x[i] & 0x8000u) << 16, rest = x[i] & 0x7fffu;
+        uint32_t bits;
+        if (rest >= 0x7c00u) {
+            bits = rest << 13 | 0x7f800000u; /* infinite or NaN */
+            bits |= sign;
+            memcpy(out + i, &bits, sizeof bits);
+        } else if (rest >= 0x0400u) {
+            bits = ((rest << 13) + (112u << 23)) | sign;
+            memcpy(out + i, &bits, sizeof bits);
+        } else { /* a multiple of 2**-24 */
+            out[i] = (sign ? -5.9604644775390625e-8f : 5.9604644775390625e-8f) * (float)rest;
+        }
+    }
+}
+
+static block_range scan_float_plain(const float *x, int n) { return scan_float_body(x, n); }
+static block_range scan_double_plain(const double *x, int n) { return scan_double_body(x, n); }
+static int index_float_plain(const float *x, int n, float scale, int32_t first, int drop_zeros, uint16_t *out) {
+    (void)drop_zeros;
+    return index_float_body(x, n, scale, first, out);
+}
+static int index_double_plain(const double *x, int n, double scale, int32_t first, uint16_t *out) {
+    return index_double_body(x, n, scale, first, out);
+}
+static void widen_half_plain(const uint16_t *x, int n, float *out) { widen_half_body(x, n, out); }
+
+#if X86
+AVX2 static block_range scan_float_avx2(const float *x, int n) { return scan_float_body(x, n); }
+AVX2 static block_range scan_double_avx2(const double *x, int n) { return scan_double_body(x, n); }
+AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, int drop_zeros, uint16_t *out) {
+    (void)drop_zeros;
+    return index_float_body(x, n, scale, first, out);
+}
+AVX2 static int index_double_avx2(const double *x, int n, double scale, int32_t first, uint16_t *out) {
+    return index_double_body(x, n, scale, first, out);
+}
+
+/* --- AVX-512: lengths are multiples of LANES ------------------------------------------------------------ */
+
+AVX512 static block_range scan_float_avx512(const float *x, int n) {
+    const __m512 none = _mm512_setzero_ps();
+    const __m512i magnitude = _mm512_set1_epi32(INT32_MAX);
+    __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
+    int zeros = 0;
+    for (int i = 0; i < n; i += LANES) {
+        const __m512 v = _mm512_loadu_ps(x + i);
+        low = _mm512_min_ps(v, low);
+        high = _mm512_max_ps(v, high);
+        poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
+        zeros += __builtin_popcount(_mm512_testn_epi32_mask(_mm512_castps_si512(v), magnitude));
+    }
+    const int finite = _mm512_cmp_ps_mask(poison, poison, _CMP_UNORD_Q) == 0;
+    return (block_range){_mm512_reduce_min_ps(low), _mm512_reduce_max_ps(high), zeros, finite};
+}
+
+/* Indices of a vector. Only a factor below 1 can make a product too small: `mend` says whether that is looked for. */
+#define INDEX_16(v)                                                                                            \
+    __m512i whole = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v, scales), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); \
+    if (mend) {                                                                                                \
+        const __mmask16 zero = _mm512_testn_epi32_mask(whole, whole);                                          \
+        const __mmask16 below = _mm512_mask_cmp_ps_mask(zero, v, _mm512_setzero_ps(), _CMP_LT_OQ);             \
+        whole = _mm512_mask_sub_epi32(whole, below, whole, _mm512_set1_epi32(1));                              \
+    }                                                                                                          \
+    whole = _mm512_sub_epi32(whole, firsts)
+
+AVX512 INLINE int index_float_512(const float *x, int n, float scale, int32_t first, int drop_zeros, int mend,
+                                  uint16_t *out) {
+    const __m512 scales = _mm512_set1_ps(scale);
+    const __m512i firsts = _mm512_set1_epi32(first), magnitude = _mm512_set1_epi32(INT32_MAX);
+    if (!drop_zeros) {
+        for (int i = 0; i < n; i += LANES) {
+            const __m512 v = _mm512_loadu_ps(x + i);
+            INDEX_16(v);
+            _mm256_storeu_si256((void *)(out + i), _mm512_cvtepi32_epi16(whole));
+        }
+        return n;
+    }
+    int kept = 0;
+    for (int i = 0; i < n; i += LANES) {
+        const __m512 v = _mm512_loadu_ps(x + i);
+        const __mmask16 other = _mm512_test_epi32_mask(_mm512_castps_si512(v), magnitude);
+        INDEX_16(v);
+        const __m512i packed = _mm512_maskz_compress_epi32(other, whole);
+        _mm256_storeu_si256((void *)(out + kept), _mm512_cvtepi32_epi16(packed));
+        kept += __builtin_popcount(other);
+    }
+    return kept;
+}
+
+AVX512 static int index_float_avx512(const float *x, int n, float scale, int32_t first, int drop_zeros,
+                                     uint16_t *out) {
+    return scale < 1.0f ? index_float_512(x, n, scale, first, drop_zeros, 1, out)
+                        : index_float_512(x, n, scale, first, drop_zeros, 0, out);
+}
+
+AVX512 static void widen_half_avx512(const uint16_t *x, int n, float *out) {
+    for (int i = 0; i < n; i += LANES)
+        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(x + i))));
+}
+#endif
+
+/* --- the choice ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    int lanes;       /* what lengths must be a multiple of */
+    int drops_zeros; /* whether zeros, counted when the block is looked at, can be left out of the indices */
+    scan_float scan_float;
+    index_float index_float;
+    scan_double scan_double;
+    index_double index_double;
+    widen_half widen_half;
+} kernels;
+
+static const kernels plain = {"plain",     1, 0, scan_float_plain, index_float_plain, scan_double_plain,
+                              index_double_plain, widen_half_plain};
+#if X86
+static const kernels avx2 = {"avx2",     1, 0, scan_float_avx2, index_float_avx2, scan_double_avx2,
+                             index_double_avx2, widen_half_plain};
+static const kernels avx512 = {"avx512",     LANES, 1, scan_float_avx512, index_float_avx512, scan_double_avx2,
+                               index_double_avx2, widen_half_avx512};
+#endif
+
+/* Return the kernels that this processor can run, best first; the last is `plain`. */
+static int available(const kernels *found[3]) {
+    int n = 0;
+#if X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2"))
+        found[n++] = &avx512;
+    if (__builtin_cpu_supports("avx2")) found[n++] = &avx2;
+#endif
+    found[n++] = &plain;
+    return n;
+}
+
+/* --- counting ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    double minimum, maximum; /* all elements that are counted lie between them */
+    double scale;            /* 2**-exponent */
+    int64_t first;
+    Py_ssize_t bins;
+    int64_t *counts;
+} grid;
+
+typedef struct {
+    Py_ssize_t stop; /* elements before it are counted */
+    double low, high; /* range of the finite elements from there on */
+    int64_t zeros;    /* among the counted */
+    int64_t nan, inf; /* from `stop` on */
+} result;
+
+typedef struct {
+    uint16_t tables[TABLES][MAX_BINS + 16];
+    int blocks;
+} tally;
+
+static void flush(tally *t, const grid *g) {
+    for (int k = 0; k < TABLES; k++) {
+        for (Py_ssize_t b = 0; b < g->bins; b++) g->counts[b] += t->tables[k][b];
+        memset(t->tables[k], 0, (size_t)g->bins * sizeof(uint16_t));
+    }
+    t->blocks = 0;
+}
+
+static void add_indices(tally *t, const grid *g, const uint16_t *index, int n) {
+    int i = 0;
+    for (; i + TABLES <= n; i += TABLES) {
+        t->tables[0][index[i]]++;
+        t->tables[1][index[i + 1]]++;
+        t->tables[2][index[i + 2]]++;
+        t->tables[3][index[i + 3]]++;
+    }
+    for (; i < n; i++) t->tables[0][index[i]]++;
+    if (++t->blocks == FLUSH) flush(t, g);
+}
+
+/* Return the elements from `at` on as float or double, converted into `room` where they are something else. */
+INLINE const void *block_at(const kernels *k, char type, const void *x, Py_ssize_t at, int n, float *room) {
+    if (type == 'f') return (const float *)x + at;
+    if (type == 'd') return (const double *)x + at;
+    const uint16_t *from = (const uint16_t *)x + at;
+    if (type == 'e') {
+        (n % k->lanes ? plain.widen_half : k->widen_half)(from, n, room);
+    } else {
+        for (int i = 0; i < n; i++) {
+            const uint32_t bits = (uint32_t)from[i] << 16; /* bfloat16 */
+            memcpy(room + i, &bits, sizeof bits);
+        }
+    }
+    return room;
+}
+
+static void look_at_rest(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n, result *r) {
+    float room[BLOCK];
+    for (int m; at < n; at += m) {
+        m = n - at < BLOCK ? (int)(n - at) : BLOCK;
+        const kernels *k = m % best->lanes ? &plain : best;
+        const void *block = block_at(k, type, x, at, m, room);
+        const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
+        if (s.finite) {
+            r->low = s.low < r->low ? s.low : r->low;
+            r->high = s.high > r->high ? s.high : r->high;
+            continue;
+        }
+        for (int i = 0; i < m; i++) {
+            const double v = type == 'd' ? ((const double *)block)[i] : ((const float *)block)[i];
+            if (v != v) {
+                r->nan++;
+            } else if (v - v != 0.0) {
+                r->inf++;
+            } else {
+                r->low = v < r->low ? v : r->low;
+                r->high = v > r->high ? v : r->high;
+            }
+        }
+    }
+}
+
+static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t start, Py_ssize_t n,
+                          const grid *g, result *r) {
+    tally t;
+    float room[BLOCK];
+    uint16_t index[BLOCK + LANES];
+    const int use_tables = n - start >= SMALL && g->bins > 1;
+    const int64_t at_zero = -g->first; /* bin of zero */
+    if (use_tables) {
+        memset(t.tables, 0, sizeof t.tables);
+        t.blocks = 0;
+    }
+    Py_ssize_t at = start;
+    while (at < n) {
+        int m = n - at < BLOCK ? (int)(n - at) : BLOCK;
+        const kernels *k = best;
+        if (m >= k->lanes) m -= m % k->lanes;
+        else k = &plain;
+        const void *block = block_at(k, type, x, at, m, room);
+        const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
+        if (!s.finite || s.low < g->minimum || s.high > g->maximum) break;
+        r->zeros += s.zeros;
+        at += m;
+        if (g->bins == 1) {
+            g->counts[0] += m;
+            continue;
+        }
+        int kept;
+        if (type == 'd') {
+            kept = k->index_double(block, m, g->scale, (int32_t)g->first, index);
+        } else {
+            const int drop = k->drops_zeros && s.zeros * 16 > m;
+            kept = k->index_float(block, m, (float)g->scale, (int32_t)g->first, drop, index);
+            if (drop) g->counts[at_zero] += s.zeros;
+        }
+        if (use_tables) add_indices(&t, g, index, kept);
+        else
+            for (int i = 0; i < kept; i++) g->counts[index[i]]++;
+    }
+    if (use_tables) flush(&t, g);
+    r->stop = at;
+    look_at_rest(best, type, x, at, n, r);
+}
+
+/* --- Python --------------------------------------------------------------------------------------------- */
+
+static Py_ssize_t item_size(int type) {
+    return type == 'f' ? 4 : type == 'd' ? 8 : type == 'e' || type == 'b' ? 2 : 0;
+}
+
+/* Return what is wrong with the arguments, NULL when nothing is. */
+static const char *fault(int type, Py_ssize_t bytes, Py_ssize_t start, int exponent, const grid *g, Py_ssize_t left) {
+    const Py_ssize_t size = item_size(type);
+    if (size == 0) return "type must be one of f, d, e, b";
+    if (bytes % size || start < 0 || start > bytes / size) return "start must lie in the array";
+    if (left || g->bins > MAX_BINS) return "counts must hold at most 2000 int64";
+    if (g->bins < 1 && g->minimum <= g->maximum) return "a range needs bins";
+    if (g->bins > 1 && (g->first < -(1 << 30) || g->first > (1 << 30))) return "indices must stay below 2**30";
+    /* the factor must be a normal number of the type that it meets */
+    if (g->bins > 1 && (type == 'd' ? exponent < -1022 || exponent > 1022 : exponent < -126 || exponent > 126))
+        return "the exponent is out of reach";
+    return NULL;
+}
+
+static PyObject *advance(PyObject *module, PyObject *args) {
+    Py_buffer x, counts;
+    int type, exponent, level;
+    Py_ssize_t start;
+    long long first;
+    grid g;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*CnddiLw*i", &x, &type, &start, &g.minimum, &g.maximum, &exponent, &first, &counts,
+                          &level))
+        return NULL;
+    g.first = first;
+    g.bins = counts.len / (Py_ssize_t)sizeof(int64_t);
+    g.counts = counts.buf;
+    g.scale = ldexp(1.0, -exponent);
+    const kernels *found[3];
+    const int levels = available(found);
+    const char *wrong = fault(type, x.len, start, exponent, &g, counts.len % (Py_ssize_t)sizeof(int64_t));
+    if (level < 0 || level >= levels) wrong = "no such level";
+    result r = {start, INFINITY, -INFINITY, 0, 0, 0};
+    if (wrong == NULL) {
+        const Py_ssize_t n = x.len / item_size(type);
+        /* To get the GIL back may take longer than to count a short array. */
+        PyThreadState *saved = n - start >= RELEASE ? PyEval_SaveThread() : NULL;
+#if X86
+        const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
+        _mm_setcsr(0x1f80);
+#endif
+        advance_array(found[level], (char)type, x.buf, start, n, &g, &r);
+#if X86
+        _mm_setcsr(state);
+#endif
+        if (saved != NULL) PyEval_RestoreThread(saved);
+    }
+    PyBuffer_Release(&x);
+    PyBuffer_Release(&counts);
+    if (wrong != NULL) {
+        PyErr_SetString(PyExc_ValueError, wrong);
+        return NULL;
+    }
+    /* Adding 0.0 turns -0.0 into 0.0. */
+    return Py_BuildValue("nLddLL", r.stop, (long long)r.zeros, r.low + 0.0, r.high + 0.0, (long long)r.nan,
+                         (long long)r.inf);
+}
+
+static PyObject *levels(PyObject *module, PyObject *args) {
+    const kernels *found[3];
+    (void)module;
+    (void)args;
+    const int n = available(found);
+    PyObject *names = PyTuple_New(n);
+    for (int i = 0; names != NULL && i < n; i++) {
+        PyObject *name = PyUnicode_FromString(found[i]->name);
+        if (name == NULL || PyTuple_SetItem(names, i, name) < 0) {
+            Py_DECREF(names);
+            return NULL;
+        }
+    }
+    return names;
+}
+
+static PyMethodDef methods[] = {
+    {"advance", advance, METH_VARARGS,
+     "advance(x, type, start, minimum, maximum, exponent, first, counts, level) -> (stop, zeros, low, high, nan, inf)"},
+    {"levels", levels, METH_NOARGS, "levels() -> names of the instruction sets that can be used, best first"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_counter", NULL, 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__counter(void) { return PyModule_Create(&definition); }

@@ -1,0 +1,140 @@
+"""The calibration runner over several processes: on this machine, or the workers of a Dask cluster.
+
+The samples are divided into shards. A task runs one shard through the same runner as everywhere and gives
+back its profile. Profiles are merged as a tree, exactly, so the result has the bytes of one machine.
+The model goes to each worker once. Shards of a worker that is lost are run again by the others.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from .errors import ConfigError, DataError
+from .loading import Settings, cores
+from .profile import ModelId, Profile
+from .runner import Progress, tool_name
+from .samples import input_specs, open_samples
+from .store import loads
+from .workers import Data, Job, Shard, merged_texts, on_processes, samples_done, shard_of_files, shards
+
+CONNECT_SECONDS = 10.0
+"""How long a scheduler is waited for."""
+
+
+def calibrate_sharded(
+    model: ir.Model,
+    data: Data,
+    model_id: ModelId,
+    settings: Settings,
+    *,
+    workers: int = 0,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Return the profile of all samples, made by several processes; it is that of `calibrate` to the byte.
+
+    On machines with other kinds of processors the values themselves may differ in the last bits.
+
+    Args:
+        model: the prepared model.
+        data: the samples.
+        model_id: identity of the model.
+        settings: of each worker. 0 threads are here one for a Dask task, and this machine's cores divided by
+            `workers`.
+        workers: processes on this machine.
+        scheduler: address of a Dask scheduler instead.
+        progress: called after each shard, with numbers of samples.
+
+    Raises:
+        ConfigError: both or neither are given, the scheduler cannot be reached, or Dask is not installed.
+        ModelError, DataError: see `calibrate`; or workers were lost again and again.
+    """
+    if (workers > 0) == (scheduler is not None):
+        raise ConfigError("workers: give a number of processes or the address of a scheduler, one of the two")
+    total = open_samples(data.source, input_specs(model), data.limit).total
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        ir.save(model, Path(folder) / "model.onnx", external_data="weights.bin")
+        if scheduler is not None:
+            job = Job(model_id, data, replace(settings, threads=settings.threads or 1).checked())
+            texts = _on_cluster(scheduler, Path(folder), job, total, progress)
+        else:
+            threads = settings.threads or max(1, cores() // workers)
+            job = Job(model_id, data, replace(settings, threads=threads).checked())
+            texts = on_processes(workers, folder, job, total, progress)
+    merged = _tree(texts, merged_texts)
+    if not merged:
+        raise DataError(f"{data.source}: there are no samples; give at least one")
+    return loads(merged)
+
+
+def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
+    """Join neighbours until one is left."""
+    while len(items) > 1:
+        items = [
+            a if b is None else join(a, b) for a, b in zip_longest(items[0::2], items[1::2], fillvalue=None)
+        ]
+    return items[0]
+
+
+# Dask -------------------------------------------------------------------------------------------------------
+
+
+def _on_cluster(
+    address: str, folder: Path, job: Job, total: int | None, progress: Progress | None
+) -> list[str]:
+    with _client(address) as client:
+        known = len(client.scheduler_info(n_workers=-1)["workers"])
+        if known == 0:
+            raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
+        files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        (sent,) = client.scatter([files], broadcast=True, hash=False)
+        parts = shards(total, known)
+        tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
+        if progress is not None:
+            _report(tasks, parts, total, progress)
+        root = _tree(tasks, lambda a, b: client.submit(merged_texts, a, b, pure=False))
+        text = str(root.result())
+    if text and loads(text).tool != tool_name():
+        raise ConfigError(
+            f"scheduler {address}: a worker has {loads(text).tool}, this machine {tool_name()}; "
+            "install the same version everywhere"
+        )
+    return [text]
+
+
+def _report(tasks: Sequence[Any], parts: Sequence[Shard], total: int | None, progress: Progress) -> None:
+    from distributed import as_completed as completed
+
+    at = {task.key: part for task, part in zip(tasks, parts, strict=True)}
+    found: list[Shard] = []
+    for task in completed(tasks):
+        if task.status != "finished":
+            return  # its error comes out when the results are merged
+        found.append(at[task.key])
+        progress(samples_done(found, total), total)
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ConfigError(
+            "scheduler: Dask is not installed; install it with: pip install 'qprof-onnx[cluster]'"
+        ) from None
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"scheduler {address}: cannot be reached: {error}; check the address") from error
+    try:
+        yield client
+    finally:
+        client.close()

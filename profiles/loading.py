@@ -1,0 +1,97 @@
+"""A model made ready for calibration: the settings, and what onnxruntime runs with the tensors to be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from .errors import ConfigError, nearest
+from .samples import InputSpec, input_specs
+from .session import CPU, Tapped, check_provider, optimised
+from .taps import Tap, tapped
+
+NON_FINITE = ("error", "skip")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is profiled; nothing of it but `tensors`, `non_finite` and `provider` shows in the profile.
+
+    Attributes:
+        non_finite: "error" stops at the first NaN or Inf; "skip" counts them and leaves them out of range
+            and histogram.
+        threads: samples that are run side by side; 0 for one for each core.
+        tensors: names of the tensors to be profiled; None for all floating-point activations.
+        provider: execution provider of onnxruntime, in full or short ("cpu").
+        memory_limit: bytes that the process should stay below; None for no limit. Samples are then
+            run one after another, and if need be in several passes for some of the tensors each.
+    """
+
+    non_finite: str = "error"
+    threads: int = 0
+    tensors: frozenset[str] | None = None
+    provider: str = CPU
+    memory_limit: int | None = None
+
+    def checked(self) -> Settings:
+        """Return the settings with names and numbers filled in.
+
+        Raises:
+            ConfigError: one is not allowed.
+        """
+        if self.non_finite not in NON_FINITE:
+            raise ConfigError(
+                f"non_finite '{self.non_finite}': must be one of {', '.join(NON_FINITE)}."
+                f"{nearest(self.non_finite, NON_FINITE)}"
+            )
+        if self.threads < 0:
+            raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
+        provider = check_provider(self.provider)
+        if self.memory_limit is not None and provider != CPU:
+            raise ConfigError(
+                f"memory limit: works with {CPU} only, which can run one graph for some of its tensors; "
+                f"leave the limit out for {provider}"
+            )
+        return replace(self, provider=provider, threads=self.threads or cores())
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model that is ready to be profiled on one set of samples after another.
+
+    Attributes:
+        settings: how.
+        graph: what onnxruntime runs.
+        taps: where each tensor is found.
+        specs: inputs of the model.
+    """
+
+    settings: Settings
+    graph: Tapped
+    taps: tuple[Tap, ...]
+    specs: tuple[InputSpec, ...]
+
+    @property
+    def read(self) -> tuple[Tap, ...]:
+        """The taps that are counted; the others take the profiles of these."""
+        return tuple(tap for tap in self.taps if tap.same_as is None)
+
+
+@contextmanager
+def loaded(model: ir.Model, settings: Settings) -> Iterator[Loaded]:
+    """Yield a prepared model, loaded with these settings; raises as `calibrate` does."""
+    settings = settings.checked()
+    copy, taps = tapped(model, settings.tensors)
+    outputs = [tap.source for tap in taps if tap.source is not None]
+    with optimised(copy, outputs, settings.provider, settings.memory_limit is not None) as graph:
+        yield Loaded(settings, graph, taps, tuple(input_specs(model)))
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)

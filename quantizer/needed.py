@@ -1,0 +1,21 @@
+"""Which activations a decision can ever ask the profile for. Pure."""
+
+from __future__ import annotations
+
+from .candidates import activation_names
+from .graph import Graph
+from .rules import rule_of
+
+
+def needed_tensors(graph: Graph) -> frozenset[str]:
+    """Return the floating-point activations that a plan may need, whatever is asked for.
+
+    These are what operators of the table read as activations and make. No schema, calibrator, form or target
+    quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
+    """
+    names: set[str] = set()
+    for node in graph.nodes:
+        rule = rule_of(node)
+        if rule is not None:
+            names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
+    return frozenset(name for name in names if name and graph.is_float(name) and graph.constant(name) is None)

@@ -1,0 +1,239 @@
+"""How much calibration costs beside running the model: qprof and onnxruntime's calibrators, same feeds.
+
+    python tests/benchmarks/calibration.py --work /tmp/benchmarks --write
+
+Models and data are those of real_models.py, which has to have made the data in the work folder before. Each
+measurement is a process of its own; the processes of all methods take turns, and the least of the rounds
+counts. The base is plain inference of the unmodified model with all cores. Loading is told apart from the
+seconds. `--write` writes CALIBRATION.md beside this script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from record import package_folder, read_feeds
+
+HERE = Path(__file__).parent
+METHODS = ("plain", "qprof all", "qprof needed", "ort MinMax", "ort Entropy", "ort Percentile")
+MODELS = {
+    "resnet50": "ResNet-50, 224 x 224",
+    "ppocr-det": "PP-OCRv4 detector, 480 x 640",
+    "magika": "magika, 2048 bytes",
+    "minilm": "MiniLM, sentences",
+}
+MEMORY_BYTES = 16 << 30
+SECONDS = 900
+
+
+def model_file(name: str, work: Path) -> Path:
+    """Return the file of a model: from a package, or as real_models.py has written it."""
+    if name == "ppocr-det":
+        return package_folder("rapidocr_onnxruntime") / "models/ch_PP-OCRv4_det_infer.onnx"
+    if name == "magika":
+        return package_folder("magika") / "models/standard_v3_3/model.onnx"
+    return work / name / f"{name}.onnx"
+
+
+# One measurement, in a process of its own -------------------------------------------------------------------
+
+
+def plain(model: Path, feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
+    """Run the model as a user would."""
+    start = time.perf_counter()
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    loaded = time.perf_counter()
+    for feed in feeds:
+        session.run(None, dict(feed))
+    return {"load": loaded - start, "seconds": time.perf_counter() - loaded}
+
+
+def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], tensors: str) -> dict[str, float]:
+    """Profile the model."""
+    from qprof_onnx.profiles.loading import Settings, loaded
+    from qprof_onnx.profiles.runner import profile_samples
+    from qprof_onnx.profiles.samples import Sample
+    from qprof_onnx.quantizer.needed import needed_tensors
+    from qprof_onnx.quantizer.pipeline import _prepared
+
+    samples = [Sample(str(number), feed) for number, feed in enumerate(feeds)]
+    start = time.perf_counter()
+    prepared = _prepared(model)
+    names = needed_tensors(prepared.graph) if tensors == "needed" else None
+    with loaded(prepared.model, Settings(tensors=names)) as run:
+        ready = time.perf_counter()
+        profile_samples(run, samples, prepared.identity)
+        return {"load": ready - start, "seconds": time.perf_counter() - ready}
+
+
+class _Reader:
+    """Feeds as onnxruntime's calibrators want them."""
+
+    def __init__(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self._feeds = iter(feeds)
+
+    def get_next(self) -> Mapping[str, np.ndarray] | None:
+        return next(self._feeds, None)
+
+
+def calibrator(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], method: str) -> dict[str, float]:
+    """Calibrate with a method of onnxruntime."""
+    quantization = import_module("onnxruntime.quantization.calibrate")
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        made = quantization.create_calibrator(
+            model,
+            augmented_model_path=str(Path(folder, "augmented.onnx")),
+            calibrate_method=quantization.CalibrationMethod[method],
+        )
+        ready = time.perf_counter()
+        made.collect_data(_Reader(feeds))
+        made.compute_data()
+        return {"load": ready - start, "seconds": time.perf_counter() - ready}
+
+
+def measure(method: str, model: Path, data: Path, number: int) -> dict[str, float]:
+    """Return seconds, seconds of loading, and the peak of memory in MiB, of one method."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    feeds = list(islice(cycle(list(islice(read_feeds(data), number))), number))
+    tool, _, how = method.partition(" ")
+    if tool == "plain":
+        found = plain(model, feeds)
+    else:
+        found = qprof(model, feeds, how) if tool == "qprof" else calibrator(model, feeds, how)
+    return {**found, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+# All of them ------------------------------------------------------------------------------------------------
+
+
+def child(method: str, model: Path, data: Path, number: int) -> dict[str, Any]:
+    """Measure in a process of its own; the answer holds "failed" when it ran out of memory or time."""
+    command = [sys.executable, __file__, "--child", method, str(model), str(data), str(number)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"over {SECONDS} s"}
+    if done.returncode:
+        memory = any(word in done.stderr for word in ("MemoryError", "bad_alloc", "allocate"))
+        if memory or done.returncode < 0:
+            return {"failed": f"over {MEMORY_BYTES >> 30} GiB"}
+        return {"failed": done.stderr.strip().splitlines()[-1][:60]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def rows(
+    models: Sequence[str], numbers: Sequence[int], methods: Sequence[str], work: Path, rounds: int
+) -> Iterator[tuple[str, int, dict[str, dict[str, Any]]]]:
+    """Yield the least of each figure for each model and number of feeds."""
+    for name in models:
+        model, data = model_file(name, work), work / name / "calibration"
+        for number in numbers:
+            best: dict[str, dict[str, Any]] = {}
+            for turn in range(rounds):
+                for method in methods[turn % len(methods) :] + methods[: turn % len(methods)]:
+                    if "failed" in best.get(method, {}):
+                        continue
+                    found = child(method, model, data, number)
+                    print(name, number, method, found, flush=True)
+                    before = best.get(method, found)
+                    best[method] = (
+                        found if "failed" in found else {key: min(found[key], before[key]) for key in found}
+                    )
+            yield name, number, best
+
+
+def table(results: Sequence[tuple[str, int, dict[str, dict[str, Any]]]], methods: Sequence[str]) -> str:
+    """Return the figures as a Markdown table."""
+    lines = [f"| model, feeds | {' | '.join(methods)} |", f"|---|{'---|' * len(methods)}"]
+    for name, number, best in results:
+        base = best["plain"]["seconds"]
+        cells = []
+        for method in methods:
+            found = best[method]
+            if "failed" in found:
+                cells.append(found["failed"])
+            elif method == "plain":
+                cells.append(f"{base:.2f} s, {found['peak']:.0f} MiB")
+            else:
+                cells.append(f"{found['seconds'] / base:.2f} x, {found['peak']:.0f} MiB")
+        lines.append(f"| {MODELS[name]}, {number} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def report(results: Sequence[tuple[str, int, dict[str, dict[str, Any]]]], methods: Sequence[str]) -> str:
+    """Return the page."""
+    import counter
+
+    loads = [
+        f"| {MODELS[name]} | {best['plain']['load']:.2f} | {best['qprof all']['load']:.2f} |"
+        for name, number, best in results
+        if number == results[0][1]
+    ]
+    return "\n".join(
+        [
+            "# Calibration beside plain inference",
+            "",
+            f"onnxruntime {ort.__version__}, Python {platform.python_version()}, {platform.machine()}. "
+            "Written by calibration.py, which says how it is measured.",
+            "",
+            "Seconds as multiples of plain inference with all cores, and the peak of memory of the process. "
+            "The machine had other work at the same time: these are the least of some rounds, and noisy.",
+            "",
+            table(results, methods),
+            "",
+            "Loading, in seconds; for qprof with preparation and optimisation of the graph:",
+            "",
+            "| model | plain | qprof |",
+            "|---|---|---|",
+            *loads,
+            "",
+            "## The counter alone",
+            "",
+            counter.table(counter.nanoseconds()),
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, default=Path("/tmp/benchmarks"))
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--feeds", default="16,128")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        method, model, data, number = given.child
+        print(json.dumps(measure(method, Path(model), Path(data), int(number))))
+        return
+    methods = tuple(given.methods.split(","))
+    numbers = [int(number) for number in given.feeds.split(",")]
+    results = list(rows(given.models.split(","), numbers, methods, given.work, given.rounds))
+    print(table(results, methods))
+    if given.write:
+        (HERE / "CALIBRATION.md").write_text(report(results, methods), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
