@@ -117,3 +117,8 @@ def test_a_gather_from_a_constant_moves_no_codes() -> None:
 def test_softmax_stays_float_where_the_kernel_is_wrong() -> None:
     net = network("a = Conv (x, w) b = Softmax <axis = 1> (a) y = Conv (b, w)", {"w": WIDE})
     assert net.plan().nodes["Softmax_b"].kind is Kind.FLOAT
+
+
+def test_a_product_of_two_activations_does_not_start_integers() -> None:
+    net = network("t = Transpose <perm = [1, 0]> (x) y = MatMul (x, t)", {}, (4, 8))
+    assert kinds(net.plan())["MatMul"] is Kind.FLOAT
