@@ -129,7 +129,7 @@ def recipe_of(settings: dict[str, Any]) -> Recipe | None:
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
-    """Refuse to write over a file that the command reads, or two results into one file.
+    """Refuse, before any work: a file that is read, two results in one file, a folder that is not there.
 
     Raises:
         ConfigError: naming the output.
@@ -140,4 +140,6 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None])
             continue
         if output.resolve() in taken:
             raise ConfigError(f"{output}: is another file of this command already; choose another name")
+        if not output.resolve().parent.is_dir():
+            raise ConfigError(f"{output}: there is no folder '{output.parent}'; make it, or choose another")
         taken.append(output.resolve())
