@@ -100,8 +100,13 @@ def _on_cluster(
         tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
         if progress is not None:
             _report(tasks, parts, total, progress)
-        root = _tree(tasks, lambda a, b: client.submit(merged_texts, a, b, pure=False))
-        text = str(root.result())
+        kept = list(tasks)  # the scheduler forgets what nobody holds, and then cannot make it again
+
+        def join(a: Any, b: Any) -> Any:
+            kept.append(client.submit(merged_texts, a, b, pure=False))
+            return kept[-1]
+
+        text = str(_tree(tasks, join).result())
     if text and loads(text).tool != tool_name():
         raise ConfigError(
             f"scheduler {address}: a worker has {loads(text).tool}, this machine {tool_name()}; "
