@@ -20,7 +20,7 @@ from .data_digest import data_id
 from .errors import ConfigError, DataError
 from .instrument import declared_shape, dtype_name
 from .loading import Loaded, Settings, loaded
-from .memory import MemoryPlan, one_pass, peak_bytes, plan_memory
+from .memory import MemoryPlan, one_pass, plan_memory, used_bytes
 from .profile import DataId, ModelId, Profile, TensorProfile, merged_shape
 from .samples import Sample, Samples
 from .session import CPU, RUNTIME_ERRORS, first_line, measuring, opened, size_name
@@ -200,13 +200,14 @@ def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
     sources = {tap.name: tap.source for tap in run.read if tap.source is not None}
     with measuring(run.graph, list(sources.values())) as session:
         elements = _run(session, [output.name for output in session.get_outputs()], first)
+        base = used_bytes()
     sizes = {
         tap.name: 0
         if tap.source is None
         else int(elements[size_name(run.graph.sources[tap.source])]) * int(tap.dtype.itemsize)
         for tap in run.read
     }
-    return plan_memory(sizes, settings.threads, peak_bytes(), settings.memory_limit)
+    return plan_memory(sizes, settings.threads, base, settings.memory_limit)
 
 
 def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, model_id: ModelId) -> RunId:

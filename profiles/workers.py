@@ -177,8 +177,11 @@ def on_processes(
 def _collect(
     tasks: Mapping[Future[str], Shard], found: dict[Shard, str], total: int | None, progress: Progress | None
 ) -> None:
-    """Put results into `found` as they come."""
+    """Put results into `found` as they come; of the shards that fail the first in order raises."""
     for task in as_completed(tasks):
+        if task.exception() is not None:
+            for earlier in tasks:
+                earlier.result()
         found[tasks[task]] = task.result()
         if progress is not None:
             progress(samples_done(found, total), total)

@@ -5,13 +5,14 @@
 Models and data are those of real_models.py, which has to have made the data in the work folder before. Each
 measurement is a process of its own; the processes of all methods take turns, and the least of the rounds
 counts. The base is plain inference of the unmodified model with all cores. Loading is told apart from the
-seconds. `--write` writes CALIBRATION.md beside this script.
+seconds. `--write` writes CALIBRATION.md beside this script, with what was measured before.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -37,7 +38,7 @@ MODELS = {
     "minilm": "MiniLM, sentences",
 }
 MEMORY_BYTES = 16 << 30
-SECONDS = 900
+SECONDS = 300
 
 
 def model_file(name: str, work: Path) -> Path:
@@ -136,16 +137,21 @@ def child(method: str, model: Path, data: Path, number: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def rows(
-    models: Sequence[str], numbers: Sequence[int], methods: Sequence[str], work: Path, rounds: int
-) -> Iterator[tuple[str, int, dict[str, dict[str, Any]]]]:
-    """Yield the least of each figure for each model and number of feeds."""
-    for name in models:
-        model, data = model_file(name, work), work / name / "calibration"
-        for number in numbers:
+Results = dict[str, dict[str, dict[str, Any]]]
+"""Model and number of feeds, as "resnet50 16" -> method -> the least of each figure."""
+
+
+def measured(given: argparse.Namespace, results: Results) -> Iterator[Results]:
+    """Yield the results with those of each model and number of feeds added."""
+    methods = given.methods.split(",")
+    for name in given.models.split(","):
+        model, data = model_file(name, given.work), given.work / name / "calibration"
+        for number in map(int, given.feeds.split(",")):
             best: dict[str, dict[str, Any]] = {}
-            for turn in range(rounds):
+            for turn in range(given.rounds):
                 for method in methods[turn % len(methods) :] + methods[: turn % len(methods)]:
+                    if method.startswith("ort") and number > given.ort_feeds:
+                        best[method] = {"failed": "not run"}
                     if "failed" in best.get(method, {}):
                         continue
                     found = child(method, model, data, number)
@@ -154,17 +160,19 @@ def rows(
                     best[method] = (
                         found if "failed" in found else {key: min(found[key], before[key]) for key in found}
                     )
-            yield name, number, best
+            results = {**results, f"{name} {number}": {**results.get(f"{name} {number}", {}), **best}}
+            yield results
 
 
-def table(results: Sequence[tuple[str, int, dict[str, dict[str, Any]]]], methods: Sequence[str]) -> str:
+def table(results: Results) -> str:
     """Return the figures as a Markdown table."""
-    lines = [f"| model, feeds | {' | '.join(methods)} |", f"|---|{'---|' * len(methods)}"]
-    for name, number, best in results:
+    lines = [f"| model, feeds | {' | '.join(METHODS)} |", f"|---|{'---|' * len(METHODS)}"]
+    for key, best in results.items():
+        name, number = key.split()
         base = best["plain"]["seconds"]
         cells = []
-        for method in methods:
-            found = best[method]
+        for method in METHODS:
+            found = best.get(method, {"failed": "not run"})
             if "failed" in found:
                 cells.append(found["failed"])
             elif method == "plain":
@@ -175,43 +183,40 @@ def table(results: Sequence[tuple[str, int, dict[str, dict[str, Any]]]], methods
     return "\n".join(lines)
 
 
-def report(results: Sequence[tuple[str, int, dict[str, dict[str, Any]]]], methods: Sequence[str]) -> str:
+def report(results: Results) -> str:
     """Return the page."""
     import counter
 
     loads = [
-        f"| {MODELS[name]} | {best['plain']['load']:.2f} | {best['qprof all']['load']:.2f} |"
-        for name, number, best in results
-        if number == results[0][1]
+        f"| {MODELS[key.split()[0]]} | {best['plain']['load']:.2f} | {best['qprof all']['load']:.2f} |"
+        for key, best in results.items()
+        if key.endswith(" 16")
     ]
-    return "\n".join(
-        [
-            "# Calibration beside plain inference",
-            "",
-            f"onnxruntime {ort.__version__}, Python {platform.python_version()}, {platform.machine()}. "
-            "Written by calibration.py, which says how it is measured.",
-            "",
-            "Seconds as multiples of plain inference with all cores, and the peak of memory of the process. "
-            "The machine had other work at the same time: these are the least of some rounds, and noisy.",
-            "",
-            table(results, methods),
-            "",
-            "Loading, in seconds; for qprof with preparation and optimisation of the graph:",
-            "",
-            "| model | plain | qprof |",
-            "|---|---|---|",
-            *loads,
-            "",
-            "## The counter alone",
-            "",
-            counter.table(counter.nanoseconds()),
-            "",
-        ]
-    )
+    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    return f"""# Calibration beside plain inference
+
+onnxruntime {ort.__version__}, Python {platform.python_version()}, {machine}.
+Written by calibration.py, which says how it is measured.
+
+Seconds as multiples of plain inference with all cores, and the peak of memory of the process. The machine had
+other work at the same time: these are the least of some rounds, and noisy.
+
+{table(results)}
+
+Loading, in seconds; for qprof with preparation and optimisation of the graph:
+
+| model | plain | qprof |
+|---|---|---|
+{chr(10).join(loads)}
+
+## The counter alone
+
+{counter.table(counter.nanoseconds())}
+"""
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Measure what the command line asks for; what was measured before is kept in the work folder."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -219,6 +224,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--feeds", default="16,128")
+    parser.add_argument("--ort-feeds", type=int, default=128, help="run onnxruntime's with at most so many")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
@@ -227,12 +233,14 @@ def main() -> None:
         method, model, data, number = given.child
         print(json.dumps(measure(method, Path(model), Path(data), int(number))))
         return
-    methods = tuple(given.methods.split(","))
-    numbers = [int(number) for number in given.feeds.split(",")]
-    results = list(rows(given.models.split(","), numbers, methods, given.work, given.rounds))
-    print(table(results, methods))
+    kept = given.work / "calibration.json"
+    results: Results = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for found in measured(given, results):
+        results = found
+        kept.write_text(json.dumps(results), encoding="utf-8")
+    print(table(results))
     if given.write:
-        (HERE / "CALIBRATION.md").write_text(report(results, methods), encoding="utf-8")
+        (HERE / "CALIBRATION.md").write_text(report(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, stop: int, threads: int) -> 
 
 
 def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qprof_onnx.profiles.runner.peak_bytes", lambda: 1000)
+    monkeypatch.setattr("qprof_onnx.profiles.runner.used_bytes", lambda: 1000)
     expected = dumps(calibrate(conv_net(), images(), ID))
     place = Checkpoint(tmp_path / "c", 0.0)
     for reads in (3, 4, 4):

@@ -313,7 +313,7 @@ def limited(room: float) -> tuple[Profile, list[MemoryPlan]]:
     """Profile with a memory limit that leaves so many bytes for tensors; return the layouts as well."""
     plans: list[MemoryPlan] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner_module, "peak_bytes", lambda: 1000)
+        patch.setattr(runner_module, "used_bytes", lambda: 1000)
         patch.setattr(runner_module, "plan_memory", lambda *a: plans.append(plan_memory(*a)) or plans[-1])
         return calibrate(conv_net(), images(), ID, threads=4, memory_limit=1000 + int(room)), plans
 
