@@ -120,7 +120,7 @@ class Profile(Mapping[str, TensorProfile]):
         data: how much data, and which.
         tensors: name to profile, in graph order.
         origin: "qprof", or "glow" for a profile read from Glow's YAML, whose keys are Glow's names
-            (`node:output`) until `quantizer.graph.bind_profile` translates them.
+            (`node:output`) until `glow_yaml.bind_glow` translates them.
         tool: name and version of the writer.
     """
 

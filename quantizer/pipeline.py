@@ -75,8 +75,15 @@ class QuantizeResult:
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """A model file, read and normalised."""
+class PreparedModel:
+    """A model file, read and normalised.
+
+    Attributes:
+        model: the prepared model.
+        graph: its index.
+        identity: its fingerprint, with the name of the file.
+        notes: remarks of preparation for the user.
+    """
 
     model: ir.Model
     graph: Graph
@@ -84,7 +91,12 @@ class _Prepared:
     notes: tuple[str, ...]
 
 
-def _prepared(path: str | Path) -> _Prepared:
+def open_prepared(path: str | Path) -> PreparedModel:
+    """Read a float model and normalise it.
+
+    Raises:
+        ModelError: it cannot be read, is quantized already, or is instrumented already.
+    """
     model = load_model(path)
     found = quantized_operators(model)
     if found:
@@ -94,7 +106,9 @@ def _prepared(path: str | Path) -> _Prepared:
     if DOMAIN in model.opset_imports:
         raise ModelError(f"{path}: this model is instrumented already; give the original model")
     result = prepare(model)
-    return _Prepared(result.model, index(result.model), model_id(result.model, Path(path).name), result.notes)
+    return PreparedModel(
+        result.model, index(result.model), model_id(result.model, Path(path).name), result.notes
+    )
 
 
 def dump_profile(
@@ -141,7 +155,7 @@ def dump_profile(
     Raises:
         ModelError: the model cannot be read or run. DataError: the samples do not fit it.
     """
-    prepared = _prepared(model_path)
+    prepared = open_prepared(model_path)
     if tensors not in TENSORS:
         raise ConfigError(
             f"tensors '{tensors}': must be one of {', '.join(TENSORS)}.{nearest(tensors, TENSORS)}"
@@ -181,7 +195,7 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     Raises:
         ModelError: the model cannot be read.
     """
-    save_model(instrument_model(_prepared(model_path).model), output)
+    save_model(instrument_model(open_prepared(model_path).model), output)
 
 
 def quantize(
@@ -208,7 +222,7 @@ def quantize(
     Raises:
         ModelError, ProfileError, PlanError, ConfigError: what is wrong, where, and what to do.
     """
-    prepared = _prepared(model_path)
+    prepared = open_prepared(model_path)
     if plan_path is not None:
         plan = load_plan(plan_path)
         where = str(plan_path)

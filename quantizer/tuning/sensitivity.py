@@ -37,7 +37,7 @@ import onnx_ir as ir
 from ...profiles.errors import DataError, PlanError
 from ...profiles.samples import Sample, input_specs, open_samples
 from ..judge.outputs import OutputResult, OutputSums
-from ..pipeline import _prepared, read_profile
+from ..pipeline import open_prepared, read_profile
 from ..plan import Kind, QuantPlan
 from ..plan_store import load_plan
 from ..planner import make_plan
@@ -134,7 +134,7 @@ def sensitivity(
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
-    prepared = _prepared(model_path)
+    prepared = open_prepared(model_path)
     if plan_path is not None:
         plan = load_plan(plan_path)
     elif profile_path is not None:

@@ -19,7 +19,7 @@ from ..judge.inference import model_bytes, open_session
 from ..judge.plain import plain
 from ..lowering import lower
 from ..modelfile import save_model
-from ..pipeline import _prepared, read_profile
+from ..pipeline import open_prepared, read_profile
 from ..plan_store import save_plan
 from ..targets import Recipe, load_recipe
 from .search import TIE, Asked, Base, Candidate, Rank, Trial, best_of, kept, search
@@ -83,7 +83,7 @@ def tune(
     begin = clock()
     files = files or Files()
     _check_folders(files)
-    prepared = _prepared(model_path)
+    prepared = open_prepared(model_path)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     session = open_session(str(model_path), str(model_path), promise.threads)
     subject = Subject(

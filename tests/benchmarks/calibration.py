@@ -69,11 +69,11 @@ def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], tensors: str) 
     from qprof_onnx.profiles.runner import profile_samples
     from qprof_onnx.profiles.samples import Sample
     from qprof_onnx.quantizer.needed import needed_tensors
-    from qprof_onnx.quantizer.pipeline import _prepared
+    from qprof_onnx.quantizer.pipeline import open_prepared
 
     samples = [Sample(str(number), feed) for number, feed in enumerate(feeds)]
     start = time.perf_counter()
-    prepared = _prepared(model)
+    prepared = open_prepared(model)
     names = needed_tensors(prepared.graph) if tensors == "needed" else None
     with loaded(prepared.model, Settings(tensors=names)) as run:
         ready = time.perf_counter()
