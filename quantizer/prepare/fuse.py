@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from .edit import ORIGIN, constant, feeding, is_standard, origins, take_over
+from .edit import ORIGIN, constant, feeding, is_standard, origins, sole_user, take_over
 
 HARD_SWISH_OPSET = 14
 
@@ -59,13 +59,19 @@ def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node
 def _scaled(value: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
     """Return node, operand and factor of a sole-use product with, or quotient by, a constant scalar."""
     node = feeding(value, "Mul", "Div")
-    if node is None:
+    found = None if node is None else _product(node)
+    return None if node is None or found is None else (node, *found)
+
+
+def _product(node: ir.Node) -> tuple[ir.Value | None, float] | None:
+    """Return operand and factor where the node computes operand * factor with a constant factor."""
+    if not is_standard(node, "Mul", "Div"):
         return None
     by = _scalar(node.inputs[1])
     if by is not None and by != 0.0:
-        return node, node.inputs[0], by if node.op_type == "Mul" else 1.0 / by
+        return node.inputs[0], by if node.op_type == "Mul" else 1.0 / by
     by = _scalar(node.inputs[0])
-    return (node, node.inputs[1], by) if by is not None and node.op_type == "Mul" else None
+    return (node.inputs[1], by) if by is not None and node.op_type == "Mul" else None
 
 
 def _scalar(value: ir.Value | None) -> float | None:
@@ -79,12 +85,11 @@ def _finish(
     """Replace x * gate, and the division by 6 where that comes last, when the factors make 1/6."""
     last, nodes = product, [*parts, product]
     if not np.isclose(factor, 1 / 6, rtol=1e-6):
-        reader = list(product.outputs[0].uses())
-        after = reader[0].node if len(reader) == 1 else None
-        if after is None or feeding(product.outputs[0], "Mul") is not product:
+        after = sole_user(product.outputs[0])
+        found = None if after is None else _product(after)
+        if after is None or found is None or found[0] is not product.outputs[0]:
             return False
-        by = _factor_of(after, product.outputs[0])
-        if by is None or not np.isclose(factor * by, 1 / 6, rtol=1e-6):
+        if not np.isclose(factor * found[1], 1 / 6, rtol=1e-6):
             return False
         last, nodes = after, [*nodes, after]
     fused = ir.Node("", "HardSwish", [source], name=last.name)
@@ -95,14 +100,3 @@ def _finish(
     for node in reversed(nodes):
         model.graph.remove(node, safe=True)
     return True
-
-
-def _factor_of(node: ir.Node, value: ir.Value) -> float | None:
-    """Return f where the node computes value * f with a constant f."""
-    if is_standard(node, "Div") and node.inputs[0] is value:
-        by = _scalar(node.inputs[1])
-        return None if not by else 1.0 / by
-    if is_standard(node, "Mul"):
-        other = [v for v in node.inputs if v is not value]
-        return _scalar(other[0]) if len(other) == 1 else None
-    return None
