@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.errors import ConfigError
-from ..quantizer.config import GRANULARITIES, TABLES
+from ..quantizer.config import GRANULARITIES, RESOLUTIONS, TABLES
 
 if TYPE_CHECKING:
     from ..quantizer.targets import Recipe
@@ -90,9 +90,12 @@ _SETTINGS = (
     click.option("--calibrator", type=Name(_calibrators), help="How a histogram becomes a range."),
     click.option("--form", type=Name(_forms), help="How the plan is written in ONNX."),
     click.option("--activation-type", metavar="[int8|uint8]", help="Integer type of activations."),
-    click.option("--weight-type", metavar="[int8|uint8]", help="Integer type of weights."),
+    click.option("--weight-type", metavar="[int8|uint8|int7]", help="Integer type of weights."),
     click.option(
         "--granularity", type=Name(lambda: GRANULARITIES), help="Weight scales: one, or per channel."
+    ),
+    click.option(
+        "--resolution", type=Name(lambda: RESOLUTIONS), help="Whether inputs of Concat, ... share scales."
     ),
     click.option("--tables", type=Name(lambda: TABLES), help="Spelling of Sigmoid, Tanh, ... as a table."),
     click.option(

@@ -18,13 +18,20 @@ class QuantType:
 
     Attributes:
         name: as written in options and files ("int8", "uint8", "int16", ...).
-        bits: storage width.
+        bits: width of a code.
         signed: whether codes can be negative.
+        stored_as: name of the type that codes are stored in, "" for the type itself.
     """
 
     name: str
     bits: int
     signed: bool
+    stored_as: str = ""
+
+    @property
+    def storage(self) -> str:
+        """Name of the type that codes are stored in."""
+        return self.stored_as or self.name
 
     @property
     def low(self) -> int:
@@ -39,8 +46,8 @@ class QuantType:
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """Element type of an array of codes; the 4-bit ones are those of ml_dtypes, as in onnx."""
-        if self.bits >= 8:
-            return np.dtype(self.name)
+        if self.bits > 4:
+            return np.dtype(self.storage)
         import ml_dtypes
 
         found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
@@ -49,13 +56,16 @@ class QuantType:
 
 INT4 = QuantType("int4", 4, True)
 UINT4 = QuantType("uint4", 4, False)
+INT7 = QuantType("int7", 7, True, "int8")
+"""For weights: a sum of two products with uint8 codes stays within 16 bits, 2 * 255 * 64 = 32640. Processors
+of x86-64 without VNNI saturate such sums at 32767 (instruction VPMADDUBSW)."""
 INT8 = QuantType("int8", 8, True)
 UINT8 = QuantType("uint8", 8, False)
 INT16 = QuantType("int16", 16, True)
 UINT16 = QuantType("uint16", 16, False)
 INT32 = QuantType("int32", 32, True)
 
-TYPES: dict[str, QuantType] = {t.name: t for t in (INT4, UINT4, INT8, UINT8, INT16, UINT16, INT32)}
+TYPES: dict[str, QuantType] = {t.name: t for t in (INT4, UINT4, INT7, INT8, UINT8, INT16, UINT16, INT32)}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GRANULARITIES = ("tensor", "channel")
+RESOLUTIONS = ("auto", "global", "local")
 TABLES = ("target", "runtime", "sigmoid", "portable", "off")
 
 
@@ -19,10 +20,13 @@ class QuantConfig:
         calibrator: how a histogram of activations becomes a range: a name of `calibrators.CALIBRATORS`.
         activation_type: integer type of activations: int8 or uint8.
         weight_schema: the same for weights; asymmetric is per tensor only.
-        weight_type: integer type of weights: int8 or uint8.
+        weight_type: integer type of weights: int8, uint8, or int7, which is int8 with codes of 7 bits.
         granularity: one scale for a whole weight ("tensor"), or one for each output channel ("channel").
         tables: whether Sigmoid, Tanh and other curves become look-up tables, and in which spelling:
             "target" (the one the target prefers for each), "runtime", "sigmoid", "portable", "off".
+        resolution: whether inputs and output of operators like Concat, which have one code space, share their
+            parameters: "global" (always: no conversions, wider ranges), "local" (never: a conversion on the
+            edge), "auto" (where it costs no tensor more than 1 dB).
         min_sqnr: activations whose noise, reckoned from the histogram, would leave less signal than
             this (dB) stay float; 0 keeps every one in integers.
         keep_float: node names, operator types or glob patterns of nodes that stay float.
@@ -37,5 +41,6 @@ class QuantConfig:
     weight_type: str = "int8"
     granularity: str = "channel"
     tables: str = "target"
+    resolution: str = "auto"
     min_sqnr: float = 0.0
     keep_float: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from ..profiles.runner import profile_samples
 from ..profiles.samples import input_specs, open_samples
 from ..profiles.store import load_profile, save_profile
 from ..profiles.workers import Data
+from .conformity import check_conformity
 from .graph import Graph, check_model, index, model_id
 from .judge.inference import model_bytes, open_session
 from .lowering import lower
@@ -31,7 +32,7 @@ from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
 from .prepare import prepare, quantized_operators
-from .targets import Recipe, load_recipe
+from .targets import Recipe, load_recipe, target_names
 from .verify import verify_plan
 
 Progress = Callable[[int, int | None], None]
@@ -235,8 +236,9 @@ def quantize(
         where = "plan"
     verify_plan(plan, prepared.graph, prepared.identity, where)
     lowered = lower(prepared.model, plan)
+    remarks = _conforming(lowered.model, plan, recipe, str(output))
     _save_checked(lowered.model, Path(output))
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes])))
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)
     return QuantizeResult(
@@ -262,6 +264,13 @@ def read_profile(
         return bind_glow(profile, model, identity)
     check_model(profile.model, identity, str(path), accept_retrained)
     return profile
+
+
+def _conforming(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[str, ...]:
+    """Hold a written model against its target; a plan whose target is not packaged is held against none."""
+    if recipe is None:
+        recipe = load_recipe(plan.config.target) if plan.config.target in target_names() else None
+    return () if recipe is None else check_conformity(model, recipe.target, f"{where} (not written)")
 
 
 def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:

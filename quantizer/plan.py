@@ -56,6 +56,23 @@ class NodePlan:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Activations that share their parameters, and how they came to: a record for people, see `explain`.
+
+    Attributes:
+        members: name -> smallest and largest number of its own calibrated range.
+        range: the common range.
+        winners: the members whose ranges make it.
+        ties: names of the nodes that tied them.
+    """
+
+    members: Mapping[str, tuple[float, float]]
+    range: tuple[float, float]
+    winners: tuple[str, ...]
+    ties: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class QuantPlan:
     """Everything that was decided for one model.
 
@@ -67,6 +84,7 @@ class QuantPlan:
         nodes: decision for every node of the main graph, by node name, in graph order.
         notes: remarks for the user, such as an opset that had to be raised.
         tool: name and version of the writer.
+        groups: activations that share their parameters, two or more each.
     """
 
     model: ModelId
@@ -75,3 +93,4 @@ class QuantPlan:
     nodes: Mapping[str, NodePlan]
     notes: tuple[str, ...] = ()
     tool: str = field(default="", compare=False)
+    groups: tuple[Group, ...] = ()

@@ -13,6 +13,11 @@
       tanh: {kind: table, spelling: sigmoid}
       einsum: {kind: float, reason: no rule for Einsum}
       add: {kind: integer, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
+    groups:                          who shares parameters and why: a record for people, not read when applied
+      - range: [-1.5, 2.0]           of all of them, in real numbers
+        winners: [x]                 those whose own ranges make it
+        ties: [concat1]              the nodes that tied them
+        members: each with its own range
     ...
 
 The last line is "...", so that a cut-off file is noticed. A scale is written as the shortest decimal of
@@ -47,22 +52,27 @@ from ..profiles.yaml_text import (
     parse,
     real,
     real_at,
+    spelled,
     text,
     text_at,
 )
 from .affine import TYPES, QuantParams
-from .config import GRANULARITIES, TABLES, QuantConfig
-from .plan import SPELLINGS, Kind, NodePlan, QuantPlan
+from .config import GRANULARITIES, RESOLUTIONS, TABLES, QuantConfig
+from .plan import SPELLINGS, Group, Kind, NodePlan, QuantPlan
 from .schemes import SCHEMES
 
 FAMILY, VERSION = "qprof-plan", 1
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
+
+_LATER = ("tool", "notes", "groups")
+"""Keys that may be missing: older files lack them, and people need not write them."""
 
 _WORDS = {
     "schema": tuple(SCHEMES),
     "weight_schema": tuple(SCHEMES),
     "granularity": GRANULARITIES,
     "tables": TABLES,
+    "resolution": RESOLUTIONS,
     "activation_type": tuple(TYPES),
     "weight_type": tuple(TYPES),
 }
@@ -93,6 +103,7 @@ def dumps(plan: QuantPlan) -> str:
     tensors = "".join(entry(name, _params_text(p), 2) for name, p in plan.tensors.items())
     nodes = "".join(entry(name, _node_text(node), 2) for name, node in plan.nodes.items())
     notes = "".join(f"  - {text(note)}\n" for note in plan.notes)
+    groups = "".join(_group_text(group) for group in plan.groups)
     return "".join(
         [
             block({"format": f"{FAMILY}/{VERSION}", "tool": plan.tool}),
@@ -101,6 +112,7 @@ def dumps(plan: QuantPlan) -> str:
             "notes:\n" + notes if notes else "notes: []\n",
             "tensors:\n" + tensors if tensors else "tensors: {}\n",
             "nodes:\n" + nodes if nodes else "nodes: {}\n",
+            "groups:\n" + groups if groups else "groups: []\n",
             "...\n",
         ]
     )
@@ -148,11 +160,17 @@ def _node_text(node: NodePlan) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
+def _group_text(group: Group) -> str:
+    members = "".join(entry(name, spelled(list(own)), 6) for name, own in group.members.items())
+    head = {"range": list(group.range), "winners": list(group.winners), "ties": list(group.ties)}
+    return "  - " + (block(head, 4) + entry("members", "\n" + members.rstrip("\n"), 4)).removeprefix("    ")
+
+
 # Reading ---------------------------------------------------------------------------------------------------
 
 
 def _plan(top: dict[str, object]) -> QuantPlan:
-    fields(top, "the document", ("format", "model", "config", "tensors", "nodes"), ("tool", "notes"))
+    fields(top, "the document", ("format", "model", "config", "tensors", "nodes"), _LATER)
     tensors = mapping_at(top["tensors"], "tensors")
     nodes = mapping_at(top["nodes"], "nodes")
     notes = list_at([] if top.get("notes") is None else top["notes"], "notes")
@@ -162,8 +180,27 @@ def _plan(top: dict[str, object]) -> QuantPlan:
         tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
         nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
         notes=tuple(text_at(note, "notes") for note in notes),
+        groups=tuple(_group(item) for item in list_at(top.get("groups", []), "groups")),
         tool=text_at(top.get("tool", ""), "tool"),
     )
+
+
+def _group(value: object) -> Group:
+    found = fields(value, "groups", ("range", "winners", "ties", "members"))
+    members = mapping_at(found["members"], "groups: members")
+    return Group(
+        {name: _range(own, f"groups: members: '{name}'") for name, own in members.items()},
+        _range(found["range"], "groups: range"),
+        tuple(text_at(name, "groups: winners") for name in list_at(found["winners"], "groups: winners")),
+        tuple(text_at(name, "groups: ties") for name in list_at(found["ties"], "groups: ties")),
+    )
+
+
+def _range(value: object, where: str) -> tuple[float, float]:
+    ends = list_at(value, where)
+    if len(ends) != 2:
+        raise MalformedError(f"{where} has {len(ends)} ends instead of two")
+    return real_at(ends[0], where), real_at(ends[1], where)
 
 
 def _config(value: object) -> QuantConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from .config import QuantConfig
 from .graph import Graph
 from .groups import find_groups
 from .noise import expected_noise
-from .plan import Kind, NodePlan, QuantPlan
+from .plan import Group, Kind, NodePlan, QuantPlan
 from .rules import Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
 from .selection import select
@@ -51,13 +51,14 @@ def make_plan(
     noisy = _noisy(graph, profile, ranges, config)
     limits = Limits(profile, recipe.target, config.tables, config.keep_float, noisy)
     choices = select(graph, limits, start_everywhere=start_everywhere)
-    activations = _activation_params(graph, choices, ranges, config)
+    groups = find_groups(graph, choices, ranges, config.resolution)
+    activations = _activation_params(graph, choices, groups, config)
     tensors: dict[str, QuantParams] = dict(activations)
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
         choice = choices[node.name or ""]
         overrides: dict[int, QuantParams] = {}
-        for index, params in _constant_params(node, choice, graph, activations, config).items():
+        for index, params in _constant_params(node, choice, graph, activations, recipe).items():
             name = _input_name(node, index)
             if tensors.setdefault(name, params) != params:
                 overrides[index] = params
@@ -70,7 +71,7 @@ def make_plan(
     if recipe.target.unsigned_codes:
         tensors, nodes, more = _unsigned(graph, tensors, nodes)
         notes = (*notes, *more)
-    return QuantPlan(model, config, tensors, nodes, notes)
+    return QuantPlan(model, config, tensors, nodes, notes, groups=_shared(groups, activations))
 
 
 def _input_name(node: ir.Node, index: int) -> str:
@@ -165,13 +166,24 @@ def _noisy(
     return noisy
 
 
+def _shared(groups: Iterable[Group], params: Mapping[str, QuantParams]) -> tuple[Group, ...]:
+    """Return the groups of two and more, without members that got parameters of their own after all."""
+    kept = []
+    for group in groups:
+        first = params[group.winners[0]]
+        members = {name: own for name, own in group.members.items() if params[name] == first}
+        if len(members) > 1:
+            kept.append(replace(group, members=members))
+    return tuple(kept)
+
+
 def _activation_params(
-    graph: Graph, choices: Mapping[str, Choice], ranges: Mapping[str, Range], config: QuantConfig
+    graph: Graph, choices: Mapping[str, Choice], groups: Iterable[Group], config: QuantConfig
 ) -> dict[str, QuantParams]:
     scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
     params: dict[str, QuantParams] = {}
-    for group in find_groups(graph, choices, ranges):
-        chosen = choose_params(group.range.low, group.range.high, scheme, qtype)
+    for group in groups:
+        chosen = choose_params(*group.range, scheme, qtype)
         params.update(dict.fromkeys(group.members, chosen))
     for node in graph.nodes:  # the sigmoid table gives tanh in 128ths, whatever was profiled
         if choices[node.name or ""].spelling == "sigmoid":
@@ -196,10 +208,10 @@ def _spread_params(
 
 
 def _constant_params(
-    node: ir.Node, choice: Choice, graph: Graph, activations: Mapping[str, QuantParams], config: QuantConfig
+    node: ir.Node, choice: Choice, graph: Graph, activations: Mapping[str, QuantParams], recipe: Recipe
 ) -> dict[int, QuantParams]:
     """Return the parameters of the constant inputs of a quantized node: weight, bias, constant operands."""
-    rule = choice.rule
+    rule, config = choice.rule, recipe.config
     if not choice.quantized or rule is None:
         return {}
     found: dict[int, QuantParams] = {}
@@ -216,6 +228,8 @@ def _constant_params(
         weight = graph.constant(_input_name(node, rule.weight.index))
         if weight is not None:
             found |= _weight_and_bias(node, rule, graph, activations, config)
+    if rule.bias is not None and recipe.target.bias == "float":
+        found.pop(rule.bias, None)
     return found
 
 

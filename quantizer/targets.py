@@ -1,8 +1,9 @@
 """What a runtime can execute, and the settings that suit it: one YAML file in configs/ for each target.
 
-A file has up to five keys:
+A file has up to six keys:
 
     target: onnxruntime-x86          # the name; of a packaged target when `runtime` is left out
+    like: onnxruntime-arm            # a packaged target whose facts and settings hold where none stand here
     description: one line
     sources: [where the facts below were read or measured]
     runtime:                         # facts about the runtime
@@ -12,6 +13,7 @@ A file has up to five keys:
       spellings: {Relu: leaky, Clip: codes}
       float_elementwise: true
       unsigned_codes: true
+      domains: [com.microsoft]
     settings: {activation_type: uint8}   # defaults of `QuantConfig`, overruled by options
 
 Adding a target is adding a file.
@@ -29,14 +31,18 @@ import yaml
 
 from ..profiles.errors import ConfigError, nearest
 from .affine import TYPES
-from .config import GRANULARITIES, TABLES, QuantConfig
+from .config import GRANULARITIES, RESOLUTIONS, TABLES, QuantConfig
+from .lowering import FORMS
 from .schemes import SCHEMES
+from .target_values import Reader, by_operator, check_known, flag, name_of, names, names_of, opsets
 
 CODES, FLOAT = "codes", "float"
 OUTPUTS = (CODES, FLOAT)
 SIGNED_SCHEMAS = tuple(n for n, s in SCHEMES.items() if s.symmetric and not s.unsigned_when_positive)
 TABLE_SPELLINGS = ("runtime", "sigmoid", "portable")
 MOVE_SPELLINGS = ("codes", "leaky")
+ZERO_POINTS = ("any", "zero")
+BIASES = ("int32", "float")
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,15 @@ class Target:
             unsigned twins then, with the same scale and the zero point moved, which changes no number.
         float_elementwise: whether float operators between integer ones cost no more than the conversions; if
             not (integer-only hardware), everything that can be in codes is.
+        weight_types: integer types of weights that it has kernels for.
+        forms: names of `lowering.FORMS` that it can read.
+        zero_points: "any", or "zero" where it takes symmetric codes only.
+        bias: "int32" (codes of scale(x) * scale(w)), or "float" where it reads no such codes.
+        domains: operator domains that it knows besides the standard one.
+        opsets: the oldest and the newest that it reads; None where its documents name no limit.
+        static_shapes: whether it wants every dimension of the inputs fixed.
+        known_operators: every standard operator that it can run at all, for runtimes that lack many; empty
+            where that is no concern.
     """
 
     name: str
@@ -69,6 +84,14 @@ class Target:
     spellings: Mapping[str, str] = field(default_factory=dict)
     unsigned_codes: bool = False
     float_elementwise: bool = False
+    weight_types: tuple[str, ...] = ("int8", "uint8", "int7")
+    forms: tuple[str, ...] = tuple(FORMS)
+    zero_points: str = "any"
+    bias: str = "int32"
+    domains: tuple[str, ...] = ()
+    opsets: tuple[int, int] | None = None
+    static_shapes: bool = False
+    known_operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,15 +146,21 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
         ("schema", tuple(SCHEMES)),
         ("weight_schema", tuple(SCHEMES)),
         ("activation_type", target.activation_types),
-        ("weight_type", ("int8", "uint8")),
+        ("weight_type", target.weight_types),
         ("granularity", GRANULARITIES),
         ("tables", TABLES),
+        ("resolution", RESOLUTIONS),
     ):
         value = getattr(config, key)
         if value not in allowed:
             raise ConfigError(
                 f"{where}: {key} '{value}' is not one of {', '.join(allowed)}.{nearest(str(value), allowed)}"
             )
+    _check_form(config, target, where)
+    if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
+        raise ConfigError(
+            f"{where}: {target.name} takes zero point 0 only: use schema and weight_schema symmetric"
+        )
     if config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed:
         raise ConfigError(
             f"{where}: schema '{config.schema}' needs a signed activation_type: use int8, "
@@ -143,6 +172,20 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
             "use weight_schema symmetric, or granularity tensor"
         )
     return config
+
+
+def _check_form(config: QuantConfig, target: Target, where: str) -> None:
+    if config.form in target.forms:
+        return
+    if config.form not in FORMS:
+        raise ConfigError(
+            f"{where}: form '{config.form}' is not one of {', '.join(FORMS)}.{nearest(config.form, FORMS)}"
+        )
+    why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
+    raise ConfigError(
+        f"{where}: {target.name} does not read form '{config.form}'{why}: "
+        f"use form {' or '.join(target.forms)}"
+    )
 
 
 def _packaged(name: str) -> dict[str, Any]:
@@ -171,21 +214,14 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
         raise ConfigError(f"{where}: this is not YAML: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{where}: a configuration is a mapping with the keys target, runtime and settings")
-    _known(document, ("target", "description", "sources", "runtime", "settings"), where)
-    return document
+    check_known(document, ("target", "like", "description", "sources", "runtime", "settings"), where)
+    return _layered(_packaged(str(document["like"])), document) if "like" in document else document
 
 
 def _layered(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    settings = {**(base.get("settings") or {}), **(over.get("settings") or {})}
-    return {**base, **over, "settings": settings}
-
-
-def _known(mapping: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
-    for key in mapping:
-        if key not in known:
-            raise ConfigError(
-                f"{where}: unknown key '{key}'.{nearest(str(key), known)} Known keys are {', '.join(known)}"
-            )
+    joined = {key: {**(base.get(key) or {}), **(over.get(key) or {})} for key in ("runtime", "settings")}
+    sources = [*(base.get("sources") or ()), *(over.get("sources") or ())]
+    return {**base, **over, "sources": sources, **joined}
 
 
 def _mapping(document: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -199,28 +235,33 @@ def _target(document: Mapping[str, Any], where: str) -> Target:
     if not isinstance(document.get("target"), str):
         raise ConfigError(f"{where}: 'target' must be the name of the target")
     runtime = _mapping(document, "runtime", where)
-    known = ("activation_types", "operators", "tables", "spellings", "unsigned_codes", "float_elementwise")
-    _known(runtime, known, f"{where}: runtime")
-    operators = {op: tuple(outputs) for op, outputs in _mapping(runtime, "operators", where).items()}
-    for op, outputs in operators.items():
-        _known(dict.fromkeys(outputs), OUTPUTS, f"{where}: runtime: operators: {op}")
-    tables = _mapping(runtime, "tables", where)
-    _known(dict.fromkeys(tables.values()), TABLE_SPELLINGS, f"{where}: runtime: tables")
-    spellings = _mapping(runtime, "spellings", where)
-    _known(dict.fromkeys(spellings.values()), MOVE_SPELLINGS, f"{where}: runtime: spellings")
-    types = tuple(runtime.get("activation_types", Target.activation_types))
-    _known(dict.fromkeys(types), tuple(TYPES), f"{where}: runtime: activation_types")
+    check_known(runtime, tuple(_READERS), f"{where}: runtime")
+    facts = {key: _READERS[key](value, f"{where}: runtime: {key}") for key, value in runtime.items()}
     return Target(
         name=document["target"],
         description=str(document.get("description", "")),
         sources=tuple(document.get("sources") or ()),
-        activation_types=types,
-        operators=operators,
-        tables=tables,
-        spellings=spellings,
-        unsigned_codes=bool(runtime.get("unsigned_codes", False)),
-        float_elementwise=bool(runtime.get("float_elementwise", False)),
+        **facts,
     )
+
+
+_READERS: Mapping[str, Reader] = {
+    "activation_types": names_of(TYPES),
+    "weight_types": names_of(TYPES),
+    "forms": names_of(FORMS),
+    "operators": by_operator(names_of(OUTPUTS)),
+    "tables": by_operator(name_of(TABLE_SPELLINGS)),
+    "spellings": by_operator(name_of(MOVE_SPELLINGS)),
+    "unsigned_codes": flag,
+    "float_elementwise": flag,
+    "zero_points": name_of(ZERO_POINTS),
+    "bias": name_of(BIASES),
+    "domains": names,
+    "opsets": opsets,
+    "static_shapes": flag,
+    "known_operators": names,
+}
+"""Every key of `runtime`, with what reads it; the names are those of the fields of `Target`."""
 
 
 def _config(settings: Mapping[str, Any], where: str) -> QuantConfig:
@@ -229,7 +270,7 @@ def _config(settings: Mapping[str, Any], where: str) -> QuantConfig:
 
 def _replaced(config: QuantConfig, values: Mapping[str, Any], where: str) -> QuantConfig:
     """Return `config` with `values` put in, each of the type of the field that it replaces."""
-    _known(values, tuple(f.name for f in fields(QuantConfig)), where)
+    check_known(values, tuple(f.name for f in fields(QuantConfig)), where)
     typed: dict[str, Any] = {}
     for key, value in values.items():
         old = getattr(config, key)

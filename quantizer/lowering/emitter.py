@@ -271,7 +271,7 @@ def new_value(name: str, dtype: ir.DataType, like: ir.Value) -> ir.Value:
 
 def code_type(params: QuantParams) -> ir.DataType:
     """Return the ONNX element type of codes."""
-    return ir.DataType[params.qtype.name.upper()]
+    return ir.DataType[params.qtype.storage.upper()]
 
 
 def _axis(params: QuantParams) -> dict[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ..affine import INT8, UINT8, QuantParams
+from ..affine import INT7, INT8, UINT8, QuantParams
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Attributes, Emitter, code_type, new_value
@@ -137,7 +137,7 @@ def _takes(task: Task, twin: _Twin) -> bool:
         return False
     if node.op_type in OPERATORS:
         weight = known.pop(1)
-        if not fits(task) or weight.qtype not in (INT8, known[0].qtype):
+        if not fits(task) or weight.qtype not in (INT7, INT8, known[0].qtype):
             return False
         if node.op_type == "Conv" and result is None:
             return False

@@ -15,7 +15,7 @@ from qprof_onnx.profiles.errors import PlanError
 from qprof_onnx.profiles.profile import ModelId
 from qprof_onnx.quantizer.affine import INT8, INT32, TYPES, UINT8, QuantParams
 from qprof_onnx.quantizer.config import QuantConfig
-from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan import Group, Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan_store import dumps, load_plan, loads, save_plan
 
 DATA = Path(__file__).parents[1] / "data"
@@ -59,6 +59,7 @@ config:
   weight_type: int8
   granularity: channel
   tables: target
+  resolution: auto
   min_sqnr: 20.0
   keep_float: [Softmax, "/head/*"]
 notes:
@@ -72,7 +73,18 @@ nodes:
   add: {kind: integer, inputs: {0: {type: uint8, scale: 0.0123, zero_point: 3}, \
 1: {type: uint8, scale: 0.0123, zero_point: 128}}}
   sum: {kind: float, reason: "no rule for Einsum: it has \\"many\\" forms"}
+groups: []
 ...
+"""
+GROUP = Group({"x": (-1.0, 1.5), "it's y": (-0.5, 2.0)}, (-1.0, 2.0), ("x", "it's y"), ("concat", "7"))
+GROUP_TEXT = """\
+groups:
+  - range: [-1.0, 2.0]
+    winners: [x, "it's y"]
+    ties: [concat, "7"]
+    members:
+      x: [-1.0, 1.5]
+      "it's y": [-0.5, 2.0]
 """
 
 scales = st.floats(2.0**-149, 2.0**127, width=32)
@@ -90,6 +102,14 @@ def params(draw: st.DrawFn) -> QuantParams:
     return QuantParams(scale, points, qtype, axis, block)
 
 
+ends = st.floats(-1e6, 1e6)
+groups = st.builds(
+    Group,
+    st.dictionaries(st.text(), st.tuples(ends, ends), min_size=1, max_size=3),
+    st.tuples(ends, ends),
+    st.lists(st.text()).map(tuple),
+    st.lists(st.text()).map(tuple),
+)
 nodes = st.builds(
     NodePlan,
     st.sampled_from(list(Kind)),
@@ -103,11 +123,12 @@ nodes = st.builds(
     st.dictionaries(st.text(), nodes, max_size=4),
     st.lists(st.text()).map(tuple),
     st.lists(st.text()).map(tuple),
+    st.lists(groups, max_size=2).map(tuple),
 )
 def test_loading_what_was_saved_gives_the_same(
-    tensors: dict[str, QuantParams], decisions: dict[str, NodePlan], notes: Any, names: Any
+    tensors: dict[str, QuantParams], decisions: dict[str, NodePlan], notes: Any, names: Any, found: Any
 ) -> None:
-    plan = QuantPlan(MODEL, QuantConfig(keep_float=names), tensors, decisions, notes, "qprof 0.1.0")
+    plan = QuantPlan(MODEL, QuantConfig(keep_float=names), tensors, decisions, notes, "qprof 0.1.0", found)
     loaded = loads(dumps(plan))
     assert loaded == plan
     assert (list(loaded.tensors), list(loaded.nodes), loaded.tool) == (
@@ -119,6 +140,28 @@ def test_loading_what_was_saved_gives_the_same(
 
 def test_the_text_is_one_line_for_each_tensor_and_node() -> None:
     assert dumps(PLAN) == TEXT
+
+
+def test_groups_are_written_with_the_range_of_each_member() -> None:
+    plan = replace(PLAN, groups=(GROUP,))
+    assert dumps(plan) == TEXT.replace("groups: []\n", GROUP_TEXT)
+    assert loads(dumps(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("range: [-1.0, 2.0]", "range: [-1.0]", "groups: range has 1 ends instead of two"),
+        ("x: [-1.0, 1.5]", "x: [-1.0, much]", "groups: members: 'x' must be a number"),
+        ('    ties: [concat, "7"]\n', "", "groups: key 'ties' is missing"),
+    ],
+)
+def test_a_malformed_group_is_named(old: str, new: str, sentence: str) -> None:
+    text = TEXT.replace("groups: []\n", GROUP_TEXT)
+    assert text.count(old) == 1
+    with pytest.raises(PlanError) as error:
+        loads(text.replace(old, new))
+    assert sentence in str(error.value)
 
 
 def test_a_file_can_be_written_and_read(tmp_path: Path) -> None:
@@ -196,8 +239,8 @@ MALFORMED = {
     "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
     "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
-    "duplicate tensor": ("  w: {", "  x: {", "line 24: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 29: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 25: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 30: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
     "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
     "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
@@ -250,7 +293,7 @@ MALFORMED = {
         "kind: integer, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 27: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 28: anchors and aliases are not used here; write the value"),
 }
 
 
