@@ -124,7 +124,7 @@ def _ranges(graph: Graph, profile: Profile, config: QuantConfig) -> dict[str, Ra
         rule = None if producer is None else rule_of(producer)
         if rule is not None and rule.bounds is not None:
             choice = _within(choice, rule.bounds)
-        ranges[name] = _within(choice, _useful(graph, name))
+        ranges[name] = _within(choice, useful_range(graph, name))
     return ranges
 
 
@@ -133,7 +133,7 @@ def _within(span: Range, limits: tuple[float, float]) -> Range:
     return Range(min(max(span.low, limits[0]), 0.0), max(min(span.high, limits[1]), 0.0))
 
 
-def _useful(graph: Graph, name: str) -> tuple[float, float]:
+def useful_range(graph: Graph, name: str) -> tuple[float, float]:
     """Return the interval outside which no reader of a tensor tells one value from another."""
     uses = graph.consumers(name)
     if not uses or name in graph.outputs or graph.is_captured(name):
