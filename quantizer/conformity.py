@@ -69,13 +69,14 @@ def _codes_are_of_known_types(model: ir.Model, target: Target) -> Iterator[str]:
     constants = {TYPES[name].storage for name in target.weight_types} | activations
     constants |= {"int32"} if target.bias == "int32" else set()
     for node, codes in _conversions(model):
-        name = codes.dtype.name.lower() if codes.dtype is not None else ""
+        zero_point = node.inputs[2] if len(node.inputs) > 2 else None
+        dtype = codes.dtype or (None if zero_point is None else zero_point.dtype)
+        name = "" if dtype is None else dtype.name.lower()
         allowed = constants if codes.is_initializer() else activations
         if name and name not in allowed:
             what = "constant" if codes.is_initializer() else "activation"
-            yield (
-                f"node '{node.name}': {what} '{codes.name}' is {name}, {target.name} has {', '.join(allowed)}"
-            )
+            known = ", ".join(sorted(allowed))
+            yield f"node '{node.name}': {what} '{codes.name}' is {name}, {target.name} has {known}"
 
 
 def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from qprof_onnx.profiles.errors import ConfigError
 from qprof_onnx.quantizer.config import QuantConfig
+from qprof_onnx.quantizer.rules import RULES
 from qprof_onnx.quantizer.targets import load_recipe, target_names
 
 
@@ -96,3 +97,46 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_symmetric_schema_is_refused_for_unsigned_codes() -> None:
     with pytest.raises(ConfigError, match="needs a signed activation_type"):
         load_recipe("glow", {"schema": "symmetric", "activation_type": "uint8"})
+
+
+def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "target: mine\nlike: glow\nruntime: {forms: [qdq]}\nsettings: {granularity: channel}\n"
+    )
+    recipe, base = load_recipe(path), load_recipe("glow")
+    assert recipe.target.forms == ("qdq",)
+    assert recipe.target.operators == base.target.operators
+    assert (recipe.config.activation_type, recipe.config.granularity) == ("int8", "channel")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "sentence"),
+    [
+        ("openvino", {"form": "qoperator"}, "its operators are onnxruntime's own): use form qdq or"),
+        ("openvino", {"form": "qdg"}, "form 'qdg' is not one of qdq, qoperator"),
+        ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
+        ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
+        ("onnxruntime-x86-avx2", {"weight_type": "int8"}, "weight_type 'int8' is not one of int7, uint8"),
+        ("glow", {"resolution": "globl"}, "resolution 'globl' is not one of auto, global, local. Did you"),
+    ],
+)
+def test_a_setting_that_the_runtime_lacks_is_refused(
+    target: str, options: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_recipe(target, options)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_keeps_its_promises(name: str) -> None:
+    target = load_recipe(name).target
+    assert target.sources
+    assert target.description
+    known = {op for _, op in RULES}
+    assert set(target.operators) | (set(target.tables) - {"*"}) | set(target.spellings) <= known
+    assert all(RULES["", op].curve for op in set(target.tables) - {"*"})
+    assert set(target.operators).isdisjoint(target.tables)
+    assert set(target.spellings) <= set(target.operators)
+    if "qoperator" in target.forms:
+        assert "com.microsoft" in target.domains
