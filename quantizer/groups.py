@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from .calibrators import Range
-from .candidates import Choice, activation_names
+from .candidates import Choice, activation_names, outputs_of
 from .graph import Graph
 from .plan import Group, Kind
 from .rules import Constraint, rule_of
@@ -123,7 +123,7 @@ def find_groups(
         if not choice.quantized or choice.rule is None:
             continue
         inputs = [n for n in activation_names(node, choice.rule, graph) if graph.constant(n) is None]
-        outputs = [] if choice.returns_float else [v.name for v in node.outputs if v.name]
+        outputs = [] if choice.returns_float else outputs_of(node)
         for name in [*inputs, *outputs]:
             forest.add(name)
         if choice.kind is Kind.MOVE:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ..profiles.profile import ModelId, Profile
 from .affine import TYPES, QuantParams, unsigned_twin
 from .calibrators import Range, calibrate
-from .candidates import Choice, Limits, activation_names
+from .candidates import Choice, Limits, activation_names, outputs_of
 from .config import QuantConfig
 from .graph import Graph
 from .groups import find_groups
@@ -83,7 +83,7 @@ def _share_params(node: ir.Node, choice: Choice, graph: Graph, tensors: Mapping[
     """Whether all activations that a quantized node reads and makes are in the same codes."""
     if not choice.quantized or choice.rule is None:
         return False
-    names = [*activation_names(node, choice.rule, graph), *(v.name or "" for v in node.outputs if v.name)]
+    names = [*activation_names(node, choice.rule, graph), *outputs_of(node)]
     first = tensors.get(names[0])
     return first is not None and all(tensors.get(name) == first for name in names)
 

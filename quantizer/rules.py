@@ -148,6 +148,18 @@ def constant_input(index: int, what: str) -> Refusal:
     return check
 
 
+def one_number(index: int, what: str) -> Refusal:
+    """Refuse nodes whose constant input `index` has more than one element."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        constant = None if value is None else graph.constant(value.name or "")
+        several = constant is not None and constant.size != 1
+        return f"the {what} of {node.op_type} is not one number" if several else ""
+
+    return check
+
+
 def _constant_bias(node: ir.Node, graph: Graph) -> str:
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return ""
@@ -208,6 +220,14 @@ def _axis_0(node: ir.Node, rank: int) -> int | None:
     return 0
 
 
+def _no_axis(node: ir.Node, rank: int) -> int | None:
+    return None
+
+
+def _own(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type) for op_type in op_types)
+
+
 def _moves(*op_types: str) -> Iterable[Rule]:
     return (Rule(op_type, Constraint.SAME) for op_type in op_types)
 
@@ -251,26 +271,37 @@ _RULES: tuple[Rule, ...] = (
     Rule("Sub", data=None),
     Rule("Mul", data=None),
     Rule("Div", data=None),
+    Rule("Sum", data=None),
+    Rule("Mean", data=None),
+    Rule("PRelu", data=None),
     # Pooling and reducing
     Rule("AveragePool", refuse=(_undilated,)),
-    Rule("GlobalAveragePool"),
-    Rule("ReduceMean"),
-    Rule("ReduceSum"),
+    *_own("GlobalAveragePool", "LpPool", "GlobalLpPool", "ReduceMean", "ReduceSum", "ReduceProd"),
+    *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+    *_own("CumSum", "Trilu", "GridSample", "RoiAlign"),
     *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
     # Movers
     *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
     *_moves("Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+    *_moves("Compress", "ReverseSequence", "TopK"),
     Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
     Rule("Pad", Constraint.SAME, refuse=(_pad_value_is_a_code,)),
     # One code space
     Rule("Concat", Constraint.ALL_SAME, data=None),
     Rule("Where", Constraint.ALL_SAME, data=(1, 2)),
+    Rule("ScatterND", Constraint.ALL_SAME, data=(0, 2), refuse=(attribute_is("reduction", "none", "none"),)),
+    Rule(
+        "ScatterElements",
+        Constraint.ALL_SAME,
+        data=(0, 2),
+        refuse=(attribute_is("reduction", "none", "none"),),
+    ),
     Rule("Max", Constraint.ALL_SAME, data=None),
     Rule("Min", Constraint.ALL_SAME, data=None),
     # Clips
     Rule("Relu", Constraint.CLAMP, useful=_above_zero),
     Rule("Clip", Constraint.CLAMP, useful=_clip_bounds),
-    # Functions of one variable
+    # Functions of one variable (no steps: Sign, Round, ... turn the noise of their input into whole steps)
     Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
     Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=_hard_sigmoid_rises),
     Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
@@ -278,11 +309,19 @@ _RULES: tuple[Rule, ...] = (
     Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), curve=True),
     *_curves("LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
     Rule("HardSwish", curve=True, useful=_hard_swish_rises),
-    *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg"),
+    *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
+    *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+    Rule("Pow", curve=True, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
     # Normalisation
     Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0)),
+    *_own("LogSoftmax", "LRN", "LpNormalization"),
+    *(
+        Rule(op_type, weight=Weight(1, _no_axis), bias=2, refuse=(constant_input(1, "scale"), _constant_bias))
+        for op_type in ("InstanceNormalization", "LayerNormalization", "GroupNormalization")
+    ),
 )
 
 RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule in _RULES}

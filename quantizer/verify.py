@@ -12,6 +12,7 @@ import numpy as np
 
 from ..profiles.errors import PlanError
 from ..profiles.profile import ModelId, describe
+from .candidates import outputs_of
 from .graph import Graph
 from .plan import Kind, QuantPlan
 from .rules import rule_of
@@ -121,11 +122,10 @@ def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterato
             continue
         value = node.inputs[0]
         source = plan.tensors.get((value.name or "") if value is not None else "")
-        for output in node.outputs:
-            if output.name and plan.tensors.get(output.name) != source:
+        for output in outputs_of(node):
+            if plan.tensors.get(output) != source:
                 yield (
-                    f"node '{node.name}': it moves codes, so '{output.name}' must have the parameters "
-                    "of its input"
+                    f"node '{node.name}': it moves codes, so '{output}' must have the parameters of its input"
                 )
 
 

@@ -37,6 +37,40 @@ VECTORS: dict[str, tuple[str, str, dict[str, object]]] = {
     "GlobalAveragePool": (IMAGE, "y = GlobalAveragePool (x)", {}),
     "ReduceMean": (IMAGE, "y = ReduceMean <axes = [2, 3]> (x)", {}),
     "ReduceSum": (IMAGE, "y = ReduceSum (x, i)", {"i": np.array([2, 3])}),
+    **{
+        op: (IMAGE, f"y = {op} <axes = [2, 3]> (x)", {})
+        for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+    },
+    "ReduceProd": (ROWS, "y = ReduceProd <axes = [1]> (x)", {}),
+    "Sum": (IMAGE, "y = Sum (x, c, x)", {"c": (4, 1, 1)}),
+    "Mean": (IMAGE, "y = Mean (x, c, x)", {"c": (4, 1, 1)}),
+    "PRelu": (IMAGE, "y = PRelu (x, c)", {"c": (4, 1, 1)}),
+    "LpPool": (IMAGE, "y = LpPool <kernel_shape = [2, 2]> (x)", {}),
+    "GlobalLpPool": (IMAGE, "y = GlobalLpPool (x)", {}),
+    "CumSum": (ROWS, "y = CumSum (x, i)", {"i": np.array(1)}),
+    "Trilu": (ROWS, "y = Trilu (x)", {}),
+    "GridSample": (IMAGE, "y = GridSample (x, c)", {"c": np.full((1, 3, 3, 2), 0.3, np.float32)}),
+    "RoiAlign": (
+        IMAGE,
+        "y = RoiAlign <output_height = 2, output_width = 2> (x, c, i)",
+        {"c": np.array([[0, 0, 6, 6]], np.float32), "i": np.array([0])},
+    ),
+    "Compress": (ROWS, "y = Compress <axis = 1> (x, m)", {"m": np.array([True, False] * 3)}),
+    "ReverseSequence": (ROWS, "y = ReverseSequence (x, i)", {"i": np.array([2, 1, 2, 1, 2, 2])}),
+    "TopK": (ROWS, "y, z = TopK (x, i)", {"i": np.array([3])}),
+    "ScatterND": (ROWS, "y = ScatterND (x, i, c)", {"i": np.array([[0], [1]]), "c": (2, 6)}),
+    "ScatterElements": (ROWS, "y = ScatterElements (x, i, c)", {"i": np.array([[0, 1]]), "c": (1, 2)}),
+    "Pow": (ROWS, "y = Pow (x, c)", {"c": np.float32(2.0)}),
+    "LogSoftmax": (ROWS, "y = LogSoftmax <axis = 1> (x)", {}),
+    "LRN": (IMAGE, "y = LRN <size = 3> (x)", {}),
+    "LpNormalization": (ROWS, "y = LpNormalization (x)", {}),
+    "InstanceNormalization": (IMAGE, "y = InstanceNormalization (x, w, b)", {"w": (4,), "b": (4,)}),
+    "LayerNormalization": (ROWS, "y = LayerNormalization (x, w, b)", {"w": (6,), "b": (6,)}),
+    "GroupNormalization": (
+        IMAGE,
+        "y = GroupNormalization <num_groups = 2> (x, w, b)",
+        {"w": (4,), "b": (4,)},
+    ),
     "MaxPool": (IMAGE, "y = MaxPool <kernel_shape = [2, 2]> (x)", {}),
     "GlobalMaxPool": (IMAGE, "y = GlobalMaxPool (x)", {}),
     "ReduceMax": (IMAGE, "y = ReduceMax <axes = [1]> (x)", {}),
@@ -68,31 +102,10 @@ VECTORS: dict[str, tuple[str, str, dict[str, object]]] = {
     **{
         op: (IMAGE, f"y = {op} (x)", {})
         for op in (
-            *(
-                "Sigmoid",
-                "HardSigmoid",
-                "Tanh",
-                "Erf",
-                "Sin",
-                "Cos",
-                "Softsign",
-                "ThresholdedRelu",
-                "Elu",
-                "Selu",
-            ),
-            *(
-                "Celu",
-                "Softplus",
-                "HardSwish",
-                "Mish",
-                "Gelu",
-                "Exp",
-                "Log",
-                "Sqrt",
-                "Reciprocal",
-                "Abs",
-                "Neg",
-            ),
+            *("Sigmoid", "HardSigmoid", "Tanh", "Erf", "Sin", "Cos", "Softsign", "ThresholdedRelu", "Elu"),
+            *("Selu", "Celu", "Softplus", "HardSwish", "Mish", "Gelu", "Exp", "Log", "Sqrt", "Reciprocal"),
+            *("Abs", "Neg", "Atan", "Shrink", "Swish", "Asin", "Acos"),
+            *("Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
         )
     },
 }
@@ -107,12 +120,17 @@ EVERYTHING = Target(
 
 def one_node_model(op_type: str) -> onnx.ModelProto:
     inputs, node, constants = VECTORS[op_type]
-    outputs = "float[] y, float[] z" if op_type == "Split" else "float[] y"
+    outputs = {"Split": "float[] y, float[] z", "TopK": "float[] y, int64[] z"}.get(op_type, "float[] y")
+    if op_type == "GroupNormalization":  # onnx infers no shape for it
+        outputs = "float[1, 4, 8, 8] y"
     model = parser.parse_model(
         f'<ir_version: 9, opset_import: ["": 20]> g ({inputs}) => ({outputs}) {{ {node} }}'
     )
-    if op_type in {"ReduceMean", "ReduceMax", "ReduceMin"}:  # axes as an attribute, the spelling of opset 17
+    if "axes = " in node:  # as an attribute, the spelling of opset 17
         model.opset_import[0].version = 17
+    model.opset_import[0].version = {"GroupNormalization": 21, "Swish": 24}.get(
+        op_type, model.opset_import[0].version
+    )
     rng = np.random.default_rng(7)
     for name, value in constants.items():
         drawn = (
@@ -125,8 +143,10 @@ def one_node_model(op_type: str) -> onnx.ModelProto:
 def samples_for(op_type: str, model: onnx.ModelProto) -> list[Sample]:
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-    if op_type in {"Log", "Sqrt", "Reciprocal"}:
+    if op_type in {"Log", "Sqrt", "Reciprocal", "Acosh", "ReduceLogSum", "ReduceProd"}:
         x = np.abs(x) + 1.0  # where the function is defined
+    if op_type in {"Asin", "Acos", "Tan", "Atanh"}:
+        x = np.clip(x / 4.0, -0.9, 0.9)
     return [Sample("0", {"x": x})]
 
 
