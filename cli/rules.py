@@ -11,20 +11,29 @@ from .options import json_option, target_option
 
 @click.command("rules")
 @target_option
+@click.option(
+    "--format", "form", type=click.Choice(["table", "markdown"]), default="table", help="Of the print."
+)
 @json_option
-def command(target: str | None, as_json: bool) -> None:
+def command(target: str | None, form: str, as_json: bool) -> None:
     """Print the operator reference: what becomes of each operator on a target.
 
-    An operator that is not listed stays float, with its reason in the plan.
+    An operator that is not listed stays float, with its reason in the plan. --format markdown prints the
+    page quantizer/OPERATORS.md, with all targets side by side or the one that is given.
 
     \b
-    Example:
+    Examples:
       qprof rules --target glow
+      qprof rules --format markdown > OPERATORS.md
     """
-    from ..quantizer.reference import operator_reference
-    from ..quantizer.targets import load_recipe
+    from ..quantizer.reference import markdown_reference, operator_reference
+    from ..quantizer.targets import load_recipe, target_names
     from .render import print_table
 
+    if form == "markdown" and not as_json:
+        names = target_names() if target is None else (target,)
+        click.echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
+        return
     rows = operator_reference(load_recipe(target).target)
     if as_json:
         click.echo(json.dumps([vars(row) for row in rows], indent=1))

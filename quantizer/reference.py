@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .candidates import table_spelling
@@ -34,6 +35,55 @@ class OperatorReference:
 def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
     """Return a line for every entry of the table, sorted by operator."""
     return tuple(_line(RULES[key], target) for key in sorted(RULES, key=lambda key: key[1]))
+
+
+def markdown_reference(targets: Iterable[Target]) -> str:
+    """Return the reference as a page: the table of rules, then a column for each target.
+
+    In a target's column "codes" and "float" are what its integer kernel returns, what stands after "as" is
+    the spelling, and an empty cell means that the operator stays float there.
+    """
+    rules, named = [RULES[key] for key in sorted(RULES, key=lambda key: key[1])], list(targets)
+    facts = [_line(rule, Target("")) for rule in rules]
+    cells = [
+        [r.operator, r.constraint, r.activations, r.weight, r.bias, "yes" if r.curve else ""] for r in facts
+    ]
+    on_targets = [[rule.op_type, *(_cell(rule, target) for target in named)] for rule in rules]
+    lines = [
+        *_HEAD,
+        *_table(["operator", "output", "activations", "weight", "bias", "curve"], cells),
+        "",
+        "## What each target makes of it",
+        "",
+        *_table(["operator", *(target.name for target in named)], on_targets),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(rule: Rule, target: Target) -> str:
+    text = _on_target(rule, target)
+    short = text.replace("integer, returns ", "").replace(", written as ", ", as ")
+    return "" if text == "float" else short
+
+
+def _table(headers: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in [headers, ["---"] * len(headers), *rows]]
+
+
+_HEAD = (
+    "# Operator reference",
+    "",
+    "Printed by `qprof rules --format markdown` from the table in `quantizer/rules.py` and the targets in",
+    "`configs/`; a test compares this page with the print. What is not listed stays float, with its reason",
+    "in the plan.",
+    "",
+    "*output*: how the parameters of the output follow. own: from its own profile; same-as-input: codes pass",
+    "through; all-same: one code space for inputs and output, or a conversion on the edge; clamp: only",
+    "clips, free where the producer has no other reader; fixed: within bounds that the mathematics gives.",
+    "*activations*, *weight*, *bias*: numbers of the inputs. *curve*: can become a look-up table.",
+    "",
+)
 
 
 def _line(rule: Rule, target: Target) -> OperatorReference:

@@ -26,7 +26,9 @@ from .plan import Kind
 from .rules import Constraint
 from .targets import CODES, FLOAT
 
-WAITING = "no neighbour computes on codes: conversions would cost more than they save"
+WAITING = "what it reads is float: conversions would cost more than they save"
+PARTLY = "it reads codes and float, and no reader wants its result in codes: conversions would cost more"
+UNWANTED = "no reader wants its result in codes: it would be rounded for nothing"
 
 
 def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> dict[str, Choice]:
@@ -48,7 +50,18 @@ def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> d
     state = _State(graph, limits, candidates, chosen)
     if not start_everywhere:
         _spread(state)
-    return {name_of(node): _with_output(node, state) for node in graph.nodes}
+    return {name_of(node): _with_reason(node, _with_output(node, state), state) for node in graph.nodes}
+
+
+def _with_reason(node: ir.Node, choice: Choice, state: _State) -> Choice:
+    """Say of a node that could have been in codes what spoke against it."""
+    candidate = state.candidates[name_of(node)]
+    if choice.quantized or not candidate.quantized:
+        return choice
+    firm, soft, floats = _sources(node, candidate, state)
+    if not firm and not soft:
+        return choice
+    return replace(choice, reason=PARTLY if floats else UNWANTED)
 
 
 @dataclass(frozen=True)

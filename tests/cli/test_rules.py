@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -35,6 +36,11 @@ def test_the_reference_prints_as_a_table() -> None:
     lines = printed("rules").splitlines()
     assert lines[0].split()[:2] == ["operator", "constraint"]
     assert any(line.startswith("Conv ") and "integer, returns codes" in line for line in lines)
+
+
+def test_the_page_of_operators_is_what_the_command_prints() -> None:
+    page = Path(__file__).parents[2] / "quantizer" / "OPERATORS.md"
+    assert page.read_text(encoding="utf-8") == printed("rules", "--format", "markdown")
 
 
 def test_every_target_is_listed() -> None:
