@@ -22,7 +22,14 @@ def test_a_light_node_that_nobody_reads_in_codes_stays_float() -> None:
     net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
     plan = net.plan()
     assert kinds(plan)["Add"] is Kind.FLOAT
-    assert "no neighbour" in plan.nodes["Add_y"].reason
+    assert "no reader wants its result in codes" in plan.nodes["Add_y"].reason
+
+
+def test_the_reason_says_whether_the_inputs_or_the_readers_spoke_against_codes() -> None:
+    lone = network("y = Add (x, x)", {}).plan()
+    assert "what it reads is float" in lone.nodes["Add_y"].reason
+    mixed = network("a = Conv (x, w) s = Softmax (a) c = Add (a, s) y = Hardmax (c)", {"w": WIDE}).plan()
+    assert "it reads codes and float" in mixed.nodes["Add_c"].reason
 
 
 def test_hardware_without_float_takes_it_all_the_same() -> None:
