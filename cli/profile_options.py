@@ -44,6 +44,13 @@ _OPTIONS = (
         help="Every float activation, or those that some plan can need.",
     ),
     click.option(
+        "--channels",
+        type=click.Choice(["weighed", "off"]),
+        default="weighed",
+        show_default=True,
+        help="Record each channel of what meets a weight.",
+    ),
+    click.option(
         "--provider",
         default="cpu",
         show_default=True,

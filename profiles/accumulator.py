@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .channel_counter import Gather, Tally, gather, layout_of
 from .counter import Advance, Grid, advance
 from .histogram import Histogram, bin_exponent, grid_index
 from .profile import Dim, TensorProfile, merged_shape
+
+PIECE = 1 << 17
+"""Elements that are counted, then added to their channels, while they are in the cache."""
 
 
 class Accumulator:
@@ -20,9 +24,28 @@ class Accumulator:
     the same as merging the profiles of the arrays, in any order. Several threads may add at once.
     """
 
-    def __init__(self, dtype: str, counter: Advance = advance) -> None:
+    def __init__(
+        self,
+        dtype: str,
+        counter: Advance = advance,
+        axis: int | None = None,
+        channels: int = 0,
+        gatherer: Gather = gather,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            dtype: ONNX element type name, as in `TensorProfile`.
+            counter: counts ranges and bins.
+            axis: axis of the channels to be recorded one by one; None for none.
+            channels: how many there are.
+            gatherer: adds to the channels.
+        """
         self._dtype = dtype
         self._counter = counter
+        self._gather = gatherer
+        self._axis = axis
+        self._tally = None if axis is None else Tally(channels)
         self._shape: tuple[Dim, ...] | None = None
         self._arrays = self._count = self._zeros = self._nan = self._inf = 0
         self._grid = Grid()
@@ -40,37 +63,51 @@ class Accumulator:
             assert isinstance(histogram, Histogram)
             found._grid = Grid(profile.minimum, profile.maximum, histogram.exponent, histogram.first)
             found._counts = histogram.counts.copy()
+        if profile.channels is not None:
+            found._axis, found._tally = profile.channels.axis, Tally.of(profile.channels)
         return found
 
-    def add(self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None) -> tuple[int, int]:
+    def add(self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None, block: int = 1) -> tuple[int, int]:
         """Count one more array and return how many elements were NaN and infinite.
 
         Args:
             array: float16, bfloat16, float32 or float64, of any shape; read where it lies.
             shape: what a profile records of its shape.
+            block: channels that lie side by side (see `layout_of`).
         """
         flat = array.reshape(-1)  # a copy only of what is not contiguous
-        nan = inf = 0
         with self._lock:
             if shape != self._shape:
                 self._shape = shape if self._arrays == 0 else merged_shape(self._shape, shape)
             self._arrays += 1
-            start = 0
-            while start < flat.size:
-                found = self._counter(flat, start, self._grid, self._counts)
-                self._zeros += found.zeros
-                self._count += found.stop - start
-                start = found.stop
-                if start == flat.size:
-                    break
-                if found.low <= found.high:
-                    self._widen(found.low, found.high)
-                if found.nan or found.inf:
-                    nan, inf = found.nan, found.inf
-                    flat, start = _finite(flat[start:]), 0
-            self._nan += nan
-            self._inf += inf
-        return nan, inf
+            before = self._nan, self._inf
+            if self._tally is None or self._axis is None or not flat.size:
+                self._count_all(flat)
+            else:
+                layout = layout_of(array.shape, self._axis, block)
+                units, step = range(flat.size // layout.unit), max(1, PIECE // layout.unit)
+                for start in units[::step]:
+                    piece = units[start : start + step]
+                    self._count_all(flat[piece.start * layout.unit : piece.stop * layout.unit])
+                    self._gather(flat, layout, piece, self._tally)
+            return self._nan - before[0], self._inf - before[1]
+
+    def _count_all(self, flat: npt.NDArray[Any]) -> None:
+        """Count all elements of a flat array."""
+        start = 0
+        while start < flat.size:
+            found = self._counter(flat, start, self._grid, self._counts)
+            self._zeros += found.zeros
+            self._count += found.stop - start
+            start = found.stop
+            if start == flat.size:
+                break
+            if found.low <= found.high:
+                self._widen(found.low, found.high)
+            if found.nan or found.inf:
+                self._nan += found.nan
+                self._inf += found.inf
+                flat, start = _finite(flat[start:]), 0
 
     def _widen(self, minimum: float, maximum: float) -> None:
         """Let the bins span [minimum, maximum] too."""
@@ -98,6 +135,9 @@ class Accumulator:
                 nan=self._nan,
                 inf=self._inf,
                 histogram=Histogram(grid.exponent, grid.first, self._counts) if full else Histogram.empty(),
+                channels=None
+                if self._tally is None or self._axis is None
+                else self._tally.channels(self._axis),
             )
 
 

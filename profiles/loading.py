@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -19,13 +19,14 @@ NON_FINITE = ("error", "skip")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is profiled; nothing of it but `tensors`, `non_finite` and `provider` shows in the profile.
+    """How a model is profiled; of it `tensors`, `channels`, `non_finite` and `provider` show in the profile.
 
     Attributes:
         non_finite: "error" stops at the first NaN or Inf; "skip" counts them and leaves them out of range
             and histogram.
         threads: samples that are run side by side; 0 for one for each core.
         tensors: names of the tensors to be profiled; None for all floating-point activations.
+        channels: axis of the channels of each tensor whose channels are recorded one by one.
         provider: execution provider of onnxruntime, in full or short ("cpu").
         memory_limit: bytes that the process should stay below; None for no limit. Samples are then
             run one after another, and if need be in several passes for some of the tensors each.
@@ -36,6 +37,7 @@ class Settings:
     tensors: frozenset[str] | None = None
     provider: str = CPU
     memory_limit: int | None = None
+    channels: Mapping[str, int] = field(default_factory=dict)
 
     def checked(self) -> Settings:
         """Return the settings with names and numbers filled in.
@@ -85,9 +87,12 @@ class Loaded:
 def loaded(model: ir.Model, settings: Settings) -> Iterator[Loaded]:
     """Yield a prepared model, loaded with these settings; raises as `calibrate` does."""
     settings = settings.checked()
-    copy, taps = tapped(model, settings.tensors)
+    copy, taps = tapped(model, settings.tensors, settings.channels)
     outputs = [tap.source for tap in taps if tap.source is not None]
-    with optimised(copy, outputs, settings.provider, settings.memory_limit is not None) as graph:
+    # Blocks of channels are read as they are where nobody asks for other channels.
+    ordered = {tap.source for tap in taps if tap.axis is not None and not tap.blocks_keep_channels}
+    split = settings.memory_limit is not None
+    with optimised(copy, outputs, settings.provider, split, ordered) as graph:
         yield Loaded(settings, graph, taps, tuple(input_specs(model)))
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from .channels import Channels
 from .errors import ProfileError
 from .files import read_text
 from .histogram import EqualBins
@@ -120,6 +121,14 @@ def _check_exact(where: str, profile: Profile) -> None:
         )
 
 
+def _other_channels(a: Channels | None, b: Channels | None) -> str | None:
+    """Return what is wrong with the channels of `a` beside those of `b`."""
+    if a is None or b is None:
+        return None if a is b else f"has {'no' if a is None else 'a'} record of its channels"
+    same = (a.axis, a.count.size) == (b.axis, b.count.size)
+    return None if same else f"has {a.count.size} channels on axis {a.axis}"
+
+
 def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
     """Return both together; `first` and `where` name the files that they come from."""
     if total.model != profile.model:
@@ -141,6 +150,11 @@ def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
             raise ProfileError(
                 f"{where}: tensor '{name}' is of {tensor.dtype}, in {first} of {other.dtype}; "
                 "restore the files, or profile the shards again"
+            )
+        if (fault := _other_channels(tensor.channels, other.channels)) is not None:
+            raise ProfileError(
+                f"{where}: tensor '{name}' {fault}, other than in {first}; profile all shards with the same "
+                "options and the same version of qprof"
             )
         if tensor.count + other.count > MAX_COUNT:
             raise ProfileError(

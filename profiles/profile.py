@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .channels import Channels
 from .errors import ProfileError
 from .histogram import EqualBins, Histogram
 
@@ -61,6 +62,7 @@ class TensorProfile:
         zeros: how many of them are zero (they stand in the histogram as well).
         nan, inf: number of elements that were not finite; in neither range nor histogram.
         histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
+        channels: range and sums of each channel, for a tensor that is multiplied with a weight; else None.
     """
 
     dtype: str
@@ -72,13 +74,14 @@ class TensorProfile:
     nan: int
     inf: int
     histogram: Histogram | EqualBins
+    channels: Channels | None = None
 
     def merged(self, other: TensorProfile) -> TensorProfile:
         """Return the profile of both sets of elements together: exact, commutative, associative.
 
         Raises:
-            ProfileError: the dtypes differ, or a side holds the equal bins of a Glow profile, which
-                cannot be merged exactly.
+            ProfileError: the dtypes differ, or the channels, or a side holds the equal bins of a Glow
+                profile, which cannot be merged exactly.
         """
         if self.dtype != other.dtype:
             raise ProfileError(f"cannot merge a tensor of {self.dtype} with one of {other.dtype}")
@@ -101,7 +104,19 @@ class TensorProfile:
             nan=self.nan + other.nan,
             inf=self.inf + other.inf,
             histogram=self.histogram.merged(other.histogram),
+            channels=_merged_channels(self.channels, other.channels),
         )
+
+
+def _merged_channels(a: Channels | None, b: Channels | None) -> Channels | None:
+    if a is None and b is None:
+        return None
+    if a is None or b is None:
+        raise ProfileError(
+            "cannot merge a tensor that has a record of its channels with one that has none; profile all "
+            "shards with the same options and the same version of qprof"
+        )
+    return a.merged(b)
 
 
 def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

@@ -23,7 +23,7 @@ from .loading import Loaded, Settings, loaded
 from .memory import MemoryPlan, one_pass, plan_memory, used_bytes
 from .profile import DataId, ModelId, Profile, TensorProfile, merged_shape
 from .samples import Sample, Samples
-from .session import CPU, RUNTIME_ERRORS, first_line, measuring, opened, size_name
+from .session import CPU, RUNTIME_ERRORS, block_channels, first_line, measuring, opened, size_name
 from .side_by_side import side_by_side
 from .taps import Tap
 
@@ -45,6 +45,7 @@ def calibrate(
     tensors: Collection[str] | None = None,
     provider: str = CPU,
     memory_limit: int | None = None,
+    channels: Mapping[str, int] | None = None,
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> Profile:
@@ -63,7 +64,7 @@ def calibrate(
         model: the prepared model; unchanged.
         samples: checked feeds, as `open_samples` gives them.
         model_id: identity of the model, to be recorded.
-        non_finite, threads, tensors, provider, memory_limit: see `Settings`.
+        non_finite, threads, tensors, provider, memory_limit, channels: see `Settings`.
         checkpoint: where progress is kept, so that a run that was killed goes on where it was; None for
             nowhere.
         progress: called after each sample.
@@ -75,7 +76,8 @@ def calibrate(
         ProfileError: the checkpoint belongs to another run.
     """
     chosen = None if tensors is None else frozenset(tensors)
-    with loaded(model, Settings(non_finite, threads, chosen, provider, memory_limit)) as run:
+    settings = Settings(non_finite, threads, chosen, provider, memory_limit, channels or {})
+    with loaded(model, settings) as run:
         return profile_samples(run, samples, model_id, checkpoint, progress)
 
 
@@ -123,12 +125,15 @@ def tool_name() -> str:
 
 
 def _accumulators(run: Loaded, before: Profile | None) -> dict[str, Accumulator]:
+    def anew(tap: Tap) -> Accumulator:
+        return Accumulator(dtype_name(tap.dtype), axis=tap.axis, channels=tap.channels)
+
     if before is None:
-        return {tap.name: Accumulator(dtype_name(tap.dtype)) for tap in run.read}
+        return {tap.name: anew(tap) for tap in run.read}
     return {
         tap.name: Accumulator.of(before[tap.name])
         if before[tap.name].shape is not None or before[tap.name].count
-        else Accumulator(dtype_name(tap.dtype))
+        else anew(tap)
         for tap in run.read
     }
 
@@ -140,9 +145,16 @@ def _named(run: Loaded, accumulators: Mapping[str, Accumulator]) -> dict[str, Te
     for tap in run.taps:
         if wanted is None or tap.name in wanted:
             profile = accumulators[tap.same_as or tap.name].profile()
-            same = tap.same_as is not None
-            found[tap.name] = replace(profile, shape=declared_shape(tap.shape)) if same else profile
+            found[tap.name] = profile if tap.same_as is None else _of_twin(profile, tap)
     return found
+
+
+def _of_twin(profile: TensorProfile, tap: Tap) -> TensorProfile:
+    """Return the profile of a tensor whose elements were counted in another one."""
+    channels = profile.channels
+    if channels is not None:
+        channels = None if tap.axis is None else replace(channels, axis=tap.axis)
+    return replace(profile, shape=declared_shape(tap.shape), channels=channels)
 
 
 def _work(
@@ -161,11 +173,15 @@ def _work(
     inputs = [tap for tap in taps if tap.source is None]
 
     declared = {tap.name: declared_shape(tap.shape) for tap in taps}
+    in_blocks = {tap.name for tap in taps if tap.source is not None and sources[tap.source] != tap.source}
+    blocks = {tap.name: block_channels() for tap in taps if tap.name in in_blocks and tap.axis is not None}
 
     def count(sample: Sample, tap: Tap, array: npt.NDArray[Any]) -> None:
         fixed = declared[tap.name]
         shape = array.shape if fixed is None else merged_shape(fixed, array.shape)
-        nan, inf = accumulators[tap.name].add(array, shape)
+        if tap.axis is not None and _channels_of(array, tap) != tap.channels:
+            raise _other_shape(sample.name, tap, array)
+        nan, inf = accumulators[tap.name].add(array, shape, blocks.get(tap.name, 1))
         if (nan or inf) and run.settings.non_finite == "error":
             raise _not_finite(sample.name, tap, nan, inf, array.size)
 
@@ -180,6 +196,12 @@ def _work(
         return data_id(sample.feed, run.specs) if digest else DataId()
 
     return work
+
+
+def _channels_of(array: npt.NDArray[Any], tap: Tap) -> int | None:
+    """Return how many channels an array of a tensor has; None when it has another number of axes."""
+    same = tap.axis is not None and tap.shape is not None and array.ndim == len(tap.shape)
+    return array.shape[tap.axis] if same and tap.axis is not None else None
 
 
 def _from(samples: Samples | Iterable[Sample], start: int) -> Iterable[Sample]:
@@ -219,6 +241,7 @@ def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, 
             "tensors": [tap.name for tap in run.read],
             "passes": list(map(list, plan.passes)),
             "non_finite": run.settings.non_finite,
+            "channels": [[tap.name, tap.axis] for tap in run.read if tap.axis is not None],
             "provider": run.settings.provider,
             "onnxruntime": ort.__version__,
             "tool": tool_name(),
@@ -266,6 +289,13 @@ def _feedable(array: npt.NDArray[Any]) -> Any:
         return array
     bits = np.ascontiguousarray(array).view(np.uint16)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(ir.DataType.BFLOAT16))
+
+
+def _other_shape(sample: str, tap: Tap, array: npt.NDArray[Any]) -> DataError:
+    return DataError(
+        f"sample {sample}: tensor '{tap.name}' ({tap.maker}) has shape {array.shape}, but the model declares "
+        f"{declared_shape(tap.shape)}; repair the model's shapes, or leave out channels with --channels off"
+    )
 
 
 def _not_finite(sample: str, tap: Tap, nan: int, inf: int, size: int) -> DataError:

@@ -2,7 +2,7 @@
 
 A profile is one YAML document that ends with a line "...":
 
-    format: qprof-profile/1
+    format: qprof-profile/2
     tool: ...                      who wrote it
     origin: qprof                  or glow, while the keys are Glow's names
     model: file, structure, weights, opset
@@ -12,10 +12,13 @@ A profile is one YAML document that ends with a line "...":
         dtype, shape (null where free; null for an unknown rank), minimum, maximum, count, zeros, nan, inf
         histogram: exponent, first, counts          bins of width 2**exponent
                 or minimum, maximum, counts         equal bins, from a Glow profile
+        channels: axis, count, minimum, maximum, sums       where channels were recorded one by one
 
 `counts` is one text of numbers; `0*n` stands for a run of n zeros. Floats are written by `repr`, so that
-`loads(dumps(p)) == p`. Glow's own YAML is recognised when reading and written on request
-(`glow_yaml`).
+`loads(dumps(p)) == p`. Under `channels`, `count`, `minimum` and `maximum` are one text each with a number for
+each channel (one number where all are equal), and `sums` is a list of such texts; `channels.Channels` says
+what they are. Format 1 is the same without `channels`. Glow's own YAML is recognised when reading and written
+on request (`glow_yaml`).
 """
 
 from __future__ import annotations
@@ -24,11 +27,15 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import glow_yaml
+from .channels import SUMS, Channels, fault
 from .errors import ConfigError, ProfileError, nearest
 from .files import read_text, write_atomically
 from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, grid_index
@@ -49,12 +56,13 @@ from .yaml_text import (
     text_at,
 )
 
-FAMILY, VERSION = "qprof-profile", 1
+FAMILY, VERSION = "qprof-profile", 2
 DTYPES = ("float", "float16", "bfloat16", "double")
 FORMATS = ("qprof", "glow")
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
 
 _FIELDS = ("dtype", "shape", "minimum", "maximum", "count", "zeros", "nan", "inf", "histogram")
+_CHANNEL_FIELDS = ("axis", "count", "minimum", "maximum", "sums")
 _MAX_EXPONENT = 1024
 _MAX_COUNT = (1 << 63) - 1
 _INTEGER, _DECIMAL = "[0-9]{1,19}", r"[0-9]+(?:[.][0-9]+)?(?:e[-+]?[0-9]{1,2})?"
@@ -160,7 +168,24 @@ def _tensor_text(tensor: TensorProfile) -> str:
         bins = f"exponent: {histogram.exponent}, first: {histogram.first}"
     else:
         bins = f"minimum: {spelled(histogram.minimum)}, maximum: {spelled(histogram.maximum)}"
-    return block(values, 4) + f'    histogram: {{{bins}, counts: "{_counts_text(histogram)}"}}'
+    written = block(values, 4) + f'    histogram: {{{bins}, counts: "{_counts_text(histogram)}"}}\n'
+    return written if tensor.channels is None else written + _channels_text(tensor.channels, tensor.dtype)
+
+
+def _channels_text(channels: Channels, dtype: str) -> str:
+    """Return the indented lines of `channels`. Values of float32 and shorter are written as float32."""
+    lines = [f"axis: {channels.axis}", f"count: {_numbers_text(channels.count)}"]
+    for name in ("minimum", "maximum"):
+        values = getattr(channels, name)
+        lines.append(f"{name}: {_numbers_text(values if dtype == 'double' else values.astype(np.float32))}")
+    lines += ["sums:", *(f"  - {_numbers_text(row)}" for row in channels.sums)]
+    return "    channels:\n" + "".join(f"      {line}\n" for line in lines)
+
+
+def _numbers_text(array: npt.NDArray[Any]) -> str:
+    """Return one text with all numbers, with one when they are equal."""
+    short = array[:1] if (array == array[0]).all() else array
+    return f'"{" ".join(short.astype(str).tolist())}"'
 
 
 def _counts_text(histogram: Histogram | EqualBins) -> str:
@@ -196,7 +221,7 @@ def _profile(top: dict[str, object]) -> Profile:
 
 
 def _tensor(value: object, where: str) -> TensorProfile:
-    found = fields(value, where, _FIELDS)
+    found = fields(value, where, _FIELDS, ("channels",))
     minimum, maximum, count, zeros, nan, inf = (found[key] for key in _FIELDS[2:-1])
     tensor = TensorProfile(
         dtype=text_at(found["dtype"], f"{where}: dtype"),
@@ -209,6 +234,8 @@ def _tensor(value: object, where: str) -> TensorProfile:
         inf=integer_at(inf, f"{where}: inf", 0),
         histogram=_histogram(found["histogram"], f"{where}: histogram"),
     )
+    if "channels" in found:
+        tensor = replace(tensor, channels=_channels(found["channels"], tensor, f"{where}: channels"))
     _check(tensor, where)
     return tensor
 
@@ -255,6 +282,38 @@ def _counts(value: object, where: str, pattern: str) -> list[str]:
     return words
 
 
+def _channels(value: object, tensor: TensorProfile, where: str) -> Channels:
+    found = fields(value, where, _CHANNEL_FIELDS)
+    axis = integer_at(found["axis"], f"{where}: axis")
+    if tensor.shape is None or not -len(tensor.shape) <= axis < len(tensor.shape):
+        raise MalformedError(f"{where}: there is no axis {axis} in the shape")
+    n = tensor.shape[axis]
+    if not n:
+        raise MalformedError(f"{where}: the shape does not say how many channels axis {axis} has")
+    real = np.dtype(np.float64 if tensor.dtype == "double" else np.float32)
+    minimum, maximum = (_numbers(found[key], n, real, f"{where}: {key}") for key in ("minimum", "maximum"))
+    rows = list_at(found["sums"], f"{where}: sums")
+    if len(rows) != SUMS:
+        raise MalformedError(f"{where}: sums has {len(rows)} entries instead of {SUMS}")
+    whole = np.dtype(np.int64)
+    sums = np.array([_numbers(row, n, whole, f"{where}: sums") for row in rows])
+    return Channels(axis, minimum, maximum, _numbers(found["count"], n, whole, f"{where}: count"), sums)
+
+
+def _numbers(value: object, n: int, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
+    """Return the n numbers, finite, that a text such as "1 2.5 -3e-7" holds; one number stands for all."""
+    words = text_at(value, where).split()
+    if len(words) not in (1, n):
+        raise MalformedError(f"{where} has {len(words)} numbers for {n} channels")
+    try:
+        numbers = np.array(words).astype(dtype)
+    except (ValueError, OverflowError):
+        raise MalformedError(f"{where} holds what is no number") from None
+    if not np.isfinite(numbers).all():
+        raise MalformedError(f"{where} holds a number that is not finite")
+    return np.broadcast_to(numbers, n)
+
+
 # Consistency, checked both ways ----------------------------------------------------------------------------
 
 
@@ -286,6 +345,23 @@ def _check(tensor: TensorProfile, where: str) -> None:
         raise MalformedError(
             f"{where}: the histogram is outside minimum .. maximum: equal bins must have the same range"
         )
+    if tensor.channels is not None:
+        _check_channels(tensor, tensor.channels, where)
+
+
+def _check_channels(tensor: TensorProfile, channels: Channels, where: str) -> None:
+    wrong = fault(channels)
+    if wrong:
+        raise MalformedError(f"{where}: channels: {wrong}")
+    if sum(channels.count.tolist()) != tensor.count:
+        raise MalformedError(f"{where}: the counts of the channels do not add up to count {tensor.count}")
+    full = channels.count > 0
+    if tensor.count:
+        ends = float(channels.minimum[full].min()), float(channels.maximum[full].max())
+        if ends != (tensor.minimum, tensor.maximum):
+            raise MalformedError(
+                f"{where}: the ranges of the channels span {ends[0]} .. {ends[1]}, not minimum .. maximum"
+            )
 
 
 def _check_bins(tensor: TensorProfile, histogram: Histogram, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,10 @@ import onnx_ir as ir
 from .errors import ConfigError, nearest
 from .instrument import resolved
 
-_SAME_ELEMENTS = (
-    *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"),
-    *("Transpose", "DepthToSpace", "SpaceToDepth"),
-)
+_SAME_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators whose output holds exactly the elements of their first input, in the same order."""
+
+_SAME_ELEMENTS = (*_SAME_ORDER, "Transpose", "DepthToSpace", "SpaceToDepth")
 """Operators whose output holds exactly the elements of their first input, in whatever order."""
 
 
@@ -29,6 +30,7 @@ class Tap:
         maker: who makes it, for messages.
         source: graph output that holds it; None for a graph input, and where `same_as` says more.
         same_as: tensor with exactly the same elements, which is profiled in its place; None for none.
+        axis: axis of the channels that are recorded one by one; None for none.
     """
 
     name: str
@@ -37,14 +39,30 @@ class Tap:
     maker: str
     source: str | None
     same_as: str | None = None
+    axis: int | None = None
+
+    @property
+    def channels(self) -> int:
+        """Number of channels that are recorded one by one; 0 for none."""
+        dim = 0 if self.axis is None or self.shape is None else self.shape[self.axis]
+        return dim if isinstance(dim, int) else 0
+
+    @property
+    def blocks_keep_channels(self) -> bool:
+        """Whether blocks of channels, which are of axis 1, hold those that are recorded."""
+        return self.axis is not None and self.shape is not None and self.axis % len(self.shape) == 1
 
 
-def tapped(model: ir.Model, wanted: Collection[str] | None = None) -> tuple[ir.Model, tuple[Tap, ...]]:
+def tapped(
+    model: ir.Model, wanted: Collection[str] | None = None, channels: Mapping[str, int] | None = None
+) -> tuple[ir.Model, tuple[Tap, ...]]:
     """Return a copy of the model that has the tensors to be profiled as outputs, and where each is found.
 
     Args:
         model: the prepared model; unchanged.
         wanted: names of the tensors; None for all floating-point activations.
+        channels: axis of the channels of the tensors whose channels are to be recorded; where the number of
+            channels is not known, and where a tensor is not wanted, that is passed over.
 
     Raises:
         ConfigError: a wanted tensor is no floating-point activation.
@@ -52,7 +70,9 @@ def tapped(model: ir.Model, wanted: Collection[str] | None = None) -> tuple[ir.M
     """
     found = {str(value.name): (value, dtype) for value, dtype in resolved(model)}
     names = list(found) if wanted is None else _known(wanted, found)
-    twins = {name: twin for name in names if (twin := _twin(found[name][0], found)) is not None}
+    values_of = {name: value for name, (value, _) in found.items()}
+    axes = _known_axes(values_of, names, channels or {})
+    twins, axes = _readers(values_of, names, axes)
     read = {twins.get(name, name) for name in names}
     copy = model.clone()
     values: dict[str, Any] = {v.name: v for node in copy.graph for v in node.outputs if v.name}
@@ -67,9 +87,9 @@ def tapped(model: ir.Model, wanted: Collection[str] | None = None) -> tuple[ir.M
             source = _output(copy, name, dtype, values, there)
         twin = twins.get(name)
         if name in names:
-            taps.append(Tap(name, dtype, value.shape, _maker(value), source, twin))
+            taps.append(Tap(name, dtype, value.shape, _maker(value), source, twin, axes.get(name)))
         else:  # read for others alone
-            taps.append(Tap(name, dtype, None, _maker(value), source))
+            taps.append(Tap(name, dtype, value.shape, _maker(value), source, axis=axes.get(name)))
     return copy, tuple(taps)
 
 
@@ -84,21 +104,90 @@ def _known(wanted: Collection[str], found: Mapping[str, object]) -> list[str]:
     return [name for name in found if name in chosen]
 
 
-def _twin(value: ir.Value, found: Mapping[str, tuple[ir.Value, ir.DataType]]) -> str | None:
-    """Return the first of a chain of profiled tensors that hold the same elements; None if it is `value`."""
-    if value.shape is None:
-        return None  # its shape shows in its array alone
-    first = value
-    while (node := first.producer()) is not None and _keeps_elements(node):
-        source = node.inputs[0]
-        if source is None or found.get(str(source.name), (None,))[0] is not source:
+def _first(value: ir.Value, found: Mapping[str, ir.Value], operators: Collection[str]) -> ir.Value:
+    """Return the first of a chain of profiled tensors that such operators make of one another."""
+    while (node := value.producer()) is not None:
+        source = node.inputs[0] if node.inputs else None
+        known = node.op_type in operators and node.domain in ("", "ai.onnx")
+        if not known or source is None or found.get(str(source.name)) is not source:
             break
-        first = source
-    return None if first is value else str(first.name)
+        value = source
+    return value
 
 
-def _keeps_elements(node: ir.Node) -> bool:
-    return node.op_type in _SAME_ELEMENTS and node.domain in ("", "ai.onnx")
+def _known_axes(
+    found: Mapping[str, ir.Value], names: Collection[str], channels: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the axes of those names whose number of channels is declared."""
+    axes = {}
+    for name in names:
+        axis, shape = channels.get(name), found[name].shape
+        if axis is not None and shape is not None and -len(shape) <= axis < len(shape):
+            dim = shape[axis]
+            if isinstance(dim, int) and dim > 0:
+                axes[name] = axis
+    return axes
+
+
+def _readers(
+    found: Mapping[str, ir.Value], names: Collection[str], axes: Mapping[str, int]
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Return who is profiled in the place of whom, and the axes of all channels that are then recorded.
+
+    Of tensors with the same elements one is read: the first, or the first whose channels are recorded where
+    these cannot be told in the first. Others whose channels differ from its are read as well.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        if found[name].shape is not None:  # else its shape shows in its array alone
+            alike.setdefault(str(_first(found[name], found, _SAME_ELEMENTS).name), []).append(name)
+    twins: dict[str, str] = {}
+    axes = dict(axes)
+    for first, members in alike.items():
+        asking = [name for name in members if name in axes]
+        reader, axis = first, axes.get(first)
+        if asking and axis is None:
+            axis = _same_channels(found, first, asking[0], axes[asking[0]])
+            if axis is not None:
+                axes[first] = axis
+            elif first not in names or first in members:
+                reader, axis = asking[0], axes[asking[0]]
+        for name in members:
+            shared = name not in axes or (
+                axis is not None
+                and _same_channels(found, reader, name, axes[name]) == axis % _rank(found, reader)
+            )
+            if name != reader and shared:
+                twins[name] = reader
+    return twins, axes
+
+
+def _rank(found: Mapping[str, ir.Value], name: str) -> int:
+    shape = found[name].shape
+    return 0 if shape is None else len(shape)
+
+
+def _same_channels(found: Mapping[str, ir.Value], reader: str, name: str, axis: int) -> int | None:
+    """Return the axis of `reader` on which its channels are those of `name` on `axis`; None for none."""
+    shape, own = found[name].shape, found[reader].shape
+    if shape is None or own is None:
+        return None
+    if reader == name:
+        return axis % len(shape)
+    firsts = [_first(found[n], found, _SAME_ORDER) for n in (reader, name)]
+    behind = _known_product(shape, axis % len(shape))
+    if firsts[0] is not firsts[1] or behind is None:
+        return None
+    for i, dim in enumerate(own):
+        if dim == shape[axis] and isinstance(dim, int) and _known_product(own, i) == behind:
+            return i
+    return None
+
+
+def _known_product(shape: ir.Shape, axis: int) -> int | None:
+    """Return the product of the dimensions behind an axis; None when one is free."""
+    dims = [dim for dim in shape[axis + 1 :] if isinstance(dim, int)]
+    return math.prod(dims) if len(dims) == len(shape) - axis - 1 else None
 
 
 def _output(copy: ir.Model, name: str, dtype: ir.DataType, values: dict[str, Any], there: set[Any]) -> str:

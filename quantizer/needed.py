@@ -19,3 +19,22 @@ def needed_tensors(graph: Graph) -> frozenset[str]:
         if rule is not None:
             names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
     return frozenset(name for name in names if name and graph.is_float(name) and graph.constant(name) is None)
+
+
+def weighed_channels(graph: Graph) -> dict[str, int]:
+    """Return the axis of the input channels of every activation that is multiplied with a constant weight.
+
+    Where two nodes see different axes of one tensor, the first in graph order decides.
+    """
+    axes: dict[str, int] = {}
+    for node in graph.nodes:
+        rule = rule_of(node)
+        if rule is None or rule.weight is None or rule.weight.data_axis is None or rule.refusal(node, graph):
+            continue
+        data, weight = node.inputs[0], node.inputs[rule.weight.index]
+        if data is None or weight is None or graph.constant(weight.name or "") is None:
+            continue
+        name = data.name or ""
+        if graph.is_float(name) and graph.constant(name) is None:
+            axes.setdefault(name, rule.weight.data_axis)
+    return axes

@@ -27,7 +27,7 @@ from .graph import Graph, check_model, index, model_id
 from .judge.inference import model_bytes, open_session
 from .lowering import lower
 from .modelfile import load_model, save_model
-from .needed import needed_tensors
+from .needed import needed_tensors, weighed_channels
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
@@ -40,6 +40,7 @@ Progress = Callable[[int, int | None], None]
 
 
 TENSORS = ("all", "needed")
+CHANNELS = ("weighed", "off")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ def dump_profile(
     non_finite: str = "error",
     threads: int = 0,
     tensors: str = "all",
+    channels: str = "weighed",
     provider: str = "cpu",
     memory_limit: int | None = None,
     checkpoint: str | Path | None = None,
@@ -141,6 +143,8 @@ def dump_profile(
         non_finite: "error" stops at NaN and Inf, "skip" counts them and leaves them out.
         threads: samples that run side by side; 0 for one for each core.
         tensors: "all" floating-point activations, or those "needed" by some plan.
+        channels: "weighed" records range, mean and power of each channel of the activations that meet a
+            constant weight, "off" does not.
         provider: execution provider of onnxruntime.
         memory_limit: bytes that the process should stay below; None for no limit.
         checkpoint: file that keeps progress, so that the same call goes on after the process was killed;
@@ -161,8 +165,13 @@ def dump_profile(
         raise ConfigError(
             f"tensors '{tensors}': must be one of {', '.join(TENSORS)}.{nearest(tensors, TENSORS)}"
         )
+    if channels not in CHANNELS:
+        raise ConfigError(
+            f"channels '{channels}': must be one of {', '.join(CHANNELS)}.{nearest(channels, CHANNELS)}"
+        )
     names = needed_tensors(prepared.graph) if tensors == "needed" else None
-    settings = Settings(non_finite, threads, names, provider, memory_limit)
+    axes = weighed_channels(prepared.graph) if channels == "weighed" else {}
+    settings = Settings(non_finite, threads, names, provider, memory_limit, axes)
     keeper = None if checkpoint is None else Checkpoint(Path(checkpoint), every)
     if workers or scheduler is not None:
         if keeper is not None:

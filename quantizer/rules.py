@@ -64,10 +64,12 @@ class Weight:
         index: position of the input.
         axis: axis of the output channels, which may have a scale each; given the node and the rank of the
             weight. None when the weight can only have one scale.
+        data_axis: axis of the input channels in the data that meets it; None when there are none.
     """
 
     index: int
     axis: Callable[[ir.Node, int], int | None]
+    data_axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,21 +131,21 @@ _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
     Rule(
         "Conv",
-        weight=Weight(1, axis_0),
+        weight=Weight(1, axis_0, 1),
         bias=2,
         heavy=many_products,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "ConvTranspose",
-        weight=Weight(1, conv_transpose_axis),
+        weight=Weight(1, conv_transpose_axis, 1),
         bias=2,
         heavy=always,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "Gemm",
-        weight=Weight(1, gemm_axis),
+        weight=Weight(1, gemm_axis, 1),
         bias=2,
         heavy=always,
         refuse=(
@@ -154,7 +156,7 @@ _RULES: tuple[Rule, ...] = (
             attribute_is("transA", 0, 0),
         ),
     ),
-    Rule("MatMul", data=(0,), weight=Weight(1, last_axis), heavy=constant_weight),
+    Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
     # Arithmetic
     Rule("Add", data=None),
     Rule("Sub", data=None),

@@ -77,7 +77,7 @@ def test_a_file_can_be_written_and_read(tmp_path: Path) -> None:
 
 def test_any_yaml_reader_can_read_the_file() -> None:
     document = yaml.safe_load(TEXT)
-    assert document["format"] == "qprof-profile/1"
+    assert document["format"] == "qprof-profile/2"
     assert document["tensors"]["x"]["maximum"] == 2.0
     assert document["tensors"]["x"]["shape"] == [None, 4]
 
@@ -132,11 +132,11 @@ MALFORMED = {
     "not a mapping": (lambda: "- a\n...\n", "the document must be a mapping, not a list"),
     "no format": (lambda: "a: 1\n...\n", "key 'format' is missing; give a profile"),
     "unknown format": (
-        changed("qprof-profile/1", "gguf/3"),
-        "unknown format 'gguf/3', expected 'qprof-profile/1'",
+        changed("qprof-profile/2", "gguf/3"),
+        "unknown format 'gguf/3', expected 'qprof-profile/2'",
     ),
-    "a plan": (changed("qprof-profile/1", "qprof-plan/1"), "unknown format 'qprof-plan/1'.*give a profile"),
-    "newer": (changed("profile/1", "profile/2"), "'qprof-profile/2' is newer than this qprof.*upgrade"),
+    "a plan": (changed("qprof-profile/2", "qprof-plan/1"), "unknown format 'qprof-plan/1'.*give a profile"),
+    "newer": (changed("profile/2", "profile/3"), "'qprof-profile/3' is newer than this qprof.*upgrade"),
     "cut off after a tensor": (lambda: TEXT[:-4], "the file is cut off"),
     "cut off in a tensor": (lambda: TEXT[:-30], "the file is cut off"),
     "missing key": (changed("    zeros: .*\n", ""), "tensor 'x': key 'zeros' is missing"),

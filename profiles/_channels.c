@@ -1,0 +1,546 @@
+/* The compiled twin of profiles/channel_counter.py: ranges and sums of each channel of a tensor.
+ *
+ * A unit is a run of `inner` vectors of `lanes` channels that lie side by side; one lane is a plane of a single
+ * channel. Units are worked through in strips of 16 floats by some rows: each strip is looked at (range, finite
+ * or not), the grids of its channels are made coarser where a value is too large for them, and then its values
+ * and their squares are rounded to the grids and added up as integers. So no order of addition can show.
+ *
+ * Rounding: v + MAGIC has the nearest whole number to v in its last bits. These are added up as they are, and the
+ * bits of MAGIC, as often as there were rows, are taken off at the end: unsigned numbers wrap round.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define X86 1
+#include <immintrin.h>
+#define AVX2 __attribute__((target("avx2")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#else
+#define X86 0
+#endif
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
+enum {
+    WIDTH = 16,       /* floats of a strip */
+    ROWS = 128,       /* rows of a strip at most: 2**22 * 256 fits into 31 bits */
+    RELEASE = 32768,  /* elements from which on the GIL is released */
+    VALUE_BITS = 22,  /* grids: see channels.py */
+    VALUE_STEP = 11,
+    LOWEST_VALUE = -99,
+    SQUARE_BITS = 12, /* half of what a square has */
+    SQUARE_STEP = 4,
+    LOWEST_SQUARE = -100,
+    FOLDS = 5,        /* values on two grids, squares on three */
+};
+
+#define MAGIC 12582912.0f /* 1.5 * 2**23 */
+#define MAGIC_BITS 0x4b400000u
+
+/* Rows of the caller's arrays, n long each. */
+typedef struct {
+    double *low, *high;      /* range so far; inf and -inf for none */
+    double *limit;           /* magnitudes from here on need coarser grids */
+    double *scale, *square;  /* 2**(VALUE_BITS - level), 2**(SQUARE_BITS - level of squares) */
+    int64_t *count, *sum[FOLDS];
+} channels;
+
+typedef int (*look_strip)(const float *x, int rows, Py_ssize_t stride, float *low, float *high);
+typedef void (*sum_strip)(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                          int32_t (*out)[WIDTH]);
+
+/* --- one strip ------------------------------------------------------------------------------------------ */
+
+INLINE int look_body(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
+    float l[WIDTH], h[WIDTH], poison[WIDTH];
+    for (int j = 0; j < WIDTH; j++) {
+        l[j] = FLT_MAX;
+        h[j] = -FLT_MAX;
+        poison[j] = 0.0f;
+    }
+    for (int r = 0; r < rows; r++, x += stride) {
+        for (int j = 0; j < WIDTH; j++) {
+            const float v = x[j];
+            l[j] = v < l[j] ? v : l[j];
+            h[j] = v > h[j] ? v : h[j];
+            poison[j] += v * 0.0f; /* NaN once an element is not finite */
+        }
+    }
+    int finite = 1;
+    for (int j = 0; j < WIDTH; j++) {
+        low[j] = l[j];
+        high[j] = h[j];
+        finite &= poison[j] == 0.0f;
+    }
+    return finite;
+}
+
+INLINE void sum_body(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                     int32_t (*out)[WIDTH]) {
+    uint32_t total[FOLDS][WIDTH];
+    memset(total, 0, sizeof total);
+    for (int r = 0; r < rows; r++, x += stride) {
+        for (int j = 0; j < WIDTH; j++) {
+            const float fine = x[j] * scale[j], root = x[j] * square[j], z = root * root;
+            const float rounded[FOLDS] = {fine + MAGIC, fine * 0x1p-11f + MAGIC, z + MAGIC, z * 0x1p-8f + MAGIC,
+                                          z * 0x1p-16f + MAGIC};
+            uint32_t bits[FOLDS];
+            memcpy(bits, rounded, sizeof bits);
+            for (int k = 0; k < FOLDS; k++) total[k][j] += bits[k];
+        }
+    }
+    for (int k = 0; k < FOLDS; k++)
+        for (int j = 0; j < WIDTH; j++) out[k][j] = (int32_t)(total[k][j] - (uint32_t)rows * MAGIC_BITS);
+}
+
+static int look_plain(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
+    return look_body(x, rows, stride, low, high);
+}
+static void sum_plain(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                      int32_t (*out)[WIDTH]) {
+    sum_body(x, rows, stride, scale, square, out);
+}
+
+#if X86
+AVX2 static int look_avx2(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
+    __m256 l[2], h[2], poison[2];
+    for (int i = 0; i < 2; i++) {
+        l[i] = _mm256_set1_ps(FLT_MAX);
+        h[i] = _mm256_set1_ps(-FLT_MAX);
+        poison[i] = _mm256_setzero_ps();
+    }
+    for (int r = 0; r < rows; r++, x += stride) {
+        for (int i = 0; i < 2; i++) {
+            const __m256 v = _mm256_loadu_ps(x + 8 * i);
+            l[i] = _mm256_min_ps(v, l[i]);
+            h[i] = _mm256_max_ps(v, h[i]);
+            poison[i] = _mm256_add_ps(poison[i], _mm256_mul_ps(v, _mm256_setzero_ps()));
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        _mm256_storeu_ps(low + 8 * i, l[i]);
+        _mm256_storeu_ps(high + 8 * i, h[i]);
+    }
+    const __m256 both = _mm256_add_ps(poison[0], poison[1]);
+    return _mm256_movemask_ps(_mm256_cmp_ps(both, both, _CMP_UNORD_Q)) == 0;
+}
+
+AVX2 static void sum_avx2(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                          int32_t (*out)[WIDTH]) {
+    const __m256 magic = _mm256_set1_ps(MAGIC);
+    const __m256i off = _mm256_set1_epi32((int)((uint32_t)rows * MAGIC_BITS));
+    for (int i = 0; i < WIDTH; i += 8) {
+        const __m256 s = _mm256_loadu_ps(scale + i), t = _mm256_loadu_ps(square + i);
+        const __m256 coarse = _mm256_mul_ps(s, _mm256_set1_ps(0x1p-11f));
+        __m256i total[FOLDS];
+        for (int k = 0; k < FOLDS; k++) total[k] = _mm256_setzero_si256();
+#define ADD(k, v) total[k] = _mm256_add_epi32(total[k], _mm256_castps_si256(_mm256_add_ps(v, magic)))
+        const float *at = x + i;
+        for (int r = 0; r < rows; r++, at += stride) {
+            const __m256 v = _mm256_loadu_ps(at), root = _mm256_mul_ps(v, t), z = _mm256_mul_ps(root, root);
+            ADD(0, _mm256_mul_ps(v, s));
+            ADD(1, _mm256_mul_ps(v, coarse));
+            ADD(2, z);
+            ADD(3, _mm256_mul_ps(z, _mm256_set1_ps(0x1p-8f)));
+            ADD(4, _mm256_mul_ps(z, _mm256_set1_ps(0x1p-16f)));
+        }
+#undef ADD
+        for (int k = 0; k < FOLDS; k++)
+            _mm256_storeu_si256((void *)(out[k] + i), _mm256_sub_epi32(total[k], off));
+    }
+}
+
+AVX512 static int look_avx512(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
+    const __m512 none = _mm512_setzero_ps();
+    __m512 l = _mm512_set1_ps(FLT_MAX), h = _mm512_set1_ps(-FLT_MAX), l2 = l, h2 = h, poison = none, poison2 = none;
+    int r = 0;
+    for (; r + 2 <= rows; r += 2, x += 2 * stride) {
+        const __m512 v = _mm512_loadu_ps(x), w = _mm512_loadu_ps(x + stride);
+        l = _mm512_min_ps(v, l);
+        l2 = _mm512_min_ps(w, l2);
+        h = _mm512_max_ps(v, h);
+        h2 = _mm512_max_ps(w, h2);
+        poison = _mm512_fmadd_ps(v, none, poison);
+        poison2 = _mm512_fmadd_ps(w, none, poison2);
+    }
+    if (r < rows) {
+        const __m512 v = _mm512_loadu_ps(x);
+        l = _mm512_min_ps(v, l);
+        h = _mm512_max_ps(v, h);
+        poison = _mm512_fmadd_ps(v, none, poison);
+    }
+    _mm512_storeu_ps(low, _mm512_min_ps(l, l2));
+    _mm512_storeu_ps(high, _mm512_max_ps(h, h2));
+    return _mm512_cmp_ps_mask(poison, poison2, _CMP_UNORD_Q) == 0;
+}
+
+AVX512 static void sum_avx512(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                              int32_t (*out)[WIDTH]) {
+    const __m512 magic = _mm512_set1_ps(MAGIC), s = _mm512_loadu_ps(scale), t = _mm512_loadu_ps(square);
+    const __m512 coarse = _mm512_mul_ps(s, _mm512_set1_ps(0x1p-11f));
+    const __m512 down8 = _mm512_set1_ps(0x1p-8f), down16 = _mm512_set1_ps(0x1p-16f);
+    const __m512i off = _mm512_set1_epi32((int)((uint32_t)rows * MAGIC_BITS));
+    __m512i total[FOLDS];
+    for (int k = 0; k < FOLDS; k++) total[k] = _mm512_setzero_si512();
+#define ADD(k, rounded) total[k] = _mm512_add_epi32(total[k], _mm512_castps_si512(rounded))
+    for (int r = 0; r < rows; r++, x += stride) {
+        const __m512 v = _mm512_loadu_ps(x), root = _mm512_mul_ps(v, t), z = _mm512_mul_ps(root, root);
+        /* A product with a power of two is exact, so that a fused sum rounds as two operations do. */
+        ADD(0, _mm512_fmadd_ps(v, s, magic));
+        ADD(1, _mm512_fmadd_ps(v, coarse, magic));
+        ADD(2, _mm512_add_ps(z, magic));
+        ADD(3, _mm512_fmadd_ps(z, down8, magic));
+        ADD(4, _mm512_fmadd_ps(z, down16, magic));
+    }
+#undef ADD
+    for (int k = 0; k < FOLDS; k++) _mm512_storeu_si512(out[k], _mm512_sub_epi32(total[k], off));
+}
+#endif
+
+typedef struct {
+    const char *name;
+    look_strip look;
+    sum_strip sum;
+} kernels;
+
+static const kernels plain = {"plain", look_plain, sum_plain};
+#if X86
+static const kernels avx2 = {"avx2", look_avx2, sum_avx2};
+static const kernels avx512 = {"avx512", look_avx512, sum_avx512};
+#endif
+
+/* Return the kernels that this processor can run, best first; the last is `plain`. */
+static int available(const kernels *found[3]) {
+    int n = 0;
+#if X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        found[n++] = &avx512;
+    if (__builtin_cpu_supports("avx2")) found[n++] = &avx2;
+#endif
+    found[n++] = &plain;
+    return n;
+}
+
+/* --- the grids of a channel ----------------------------------------------------------------------------- */
+
+/* Return the smallest multiple of `step`, at least `lowest`, with magnitude < 2**(level - 1). */
+static int level_of(double magnitude, int step, int lowest) {
+    int e;
+    if (magnitude == 0.0) return lowest;
+    frexp(magnitude, &e); /* magnitude < 2**e */
+    e += 1;
+    const int level = e > 0 ? (e + step - 1) / step * step : -(-e / step) * step;
+    return level > lowest ? level : lowest;
+}
+
+/* Make the grids of channel c coarse enough for a magnitude; sums on finer grids are dropped. */
+static void grow(channels *s, Py_ssize_t c, double magnitude) {
+    int values, squares;
+    frexp(s->scale[c], &values);
+    frexp(s->square[c], &squares);
+    values = VALUE_BITS - (values - 1);
+    squares = SQUARE_BITS - (squares - 1);
+    const int new_values = level_of(magnitude, VALUE_STEP, LOWEST_VALUE);
+    const int new_squares = level_of(magnitude, SQUARE_STEP, LOWEST_SQUARE);
+    for (; values < new_values; values += VALUE_STEP) {
+        s->sum[0][c] = s->sum[1][c];
+        s->sum[1][c] = 0;
+    }
+    for (; squares < new_squares; squares += SQUARE_STEP) {
+        s->sum[2][c] = s->sum[3][c];
+        s->sum[3][c] = s->sum[4][c];
+        s->sum[4][c] = 0;
+    }
+    s->scale[c] = ldexp(1.0, VALUE_BITS - values);
+    s->square[c] = ldexp(1.0, SQUARE_BITS - squares);
+    s->limit[c] = ldexp(1.0, (values < squares ? values : squares) - 1);
+}
+
+INLINE void widen(channels *s, Py_ssize_t c, double low, double high) {
+    s->low[c] = low < s->low[c] ? low : s->low[c];
+    s->high[c] = high > s->high[c] ? high : s->high[c];
+    const double magnitude = -low > high ? -low : high;
+    if (magnitude >= s->limit[c]) grow(s, c, magnitude);
+}
+
+/* --- element by element: doubles, and where something is not finite --------------------------------------- */
+
+#define SINGLY(NAME, REAL, ROUND)                                                                              \
+    static void NAME(channels *s, Py_ssize_t c, const REAL *x, Py_ssize_t n, Py_ssize_t stride) {              \
+        double low = INFINITY, high = -INFINITY;                                                               \
+        for (Py_ssize_t i = 0; i < n; i++) {                                                                   \
+            const REAL v = x[i * stride];                                                                      \
+            if (v - v != 0) continue;                                                                          \
+            low = v < low ? v : low;                                                                           \
+            high = v > high ? v : high;                                                                        \
+        }                                                                                                      \
+        if (low > high) return;                                                                                \
+        widen(s, c, low, high);                                                                                \
+        const REAL scale = (REAL)s->scale[c], square = (REAL)s->square[c];                                     \
+        const REAL coarse = scale / (1 << VALUE_STEP);                                                         \
+        for (Py_ssize_t i = 0; i < n; i++) {                                                                   \
+            const REAL v = x[i * stride], root = v * square, z = root * root;                                  \
+            if (v - v != 0) continue;                                                                          \
+            s->count[c]++;                                                                                     \
+            s->sum[0][c] += (int64_t)ROUND(v * scale);                                                         \
+            s->sum[1][c] += (int64_t)ROUND(v * coarse);                                                        \
+            s->sum[2][c] += (int64_t)ROUND(z);                                                                 \
+            s->sum[3][c] += (int64_t)ROUND(z / 256);                                                           \
+            s->sum[4][c] += (int64_t)ROUND(z / 65536);                                                         \
+        }                                                                                                      \
+    }
+
+SINGLY(floats_singly, float, rintf)
+SINGLY(doubles_singly, double, rint)
+
+/* --- floats --------------------------------------------------------------------------------------------- */
+
+/* Add a run of floats of one channel. */
+static void add_run(const kernels *k, channels *s, Py_ssize_t c, const float *x, Py_ssize_t n) {
+    float low[WIDTH], high[WIDTH], scale[WIDTH], square[WIDTH], tail[WIDTH];
+    int32_t sums[FOLDS][WIDTH];
+    while (n > 0) {
+        const int m = n < ROWS * WIDTH ? (int)n : ROWS * WIDTH, rows = m / WIDTH, left = m % WIDTH;
+        const int finite = rows == 0 || k->look(x, rows, WIDTH, low, high);
+        float l = FLT_MAX, h = -FLT_MAX, poison = 0.0f;
+        for (int i = 0; i < left; i++) {
+            const float v = x[rows * WIDTH + i];
+            l = v < l ? v : l;
+            h = v > h ? v : h;
+            poison += v * 0.0f;
+        }
+        if (!finite || poison != 0.0f) {
+            floats_singly(s, c, x, m, 1);
+        } else {
+            for (int j = 0; rows && j < WIDTH; j++) {
+                l = low[j] < l ? low[j] : l;
+                h = high[j] > h ? high[j] : h;
+            }
+            widen(s, c, l, h);
+            s->count[c] += m;
+            for (int j = 0; j < WIDTH; j++) {
+                scale[j] = (float)s->scale[c];
+                square[j] = (float)s->square[c];
+            }
+            if (rows) {
+                k->sum(x, rows, WIDTH, scale, square, sums);
+                for (int f = 0; f < FOLDS; f++) {
+                    int64_t sum = 0;
+                    for (int j = 0; j < WIDTH; j++) sum += sums[f][j];
+                    s->sum[f][c] += sum;
+                }
+            }
+            if (left) { /* zeros add nothing */
+                memset(tail, 0, sizeof tail);
+                memcpy(tail, x + rows * WIDTH, (size_t)left * sizeof(float));
+                k->sum(tail, 1, WIDTH, scale, square, sums);
+                for (int f = 0; f < FOLDS; f++)
+                    for (int j = 0; j < WIDTH; j++) s->sum[f][c] += sums[f][j];
+            }
+        }
+        x += m;
+        n -= m;
+    }
+}
+
+/* Add rows of up to WIDTH neighbouring channels from c on; a strip narrower than that is filled up with zeros. */
+static void add_strip(const kernels *k, channels *s, Py_ssize_t c, int width, const float *x, int rows,
+                      Py_ssize_t stride) {
+    float low[WIDTH], high[WIDTH], scale[WIDTH] = {0}, square[WIDTH] = {0};
+    int32_t sums[FOLDS][WIDTH];
+    if (!k->look(x, rows, stride, low, high)) {
+        for (int j = 0; j < width; j++) floats_singly(s, c + j, x + j, rows, stride);
+        return;
+    }
+    int large = 0;
+    for (int j = 0; j < width; j++) {
+        const double l = low[j], h = high[j];
+        s->low[c + j] = l < s->low[c + j] ? l : s->low[c + j];
+        s->high[c + j] = h > s->high[c + j] ? h : s->high[c + j];
+        large |= (-l >= s->limit[c + j]) | (h >= s->limit[c + j]);
+    }
+    for (int j = 0; large && j < width; j++) widen(s, c + j, low[j], high[j]);
+    for (int j = 0; j < width; j++) {
+        scale[j] = (float)s->scale[c + j];
+        square[j] = (float)s->square[c + j];
+        s->count[c + j] += rows;
+    }
+    k->sum(x, rows, stride, scale, square, sums);
+    for (int f = 0; f < FOLDS; f++)
+        for (int j = 0; j < width; j++) s->sum[f][c + j] += sums[f][j];
+}
+
+/* --- short floats --------------------------------------------------------------------------------------- */
+
+static float widened(uint16_t x, int is_half) {
+    uint32_t bits = (uint32_t)x << 16; /* bfloat16 */
+    float value;
+    if (is_half) {
+        const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, rest = x & 0x7fffu;
+        if (rest < 0x0400u) { /* a multiple of 2**-24 */
+            value = 5.9604644775390625e-8f * (float)rest;
+            return sign ? -value : value;
+        }
+        bits = (rest >= 0x7c00u ? rest << 13 | 0x7f800000u : (rest << 13) + (112u << 23)) | sign;
+    }
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void widen_row(const void *x, char type, Py_ssize_t at, int n, float *out) {
+    for (int i = 0; i < n; i++) out[i] = widened(((const uint16_t *)x)[at + i], type == 'e');
+}
+
+/* --- all units ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    Py_ssize_t groups, inner, lanes, start, stop;
+} layout;
+
+static void add_plane(const kernels *k, channels *s, Py_ssize_t c, const void *x, char type, Py_ssize_t at,
+                      Py_ssize_t n) {
+    float room[ROWS * WIDTH];
+    if (type == 'f') {
+        add_run(k, s, c, (const float *)x + at, n);
+    } else if (type == 'd') {
+        doubles_singly(s, c, (const double *)x + at, n, 1);
+    } else {
+        for (int m; n > 0; at += m, n -= m) {
+            m = n < ROWS * WIDTH ? (int)n : ROWS * WIDTH;
+            widen_row(x, type, at, m, room);
+            add_run(k, s, c, room, m);
+        }
+    }
+}
+
+static void add_vectors(const kernels *k, channels *s, Py_ssize_t first, const void *x, char type, Py_ssize_t at,
+                        Py_ssize_t inner, Py_ssize_t lanes) {
+    float room[ROWS * WIDTH];
+    for (int rows; inner > 0; at += rows * lanes, inner -= rows) {
+        rows = inner < ROWS ? (int)inner : ROWS;
+        for (Py_ssize_t c = 0; c < lanes; c += WIDTH) {
+            const int width = lanes - c < WIDTH ? (int)(lanes - c) : WIDTH;
+            if (type == 'd') {
+                for (int j = 0; j < width; j++)
+                    doubles_singly(s, first + c + j, (const double *)x + at + c + j, rows, lanes);
+                continue;
+            }
+            const float *strip = (const float *)x + at + c;
+            Py_ssize_t stride = lanes;
+            if (type != 'f' || width < WIDTH) {
+                memset(room, 0, (size_t)rows * WIDTH * sizeof(float));
+                for (int r = 0; r < rows; r++) {
+                    if (type == 'f') memcpy(room + r * WIDTH, strip + r * lanes, (size_t)width * sizeof(float));
+                    else widen_row(x, type, at + r * lanes + c, width, room + r * WIDTH);
+                }
+                strip = room;
+                stride = WIDTH;
+            }
+            add_strip(k, s, first + c, width, strip, rows, stride);
+        }
+    }
+}
+
+static void add_units(const kernels *k, channels *s, const layout *g, const void *x, char type) {
+    const Py_ssize_t size = g->inner * g->lanes;
+    if (g->groups == 1 && g->lanes > 1) {
+        add_vectors(k, s, 0, x, type, g->start * size, (g->stop - g->start) * g->inner, g->lanes);
+        return;
+    }
+    for (Py_ssize_t u = g->start; u < g->stop; u++) {
+        const Py_ssize_t first = u % g->groups * g->lanes;
+        if (g->lanes == 1) add_plane(k, s, first, x, type, u * size, size);
+        else add_vectors(k, s, first, x, type, u * size, g->inner, g->lanes);
+    }
+}
+
+/* --- Python --------------------------------------------------------------------------------------------- */
+
+static Py_ssize_t item_size(int type) {
+    return type == 'f' ? 4 : type == 'd' ? 8 : type == 'e' || type == 'b' ? 2 : 0;
+}
+
+static PyObject *gather(PyObject *module, PyObject *args) {
+    Py_buffer x, ranges, sums;
+    int type, level;
+    layout g;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*Cnnnnnw*w*i", &x, &type, &g.groups, &g.inner, &g.lanes, &g.start, &g.stop,
+                          &ranges, &sums, &level))
+        return NULL;
+    const kernels *found[3];
+    const int levels = available(found);
+    const Py_ssize_t size = item_size(type), limit = PY_SSIZE_T_MAX / 64;
+    const char *wrong = NULL;
+    if (size == 0) wrong = "type must be one of f, d, e, b";
+    else if (g.groups < 1 || g.inner < 1 || g.lanes < 1 || g.groups > limit / g.lanes || g.inner > limit / g.lanes)
+        wrong = "groups, inner and lanes must be at least 1";
+    else if (g.start < 0 || g.stop < g.start || g.stop > x.len / size / (g.inner * g.lanes))
+        wrong = "units must lie in the array";
+    else if (ranges.len != g.groups * g.lanes * 5 * 8 || sums.len != g.groups * g.lanes * 6 * 8)
+        wrong = "there must be 5 doubles and 6 integers for each channel";
+    else if (level < 0 || level >= levels) wrong = "no such level";
+    if (wrong == NULL) {
+        const Py_ssize_t n = g.groups * g.lanes;
+        double *real = ranges.buf;
+        int64_t *whole = sums.buf;
+        channels s = {real, real + n, real + 2 * n, real + 3 * n, real + 4 * n, whole, {NULL}};
+        for (int f = 0; f < FOLDS; f++) s.sum[f] = whole + (f + 1) * n;
+        PyThreadState *saved = (g.stop - g.start) * g.inner * g.lanes >= RELEASE ? PyEval_SaveThread() : NULL;
+#if X86
+        const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
+        _mm_setcsr(0x1f80);
+#endif
+        add_units(found[level], &s, &g, x.buf, (char)type);
+#if X86
+        _mm_setcsr(state);
+#endif
+        if (saved != NULL) PyEval_RestoreThread(saved);
+    }
+    PyBuffer_Release(&x);
+    PyBuffer_Release(&ranges);
+    PyBuffer_Release(&sums);
+    if (wrong != NULL) {
+        PyErr_SetString(PyExc_ValueError, wrong);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *levels(PyObject *module, PyObject *args) {
+    const kernels *found[3];
+    (void)module;
+    (void)args;
+    const int n = available(found);
+    PyObject *names = PyTuple_New(n);
+    for (int i = 0; names != NULL && i < n; i++) {
+        PyObject *name = PyUnicode_FromString(found[i]->name);
+        if (name == NULL || PyTuple_SetItem(names, i, name) < 0) {
+            Py_DECREF(names);
+            return NULL;
+        }
+    }
+    return names;
+}
+
+static PyMethodDef methods[] = {
+    {"gather", gather, METH_VARARGS, "gather(x, type, groups, inner, lanes, start, stop, ranges, sums, level)"},
+    {"levels", levels, METH_NOARGS, "levels() -> names of the instruction sets that can be used, best first"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_channels", NULL, 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__channels(void) { return PyModule_Create(&definition); }
