@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from qprof_onnx.profiles.memory import MemoryPlan, plan_memory
 from qprof_onnx.profiles.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.runner import calibrate
 from qprof_onnx.profiles.samples import InputSpec, Sample, input_specs, open_samples
-from qprof_onnx.profiles.store import dumps
+from qprof_onnx.profiles.store import dumps, loads
 from qprof_onnx.profiles.taps import tapped
 
 ID = ModelId("structure", "weights", 13)
@@ -595,3 +596,111 @@ def test_every_public_name_is_loaded_on_use() -> None:
     import qprof_onnx.profiles as package
 
     assert sorted(package.__all__) == dir(package) == sorted(package._HOME)
+
+
+# ------------------------------------------------------------------------------------------------- channels
+
+
+def channel_net() -> ir.Model:
+    """Feature maps that onnxruntime keeps in blocks, and products behind changes of shape and order."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 3, 16, 16] x) => (float[N, 10] scores, float[N, 256, 8] z) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            r = Relu (c)
+            d = Conv (r, w2)
+            u = Relu (d)
+            p = GlobalMaxPool (u)
+            f = Flatten (p)
+            scores = Gemm (f, w3)
+            t = Transpose <perm = [0, 2, 3, 1]> (r)
+            h = Reshape (t, three)
+            z = MatMul (h, w4)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (32, 3, 3, 3), "w2": (64, 32, 3, 3), "w3": (64, 10), "w4": (32, 8)}
+    for name, shape in shapes.items():
+        weight = rng.integers(-2, 3, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 256, 32]), "three"))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+AXES = {"x": 1, "r": 1, "f": 1, "h": -1}
+
+
+def run_directly(model: ir.Model, samples: Sequence[Sample], name: str) -> list[np.ndarray]:
+    copy = model.clone()
+    values = [*copy.graph.inputs, *(v for node in copy.graph for v in node.outputs)]
+    copy.graph.outputs[:] = [v for v in values if v.name == name]
+    session = ort.InferenceSession(ir.to_proto(copy).SerializeToString(), providers=["CPUExecutionProvider"])
+    return [session.run(None, dict(s.feed))[0] for s in samples]
+
+
+def test_channels_are_those_of_the_tensor_in_whatever_order_it_is_read() -> None:
+    """All values are whole numbers, so that optimisations cannot change them."""
+    model, samples = channel_net(), whole_numbers()
+    profile = calibrate(model, samples, ID, channels=AXES)
+    for name, axis in AXES.items():
+        direct = Accumulator("float", axis=axis, channels=profile[name].shape[axis])
+        for array in run_directly(model, samples, name):
+            direct.add(array, profile[name].shape)
+        assert profile[name] == direct.profile()
+        assert profile[name].channels.axis == axis
+    assert {name for name in profile if profile[name].channels is not None} == {*AXES, "p"}
+
+
+def test_channels_change_nothing_else() -> None:
+    with_channels = calibrate(channel_net(), whole_numbers(), ID, channels=AXES)
+    without = calibrate(channel_net(), whole_numbers(), ID)
+    assert {name: replace(p, channels=None) for name, p in with_channels.items()} == without.tensors
+
+
+def test_a_tensor_is_read_itself_where_its_channels_are_not_those_of_its_source() -> None:
+    taps = {tap.name: tap for tap in tapped(channel_net(), channels=AXES)[1]}
+    assert {name: tap.same_as for name, tap in taps.items() if tap.same_as is not None} == {
+        "f": "p",
+        "t": "r",
+    }
+    assert taps["h"].source == "h"
+    only = tapped(channel_net(), {"h", "t"}, {"h": -1})[1]
+    assert [(tap.name, tap.source, tap.same_as) for tap in only] == [("t", None, "h"), ("h", "h", None)]
+
+
+def test_channels_of_unknown_number_are_passed_over() -> None:
+    assert calibrate(conv_net(), images(2), ID, channels={"x": 2, "c": 7})["x"].channels is None
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("room", [None, 60_000])
+def test_threads_and_passes_do_not_change_a_channel(
+    threads: int, room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "used_bytes", lambda: 0)
+    settings = {"threads": threads, "memory_limit": room, "channels": AXES}
+    found = calibrate(channel_net(), whole_numbers(), ID, **settings)
+    assert dumps(found) == dumps(calibrate(channel_net(), whole_numbers(), ID, channels=AXES))
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.permutations(range(5)), st.integers(1, 4))
+def test_channels_of_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
+    samples = [whole_numbers(5)[i] for i in order]
+    parts = [calibrate(channel_net(), part, ID, channels=AXES) for part in (samples[:cut], samples[cut:])]
+    whole = calibrate(channel_net(), whole_numbers(5), ID, channels=AXES)
+    assert dumps(loads(dumps(parts[0])).merged(loads(dumps(parts[1])))) == dumps(whole)
+
+
+def test_a_batch_gives_the_channels_of_its_samples() -> None:
+    apart = whole_numbers()
+    together = [Sample("all", {"x": np.concatenate([s.feed["x"] for s in apart])})]
+    found = [calibrate(channel_net(), samples, ID, channels=AXES) for samples in (apart, together)]
+    assert dumps(found[0]) == dumps(found[1])
+
+
+def test_an_array_with_other_channels_than_declared_is_refused() -> None:
+    model = channel_net()
+    next(v for node in model.graph for v in node.outputs if v.name == "h").shape = ir.Shape([None, 256, 16])
+    text = refusal(DataError, model, whole_numbers(1), channels={"h": -1})
+    assert "tensor 'h' (unnamed Reshape node) has shape (1, 256, 32), but the model declares" in text
