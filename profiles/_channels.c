@@ -1,9 +1,9 @@
 /* The compiled twin of profiles/channel_counter.py: ranges and sums of each channel of a tensor.
  *
  * A unit is a run of `inner` vectors of `lanes` channels that lie side by side; one lane is a plane of a single
- * channel. Units are worked through in strips of 16 floats by some rows: each strip is looked at (range, finite
- * or not), the grids of its channels are made coarser where a value is too large for them, and then its values
- * and their squares are rounded to the grids and added up as integers. So no order of addition can show.
+ * channel. Units are worked through in strips of 16 floats by some rows, in one pass: range, finite or not, and
+ * the values and their squares, rounded to grids and added up as integers. So no order of addition can show. Where
+ * a value was too large for the grids of its channel these are made coarser, and the strip is done once more.
  *
  * Rounding: v + MAGIC has the nearest whole number to v in its last bits. These are added up as they are, and the
  * bits of MAGIC, as often as there were rows, are taken off at the end: unsigned numbers wrap round.
@@ -55,99 +55,76 @@ typedef struct {
     int64_t *count, *sum[FOLDS];
 } channels;
 
-typedef int (*look_strip)(const float *x, int rows, Py_ssize_t stride, float *low, float *high);
-typedef void (*sum_strip)(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                          int32_t (*out)[WIDTH]);
+/* What is found in a strip, lane by lane: range and sums; sums fit their grids only when the range does. */
+typedef struct {
+    float low[WIDTH], high[WIDTH];
+    int32_t sum[FOLDS][WIDTH];
+} found;
+
+/* Looks at rows of a strip and rounds them to grids. Returns 0 when something is not finite: all is void then. */
+typedef int (*scan_strip)(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                          found *f);
 
 /* --- one strip ------------------------------------------------------------------------------------------ */
 
-INLINE int look_body(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
-    float l[WIDTH], h[WIDTH], poison[WIDTH];
+static int scan_plain(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                      found *f) {
+    uint32_t total[FOLDS][WIDTH];
+    float low[WIDTH], high[WIDTH], poison[WIDTH];
+    memset(total, 0, sizeof total);
     for (int j = 0; j < WIDTH; j++) {
-        l[j] = FLT_MAX;
-        h[j] = -FLT_MAX;
+        low[j] = FLT_MAX;
+        high[j] = -FLT_MAX;
         poison[j] = 0.0f;
     }
     for (int r = 0; r < rows; r++, x += stride) {
+        float rounded[FOLDS][WIDTH];
+        uint32_t bits[FOLDS][WIDTH];
         for (int j = 0; j < WIDTH; j++) {
-            const float v = x[j];
-            l[j] = v < l[j] ? v : l[j];
-            h[j] = v > h[j] ? v : h[j];
+            const float v = x[j], fine = v * scale[j], root = v * square[j], z = root * root;
+            low[j] = v < low[j] ? v : low[j];
+            high[j] = v > high[j] ? v : high[j];
             poison[j] += v * 0.0f; /* NaN once an element is not finite */
+            rounded[0][j] = fine + MAGIC;
+            rounded[1][j] = fine * 0x1p-11f + MAGIC;
+            rounded[2][j] = z + MAGIC;
+            rounded[3][j] = z * 0x1p-8f + MAGIC;
+            rounded[4][j] = z * 0x1p-16f + MAGIC;
         }
+        memcpy(bits, rounded, sizeof bits);
+        for (int k = 0; k < FOLDS; k++)
+            for (int j = 0; j < WIDTH; j++) total[k][j] += bits[k][j];
     }
+    for (int k = 0; k < FOLDS; k++)
+        for (int j = 0; j < WIDTH; j++) f->sum[k][j] = (int32_t)(total[k][j] - (uint32_t)rows * MAGIC_BITS);
     int finite = 1;
     for (int j = 0; j < WIDTH; j++) {
-        low[j] = l[j];
-        high[j] = h[j];
+        f->low[j] = low[j];
+        f->high[j] = high[j];
         finite &= poison[j] == 0.0f;
     }
     return finite;
 }
 
-INLINE void sum_body(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                     int32_t (*out)[WIDTH]) {
-    uint32_t total[FOLDS][WIDTH];
-    memset(total, 0, sizeof total);
-    for (int r = 0; r < rows; r++, x += stride) {
-        for (int j = 0; j < WIDTH; j++) {
-            const float fine = x[j] * scale[j], root = x[j] * square[j], z = root * root;
-            const float rounded[FOLDS] = {fine + MAGIC, fine * 0x1p-11f + MAGIC, z + MAGIC, z * 0x1p-8f + MAGIC,
-                                          z * 0x1p-16f + MAGIC};
-            uint32_t bits[FOLDS];
-            memcpy(bits, rounded, sizeof bits);
-            for (int k = 0; k < FOLDS; k++) total[k][j] += bits[k];
-        }
-    }
-    for (int k = 0; k < FOLDS; k++)
-        for (int j = 0; j < WIDTH; j++) out[k][j] = (int32_t)(total[k][j] - (uint32_t)rows * MAGIC_BITS);
-}
-
-static int look_plain(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
-    return look_body(x, rows, stride, low, high);
-}
-static void sum_plain(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                      int32_t (*out)[WIDTH]) {
-    sum_body(x, rows, stride, scale, square, out);
-}
-
 #if X86
-AVX2 static int look_avx2(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
-    __m256 l[2], h[2], poison[2];
-    for (int i = 0; i < 2; i++) {
-        l[i] = _mm256_set1_ps(FLT_MAX);
-        h[i] = _mm256_set1_ps(-FLT_MAX);
-        poison[i] = _mm256_setzero_ps();
-    }
-    for (int r = 0; r < rows; r++, x += stride) {
-        for (int i = 0; i < 2; i++) {
-            const __m256 v = _mm256_loadu_ps(x + 8 * i);
-            l[i] = _mm256_min_ps(v, l[i]);
-            h[i] = _mm256_max_ps(v, h[i]);
-            poison[i] = _mm256_add_ps(poison[i], _mm256_mul_ps(v, _mm256_setzero_ps()));
-        }
-    }
-    for (int i = 0; i < 2; i++) {
-        _mm256_storeu_ps(low + 8 * i, l[i]);
-        _mm256_storeu_ps(high + 8 * i, h[i]);
-    }
-    const __m256 both = _mm256_add_ps(poison[0], poison[1]);
-    return _mm256_movemask_ps(_mm256_cmp_ps(both, both, _CMP_UNORD_Q)) == 0;
-}
-
-AVX2 static void sum_avx2(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                          int32_t (*out)[WIDTH]) {
-    const __m256 magic = _mm256_set1_ps(MAGIC);
+AVX2 static int scan_avx2(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                          found *f) {
+    const __m256 magic = _mm256_set1_ps(MAGIC), none = _mm256_setzero_ps();
     const __m256i off = _mm256_set1_epi32((int)((uint32_t)rows * MAGIC_BITS));
+    int finite = 1;
     for (int i = 0; i < WIDTH; i += 8) {
         const __m256 s = _mm256_loadu_ps(scale + i), t = _mm256_loadu_ps(square + i);
         const __m256 coarse = _mm256_mul_ps(s, _mm256_set1_ps(0x1p-11f));
+        __m256 low = _mm256_set1_ps(FLT_MAX), high = _mm256_set1_ps(-FLT_MAX), poison = none;
         __m256i total[FOLDS];
         for (int k = 0; k < FOLDS; k++) total[k] = _mm256_setzero_si256();
 #define ADD(k, v) total[k] = _mm256_add_epi32(total[k], _mm256_castps_si256(_mm256_add_ps(v, magic)))
         const float *at = x + i;
         for (int r = 0; r < rows; r++, at += stride) {
             const __m256 v = _mm256_loadu_ps(at), root = _mm256_mul_ps(v, t), z = _mm256_mul_ps(root, root);
+            low = _mm256_min_ps(v, low);
+            high = _mm256_max_ps(v, high);
+            poison = _mm256_add_ps(poison, _mm256_mul_ps(v, none)); /* NaN once an element is not finite */
             ADD(0, _mm256_mul_ps(v, s));
             ADD(1, _mm256_mul_ps(v, coarse));
             ADD(2, z);
@@ -156,45 +133,30 @@ AVX2 static void sum_avx2(const float *x, int rows, Py_ssize_t stride, const flo
         }
 #undef ADD
         for (int k = 0; k < FOLDS; k++)
-            _mm256_storeu_si256((void *)(out[k] + i), _mm256_sub_epi32(total[k], off));
+            _mm256_storeu_si256((void *)(f->sum[k] + i), _mm256_sub_epi32(total[k], off));
+        _mm256_storeu_ps(f->low + i, low);
+        _mm256_storeu_ps(f->high + i, high);
+        finite &= _mm256_movemask_ps(_mm256_cmp_ps(poison, poison, _CMP_UNORD_Q)) == 0;
     }
+    return finite;
 }
 
-AVX512 static int look_avx512(const float *x, int rows, Py_ssize_t stride, float *low, float *high) {
-    const __m512 none = _mm512_setzero_ps();
-    __m512 l = _mm512_set1_ps(FLT_MAX), h = _mm512_set1_ps(-FLT_MAX), l2 = l, h2 = h, poison = none, poison2 = none;
-    int r = 0;
-    for (; r + 2 <= rows; r += 2, x += 2 * stride) {
-        const __m512 v = _mm512_loadu_ps(x), w = _mm512_loadu_ps(x + stride);
-        l = _mm512_min_ps(v, l);
-        l2 = _mm512_min_ps(w, l2);
-        h = _mm512_max_ps(v, h);
-        h2 = _mm512_max_ps(w, h2);
-        poison = _mm512_fmadd_ps(v, none, poison);
-        poison2 = _mm512_fmadd_ps(w, none, poison2);
-    }
-    if (r < rows) {
-        const __m512 v = _mm512_loadu_ps(x);
-        l = _mm512_min_ps(v, l);
-        h = _mm512_max_ps(v, h);
-        poison = _mm512_fmadd_ps(v, none, poison);
-    }
-    _mm512_storeu_ps(low, _mm512_min_ps(l, l2));
-    _mm512_storeu_ps(high, _mm512_max_ps(h, h2));
-    return _mm512_cmp_ps_mask(poison, poison2, _CMP_UNORD_Q) == 0;
-}
-
-AVX512 static void sum_avx512(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                              int32_t (*out)[WIDTH]) {
-    const __m512 magic = _mm512_set1_ps(MAGIC), s = _mm512_loadu_ps(scale), t = _mm512_loadu_ps(square);
+AVX512 static int scan_avx512(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                              found *f) {
+    const __m512 magic = _mm512_set1_ps(MAGIC), none = _mm512_setzero_ps();
+    const __m512 s = _mm512_loadu_ps(scale), t = _mm512_loadu_ps(square);
     const __m512 coarse = _mm512_mul_ps(s, _mm512_set1_ps(0x1p-11f));
     const __m512 down8 = _mm512_set1_ps(0x1p-8f), down16 = _mm512_set1_ps(0x1p-16f);
     const __m512i off = _mm512_set1_epi32((int)((uint32_t)rows * MAGIC_BITS));
+    __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
     __m512i total[FOLDS];
     for (int k = 0; k < FOLDS; k++) total[k] = _mm512_setzero_si512();
 #define ADD(k, rounded) total[k] = _mm512_add_epi32(total[k], _mm512_castps_si512(rounded))
     for (int r = 0; r < rows; r++, x += stride) {
         const __m512 v = _mm512_loadu_ps(x), root = _mm512_mul_ps(v, t), z = _mm512_mul_ps(root, root);
+        low = _mm512_min_ps(v, low);
+        high = _mm512_max_ps(v, high);
+        poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
         /* A product with a power of two is exact, so that a fused sum rounds as two operations do. */
         ADD(0, _mm512_fmadd_ps(v, s, magic));
         ADD(1, _mm512_fmadd_ps(v, coarse, magic));
@@ -203,20 +165,22 @@ AVX512 static void sum_avx512(const float *x, int rows, Py_ssize_t stride, const
         ADD(4, _mm512_fmadd_ps(z, down16, magic));
     }
 #undef ADD
-    for (int k = 0; k < FOLDS; k++) _mm512_storeu_si512(out[k], _mm512_sub_epi32(total[k], off));
+    for (int k = 0; k < FOLDS; k++) _mm512_storeu_si512(f->sum[k], _mm512_sub_epi32(total[k], off));
+    _mm512_storeu_ps(f->low, low);
+    _mm512_storeu_ps(f->high, high);
+    return _mm512_cmp_ps_mask(poison, poison, _CMP_UNORD_Q) == 0;
 }
 #endif
 
 typedef struct {
     const char *name;
-    look_strip look;
-    sum_strip sum;
+    scan_strip scan;
 } kernels;
 
-static const kernels plain = {"plain", look_plain, sum_plain};
+static const kernels plain = {"plain", scan_plain};
 #if X86
-static const kernels avx2 = {"avx2", look_avx2, sum_avx2};
-static const kernels avx512 = {"avx512", look_avx512, sum_avx512};
+static const kernels avx2 = {"avx2", scan_avx2};
+static const kernels avx512 = {"avx512", scan_avx512};
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
@@ -307,79 +271,92 @@ SINGLY(doubles_singly, double, rint)
 
 /* --- floats --------------------------------------------------------------------------------------------- */
 
-/* Add a run of floats of one channel. */
-static void add_run(const kernels *k, channels *s, Py_ssize_t c, const float *x, Py_ssize_t n) {
-    float low[WIDTH], high[WIDTH], scale[WIDTH], square[WIDTH], tail[WIDTH];
-    int32_t sums[FOLDS][WIDTH];
-    while (n > 0) {
-        const int m = n < ROWS * WIDTH ? (int)n : ROWS * WIDTH, rows = m / WIDTH, left = m % WIDTH;
-        const int finite = rows == 0 || k->look(x, rows, WIDTH, low, high);
-        float l = FLT_MAX, h = -FLT_MAX, poison = 0.0f;
-        for (int i = 0; i < left; i++) {
-            const float v = x[rows * WIDTH + i];
-            l = v < l ? v : l;
-            h = v > h ? v : h;
-            poison += v * 0.0f;
+/* Reduce the lanes of a strip to one, in pairs: so the steps of a pair need not wait for each other. */
+INLINE void fold_lanes(found *f, int64_t *sum) {
+    for (int k = 0; k < FOLDS; k++) {
+        int64_t wide[WIDTH];
+        for (int j = 0; j < WIDTH; j++) wide[j] = f->sum[k][j];
+        for (int half = WIDTH / 2; half; half /= 2)
+            for (int j = 0; j < half; j++) wide[j] += wide[j + half];
+        sum[k] = wide[0];
+    }
+    for (int half = WIDTH / 2; half; half /= 2) {
+        for (int j = 0; j < half; j++) {
+            f->low[j] = f->low[j + half] < f->low[j] ? f->low[j + half] : f->low[j];
+            f->high[j] = f->high[j + half] > f->high[j] ? f->high[j + half] : f->high[j];
         }
-        if (!finite || poison != 0.0f) {
-            floats_singly(s, c, x, m, 1);
-        } else {
-            for (int j = 0; rows && j < WIDTH; j++) {
-                l = low[j] < l ? low[j] : l;
-                h = high[j] > h ? high[j] : h;
-            }
-            widen(s, c, l, h);
-            s->count[c] += m;
-            for (int j = 0; j < WIDTH; j++) {
-                scale[j] = (float)s->scale[c];
-                square[j] = (float)s->square[c];
-            }
-            if (rows) {
-                k->sum(x, rows, WIDTH, scale, square, sums);
-                for (int f = 0; f < FOLDS; f++) {
-                    int64_t sum = 0;
-                    for (int j = 0; j < WIDTH; j++) sum += sums[f][j];
-                    s->sum[f][c] += sum;
-                }
-            }
-            if (left) { /* zeros add nothing */
-                memset(tail, 0, sizeof tail);
-                memcpy(tail, x + rows * WIDTH, (size_t)left * sizeof(float));
-                k->sum(tail, 1, WIDTH, scale, square, sums);
-                for (int f = 0; f < FOLDS; f++)
-                    for (int j = 0; j < WIDTH; j++) s->sum[f][c] += sums[f][j];
-            }
-        }
-        x += m;
-        n -= m;
     }
 }
 
 /* Add rows of up to WIDTH neighbouring channels from c on; a strip narrower than that is filled up with zeros. */
 static void add_strip(const kernels *k, channels *s, Py_ssize_t c, int width, const float *x, int rows,
                       Py_ssize_t stride) {
-    float low[WIDTH], high[WIDTH], scale[WIDTH] = {0}, square[WIDTH] = {0};
-    int32_t sums[FOLDS][WIDTH];
-    if (!k->look(x, rows, stride, low, high)) {
-        for (int j = 0; j < width; j++) floats_singly(s, c + j, x + j, rows, stride);
-        return;
+    float scale[WIDTH] = {0}, square[WIDTH] = {0};
+    found f;
+    for (int large = 1; large;) {
+        for (int j = 0; j < width; j++) {
+            scale[j] = (float)s->scale[c + j];
+            square[j] = (float)s->square[c + j];
+        }
+        if (!k->scan(x, rows, stride, scale, square, &f)) {
+            for (int j = 0; j < width; j++) floats_singly(s, c + j, x + j, rows, stride);
+            return;
+        }
+        large = 0;
+        for (int j = 0; j < width; j++) {
+            const double l = f.low[j], h = f.high[j];
+            s->low[c + j] = l < s->low[c + j] ? l : s->low[c + j];
+            s->high[c + j] = h > s->high[c + j] ? h : s->high[c + j];
+            large |= (-l >= s->limit[c + j]) | (h >= s->limit[c + j]);
+        }
+        for (int j = 0; large && j < width; j++) widen(s, c + j, f.low[j], f.high[j]); /* rare; then once more */
     }
-    int large = 0;
-    for (int j = 0; j < width; j++) {
-        const double l = low[j], h = high[j];
-        s->low[c + j] = l < s->low[c + j] ? l : s->low[c + j];
-        s->high[c + j] = h > s->high[c + j] ? h : s->high[c + j];
-        large |= (-l >= s->limit[c + j]) | (h >= s->limit[c + j]);
+    for (int j = 0; j < width; j++) s->count[c + j] += rows;
+    for (int i = 0; i < FOLDS; i++)
+        for (int j = 0; j < width; j++) s->sum[i][c + j] += f.sum[i][j];
+}
+
+/* Add a run of floats of one channel; what is left beside whole rows is filled up by repeating its first. */
+static void add_run(const kernels *k, channels *s, Py_ssize_t c, const float *x, Py_ssize_t n) {
+    while (n > 0) {
+        const int m = n < ROWS * WIDTH ? (int)n : ROWS * WIDTH, rows = m / WIDTH, left = m % WIDTH;
+        float scale[WIDTH], square[WIDTH], tail[WIDTH];
+        int64_t sum[FOLDS];
+        found f, rest;
+        for (int j = 0; left && j < WIDTH; j++) tail[j] = x[rows * WIDTH + (j < left ? j : 0)];
+        int finite = 1;
+        for (int large = 1; large && finite;) {
+            for (int j = 0; j < WIDTH; j++) {
+                scale[j] = (float)s->scale[c];
+                square[j] = (float)s->square[c];
+            }
+            if (left) finite = k->scan(tail, 1, WIDTH, scale, square, &rest);
+            if (rows) finite &= k->scan(x, rows, WIDTH, scale, square, &f);
+            if (left && rows) {
+                for (int j = 0; j < WIDTH; j++) {
+                    f.low[j] = rest.low[j] < f.low[j] ? rest.low[j] : f.low[j];
+                    f.high[j] = rest.high[j] > f.high[j] ? rest.high[j] : f.high[j];
+                    for (int i = 0; i < FOLDS; i++) f.sum[i][j] += j < left ? rest.sum[i][j] : 0;
+                }
+            } else if (left) {
+                f = rest;
+                for (int j = left; j < WIDTH; j++)
+                    for (int i = 0; i < FOLDS; i++) f.sum[i][j] = 0;
+            }
+            if (!finite) break;
+            fold_lanes(&f, sum);
+            large = -(double)f.low[0] >= s->limit[c] || f.high[0] >= s->limit[c];
+            widen(s, c, f.low[0], f.high[0]);
+        }
+        if (finite) {
+            s->count[c] += m;
+            for (int i = 0; i < FOLDS; i++) s->sum[i][c] += sum[i];
+        } else {
+            floats_singly(s, c, x, m, 1);
+        }
+        x += m;
+        n -= m;
     }
-    for (int j = 0; large && j < width; j++) widen(s, c + j, low[j], high[j]);
-    for (int j = 0; j < width; j++) {
-        scale[j] = (float)s->scale[c + j];
-        square[j] = (float)s->square[c + j];
-        s->count[c + j] += rows;
-    }
-    k->sum(x, rows, stride, scale, square, sums);
-    for (int f = 0; f < FOLDS; f++)
-        for (int j = 0; j < width; j++) s->sum[f][c + j] += sums[f][j];
 }
 
 /* --- short floats --------------------------------------------------------------------------------------- */
@@ -425,6 +402,20 @@ static void add_plane(const kernels *k, channels *s, Py_ssize_t c, const void *x
     }
 }
 
+/* Add up to WIDTH neighbouring short planes, side by side. */
+static void add_planes(const kernels *k, channels *s, Py_ssize_t c, int width, const void *x, char type,
+                       Py_ssize_t at, int n) {
+    float room[ROWS * WIDTH];
+    if (width < WIDTH) memset(room, 0, (size_t)n * WIDTH * sizeof(float));
+    for (int j = 0; j < width; j++) {
+        for (int r = 0; r < n; r++) {
+            const Py_ssize_t i = at + (Py_ssize_t)j * n + r;
+            room[r * WIDTH + j] = type == 'f' ? ((const float *)x)[i] : widened(((const uint16_t *)x)[i], type == 'e');
+        }
+    }
+    add_strip(k, s, c, width, room, n, WIDTH);
+}
+
 static void add_vectors(const kernels *k, channels *s, Py_ssize_t first, const void *x, char type, Py_ssize_t at,
                         Py_ssize_t inner, Py_ssize_t lanes) {
     float room[ROWS * WIDTH];
@@ -459,10 +450,20 @@ static void add_units(const kernels *k, channels *s, const layout *g, const void
         add_vectors(k, s, 0, x, type, g->start * size, (g->stop - g->start) * g->inner, g->lanes);
         return;
     }
-    for (Py_ssize_t u = g->start; u < g->stop; u++) {
+    const int are_short = g->lanes == 1 && size <= ROWS && type != 'd';
+    for (Py_ssize_t u = g->start, next; u < g->stop; u = next) {
         const Py_ssize_t first = u % g->groups * g->lanes;
-        if (g->lanes == 1) add_plane(k, s, first, x, type, u * size, size);
-        else add_vectors(k, s, first, x, type, u * size, g->inner, g->lanes);
+        next = u + 1;
+        if (are_short) {
+            Py_ssize_t width = g->groups - first < g->stop - u ? g->groups - first : g->stop - u;
+            if (width > WIDTH) width = WIDTH;
+            add_planes(k, s, first, (int)width, x, type, u * size, (int)size);
+            next = u + width;
+        } else if (g->lanes == 1) {
+            add_plane(k, s, first, x, type, u * size, size);
+        } else {
+            add_vectors(k, s, first, x, type, u * size, g->inner, g->lanes);
+        }
     }
 }
 
