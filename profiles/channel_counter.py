@@ -130,23 +130,27 @@ def gather_numpy(flat: npt.NDArray[Any], layout: Layout, units: range, tally: Ta
     )
     first = np.array(units) % layout.groups * layout.lanes
     where = first[:, None] + np.arange(layout.lanes)  # channel of each lane of a unit
-    with np.errstate(invalid="ignore"):
-        finite = np.isfinite(x)
-        zeroed = np.where(finite, x, x.dtype.type(0))
+    mask = np.isfinite(x)
+    finite = None if mask.all() else mask
     low, high = np.full(tally.sums.shape[1], np.inf), np.full(tally.sums.shape[1], -np.inf)
-    np.minimum.at(low, where, np.where(finite, x, np.inf).min(axis=1))
-    np.maximum.at(high, where, np.where(finite, x, -np.inf).max(axis=1))
+    np.minimum.at(low, where, (x if finite is None else np.where(finite, x, np.inf)).min(axis=1))
+    np.maximum.at(high, where, (x if finite is None else np.where(finite, x, -np.inf)).max(axis=1))
     tally.widen(low, high)
+    if finite is not None:
+        x = np.where(finite, x, x.dtype.type(0))
     # Powers of two: every product is exact, or so small that it rounds to zero.
     scale, root = (tally.ranges[row][where][:, None].astype(x.dtype) for row in (3, 4))
     with np.errstate(under="ignore"):
-        values = zeroed * scale
-        squares = (zeroed * root) ** 2
-        terms = [finite, *(values / 2.0 ** (VALUES.step * k) for k in range(len(VALUES.rows)))]
+        values = x * scale
+        squares = (x * root) ** 2
+        terms = [(values, 2.0 ** (-VALUES.step * k)) for k in range(len(VALUES.rows))]
         down = SQUARES.power * SQUARES.step
-        terms += [squares / 2.0 ** (down * k) for k in range(len(SQUARES.rows))]
-        for row, term in enumerate(terms):
-            np.add.at(tally.sums[row], where, np.rint(term).astype(np.int64).sum(axis=1))
+        terms += [(squares, 2.0 ** (-down * k)) for k in range(len(SQUARES.rows))]
+        for row, (term, factor) in enumerate(terms, 1):
+            # Whole numbers below 2**22, of an array that fits into memory: exact in float64.
+            total = np.rint(term * factor).sum(axis=1, dtype=np.float64)
+            np.add.at(tally.sums[row], where, total.astype(np.int64))
+    np.add.at(tally.sums[0], where, layout.inner if finite is None else finite.sum(axis=1))
 
 
 def _gather_compiled(level: int, flat: npt.NDArray[Any], layout: Layout, units: range, tally: Tally) -> None:
