@@ -30,8 +30,8 @@ NON_FINITE = click.Choice(["error", "skip"])
 def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
-    The profile holds the exact range and a histogram of every floating-point activation. Quantizing
-    needs it and no data: make it once, then choose schema, calibrator and target with qprof quantize.
+    The profile holds the exact range and a histogram of every floating-point activation, and range, mean
+    and power of each channel of those that meet a constant weight. Quantizing needs it and no data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
     Threads, passes, workers and interruptions do not change a byte of it.
 
@@ -39,6 +39,7 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
     Example:
       qprof dump-profile model.onnx --data calibration/ -o profile.yaml
       qprof dump-profile model.onnx --data calibration/ --checkpoint progress.qprof
+      qprof dump-profile model.onnx --data calibration/ --tensors needed --channels off
     """
     from ..profiles.counter import IMPLEMENTATION
     from ..quantizer.pipeline import dump_profile

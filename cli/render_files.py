@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 
 def profile_json(profile: Profile) -> str:
-    """Return the profile in the words of its file, with counts as lists."""
+    """Return the profile in the words of its file, numbers as lists; and means and powers of channels."""
     from ..profiles.store import dumps
     from ..profiles.yaml_text import parse
 
     document: Any = parse(dumps(profile))
     for name, tensor in profile.items():
         document["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
+        if tensor.channels is not None:
+            shown = document["tensors"][name]["channels"]
+            for key in ("count", "minimum", "maximum", "sums"):
+                shown[key] = getattr(tensor.channels, key).tolist()
+            shown |= {"mean": tensor.channels.mean.tolist(), "power": tensor.channels.power.tolist()}
     return json.dumps(document, indent=2)
 
 

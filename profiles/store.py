@@ -302,11 +302,15 @@ def _channels(value: object, tensor: TensorProfile, where: str) -> Channels:
 
 def _numbers(value: object, n: int, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
     """Return the n numbers, finite, that a text such as "1 2.5 -3e-7" holds; one number stands for all."""
-    words = text_at(value, where).split()
+    written = text_at(value, where)
+    words = written.split()
+    if not re.fullmatch(r"[-+.e0-9\s]*", written):
+        raise MalformedError(f"{where} holds what is no number")
     if len(words) not in (1, n):
         raise MalformedError(f"{where} has {len(words)} numbers for {n} channels")
     try:
-        numbers = np.array(words).astype(dtype)
+        with np.errstate(over="ignore"):
+            numbers = np.array(words).astype(dtype)
     except (ValueError, OverflowError):
         raise MalformedError(f"{where} holds what is no number") from None
     if not np.isfinite(numbers).all():

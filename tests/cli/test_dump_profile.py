@@ -138,3 +138,10 @@ def test_counting_in_numpy_is_said_and_changes_nothing(tmp_path: Path) -> None:
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
     assert result.stderr.startswith("note: counting in numpy")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_channels_can_be_left_out(tmp_path: Path) -> None:
+    for choice, some in (("weighed", True), ("off", False)):
+        path = tmp_path / f"{choice}.yaml"
+        assert dump_profile(MODEL, "--data", DATA, "-o", path, "--channels", choice).exit_code == 0
+        assert any(tensor.channels is not None for tensor in load_profile(path).values()) is some

@@ -171,3 +171,10 @@ def test_a_plain_table_is_aligned_and_has_no_trailing_blanks() -> None:
 
 def test_shapes_are_short() -> None:
     assert [shape_text(s) for s in (None, (), (None, 3), (2,))] == ["?", "scalar", "?x3", "2"]
+
+
+def test_json_of_a_profile_has_channels_as_lists() -> None:
+    document = json.loads(show(PROFILE.with_name("profile-2.yaml"), "--json").output)
+    channels = document["tensors"]["weighed"]["channels"]
+    assert (channels["axis"], channels["count"], channels["maximum"]) == (-1, [2, 2, 0], [0.5, 7.0, 0.0])
+    assert (channels["mean"][1], channels["power"][1]) == (2.0, 29.0)

@@ -92,6 +92,16 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, stop: int, threads: int) -> 
     assert seen == [sample.name for sample in images()[stop:]]
 
 
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path, stop: int) -> None:
+    axes = {"x": 1, "p": 1}
+    with pytest.raises(KilledError):
+        run(tmp_path / "c", stop, channels=axes)
+    found = run(tmp_path / "c", channels=axes)
+    assert dumps(found) == dumps(calibrate(conv_net(), images(), ID, channels=axes))
+    assert found["p"].channels is not None
+
+
 def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qprof_onnx.profiles.runner.used_bytes", lambda: 1000)
     expected = dumps(calibrate(conv_net(), images(), ID))
@@ -126,6 +136,7 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     [
         ({"non_finite": "skip"}, 'belongs to a run with non_finite "error", not "skip"'),
         ({"tensors": ["c"]}, "belongs to a run with tensors"),
+        ({"channels": {"x": 1}}, "belongs to a run with channels"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused(

@@ -30,10 +30,10 @@ Arrays = Sequence[np.ndarray]
 
 def profiled(samples: Arrays) -> Profile:
     """Return the profile of samples that flow through two tensors, as the runner makes it."""
-    x, y = Accumulator("float"), Accumulator("float")
+    x, y = Accumulator("float", axis=1, channels=1), Accumulator("float")
     data = DataId()
     for sample in samples:
-        x.add(sample, (None, *sample.shape))
+        x.add(sample.reshape(-1, 1), (None, 1))
         y.add(np.maximum(sample, 0), (None, *sample.shape))
         data = data.merged(data_id({"x": sample}, []))
     return Profile(MODEL, data, {"x": x.profile(), "y": y.profile()}, tool="qprof 0.1.0")
@@ -203,3 +203,25 @@ def test_a_total_beside_its_shards_is_refused(place: int) -> None:
 def test_profiles_without_samples_are_no_duplicates() -> None:
     empty = profiled([])
     assert merged(empty, empty, A).warnings == ()
+
+
+def test_shards_with_and_without_channels_are_refused() -> None:
+    plain = replace(B, tensors={**B.tensors, "x": replace(B["x"], channels=None)})
+    for pair, what in (
+        ((A, plain), "has no record of its channels"),
+        ((plain, A), "has a record of its channels"),
+    ):
+        with pytest.raises(
+            ProfileError, match=rf"1\.yaml: tensor 'x' {what}, other than in 0\.yaml; profile all"
+        ):
+            merged(*pair)
+    with pytest.raises(ProfileError, match="profile all shards with the same options"):
+        A["x"].merged(plain["x"])
+
+
+def test_shards_with_channels_on_other_axes_are_refused() -> None:
+    channels = B["x"].channels
+    assert channels is not None
+    other = replace(B, tensors={**B.tensors, "x": replace(B["x"], channels=replace(channels, axis=-1))})
+    with pytest.raises(ProfileError, match=r"1\.yaml: tensor 'x' has 1 channels on axis -1, other than in"):
+        merged(A, other)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles import yaml_text
+from qprof_onnx.profiles.accumulator import Accumulator
 from qprof_onnx.profiles.errors import ConfigError, ProfileError
 from qprof_onnx.profiles.histogram import BINS, EqualBins, Histogram
 from qprof_onnx.profiles.profile import DataId, ModelId, Profile, TensorProfile
@@ -41,6 +42,19 @@ arrays = hnp.arrays(
     np.float32, st.integers(0, 40), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
 )
 shapes = st.none() | st.lists(st.none() | st.integers(0, 10**6), max_size=5).map(tuple)
+
+
+@st.composite
+def weighed(draw: st.DrawFn) -> TensorProfile:
+    dtype = draw(st.sampled_from(["float", "float16", "double"]))
+    rows = hnp.arrays(
+        np.float64 if dtype == "double" else np.float32, st.tuples(st.integers(0, 5), st.just(3))
+    )
+    gathered = Accumulator(dtype, axis=draw(st.sampled_from([1, -1])), channels=3)
+    gathered.add(draw(rows), (None, 3))
+    return gathered.profile()
+
+
 exact = st.builds(tensor, arrays, st.sampled_from(["float", "float16", "double"]), shapes, st.integers(0, 9))
 
 
@@ -53,7 +67,11 @@ def equal(draw: st.DrawFn) -> TensorProfile:
     return TensorProfile("float", draw(shapes), low, high, bins.total, 0, 0, 0, bins)
 
 
-@given(st.dictionaries(st.text(), exact | equal(), max_size=4), st.text(), st.sampled_from(["qprof", "glow"]))
+@given(
+    st.dictionaries(st.text(), exact | weighed() | equal(), max_size=4),
+    st.text(),
+    st.sampled_from(["qprof", "glow"]),
+)
 def test_loading_what_was_saved_gives_the_same(
     tensors: dict[str, TensorProfile], tool: str, origin: str
 ) -> None:
@@ -98,12 +116,13 @@ def test_floats_keep_every_bit() -> None:
     assert (loaded["x"].minimum, loaded["x"].maximum) == (float(values[0]), float(values[-1]))
 
 
-@pytest.mark.parametrize("name", ["profile-1.yaml"])
+@pytest.mark.parametrize("name", ["profile-1.yaml", "profile-2.yaml"])
 def test_files_of_released_formats_still_load(name: str) -> None:
     loaded = load_profile(DATA / name)
     assert loaded.model == ModelId("0123456789abcdef" * 4, "fedcba9876543210" * 4, 13, "small.onnx")
     assert loaded.data == DataId(2, "00000000000000000000000000000abc")
-    assert list(loaded) == ["input", "conv:0", "7", "glow's", "none"]
+    assert list(loaded)[:5] == ["input", "conv:0", "7", "glow's", "none"]
+    assert all(loaded[name].channels is None for name in list(loaded)[:5])
     x = loaded["input"]
     assert (x.dtype, x.shape, x.minimum, x.maximum) == ("float", (None, 1, 8, 8), -1.0, 2.5)
     assert (x.count, x.zeros, x.nan, x.inf) == (6, 1, 2, 1)
@@ -112,6 +131,17 @@ def test_files_of_released_formats_still_load(name: str) -> None:
     assert loaded["7"].shape == ()
     assert loaded["glow's"].histogram == EqualBins(-0.5, 0.75, np.array([3, 0, 0, 0, 1e20, 0.5]))
     assert loaded["none"].count == 0
+
+
+def test_a_file_of_format_2_holds_channels() -> None:
+    tensor = load_profile(DATA / "profile-2.yaml")["weighed"]
+    assert tensor.channels is not None
+    assert (tensor.channels.axis, tensor.channels.count.tolist()) == (-1, [2, 2, 0])
+    assert tensor.channels.minimum.tolist() == [float(np.float32(0.1)), -3.0, 0.0]
+    assert tensor.channels.maximum.tolist() == [0.5, 7.0, 0.0]
+    # 0.1 is rounded to the grid of its channel.
+    assert tensor.channels.mean.tolist() == pytest.approx([0.3, 2.0, 0.0], abs=0.5 * 2.0**-11)
+    assert tensor.channels.power.tolist() == pytest.approx([0.13, 29.0, 0.0], abs=0.25 * 2.0**-15)
 
 
 def changed(pattern: str, replacement: str) -> Callable[[], str]:
@@ -272,3 +302,48 @@ def test_an_unknown_format_to_write_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"none\.yaml: cannot be read: No such file"):
         load_profile(tmp_path / "none.yaml")
+
+
+# ------------------------------------------------------------------------------------------------ channels
+
+
+def with_channels() -> str:
+    gathered = Accumulator("float", axis=1, channels=2)
+    gathered.add(np.array([[1.5, -2.0], [3.0, 0.25]], np.float32), (None, 2))
+    return dumps(profile(x=gathered.profile()))
+
+
+def test_one_number_stands_for_equal_ones_of_all_channels() -> None:
+    assert '      count: "2"\n      minimum: "1.5 -2.0"\n' in with_channels()
+    assert loads(with_channels())["x"].channels.count.tolist() == [2, 2]
+
+
+WRONG_CHANNELS = {
+    "missing key": ("axis: 1\n      ", "", "channels: key 'axis' is missing"),
+    "no mapping": (r"channels:\n(      .*\n)*", "channels: 3\n", "channels must be a mapping, not 3"),
+    "axis outside": ("axis: 1", "axis: 2", "channels: there is no axis 2 in the shape"),
+    "axis that is free": ("axis: 1", "axis: 0", "the shape does not say how many channels axis 0 has"),
+    "too few": ('"1.5 -2.0"', '"1.5 -2.0 3.0"', "channels: minimum has 3 numbers for 2 channels"),
+    "a word": ('"1.5 -2.0"', '"1.5 low"', "channels: minimum holds what is no number"),
+    "underscores": ('"1.5 -2.0"', '"1.5 -2_0"', "channels: minimum holds what is no number"),
+    "a long integer": ('count: "2"', f'count: "{10**30}"', "channels: count holds what is no number"),
+    "not finite": ('"1.5 -2.0"', '"1.5 -inf"', "channels: minimum holds what is no number"),
+    "too large": ('"1.5 -2.0"', '"1.5 -1e99"', "channels: minimum holds a number that is not finite"),
+    "sums missing": (r"(        - .*\n)(?=[.])", "", "channels: sums has 4 entries instead of 5"),
+    "sums of wrong type": (r"sums:\n(        - .*\n)*", "sums: 3\n", "channels: sums must be a list"),
+    "range upside down": ('"1.5 -2.0"', '"1.5 2.0"', "channels: a minimum is greater than the maximum"),
+    "negative count": ('count: "2"', 'count: "-2"', r"channels: a count is not in 0 \.\."),
+    "wrong count": ('count: "2"', 'count: "3"', "counts of the channels do not add up to count 4"),
+    "other range": ('"1.5 -2.0"', '"1.5 -1.0"', r"ranges of the channels span -1.0 \.\. 3.0, not minimum"),
+    "sum too large": (r'- "\d+', f'- "{10**12}', "channels: a sum is too large for its count"),
+    "nothing with a range": ('count: "2"', 'count: "0 4"', "a channel without elements has a range or a sum"),
+}
+
+
+@pytest.mark.parametrize("way", WRONG_CHANNELS)
+def test_each_way_that_channels_are_malformed_has_its_sentence(way: str) -> None:
+    pattern, replacement, sentence = WRONG_CHANNELS[way]
+    text, times = re.subn(pattern, replacement, with_channels(), count=1)
+    assert times == 1
+    with pytest.raises(ProfileError, match=f"p.yaml: tensor 'x': .*{sentence}"):
+        loads(text, "p.yaml")

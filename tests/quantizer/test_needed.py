@@ -7,10 +7,12 @@ from pathlib import Path
 import onnx
 import onnx.parser
 import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.errors import ConfigError
 from qprof_onnx.profiles.store import load_profile
 from qprof_onnx.quantizer.graph import index
-from qprof_onnx.quantizer.needed import needed_tensors
-from qprof_onnx.quantizer.pipeline import dump_profile, quantize
+from qprof_onnx.quantizer.needed import needed_tensors, weighed_channels
+from qprof_onnx.quantizer.pipeline import dump_profile, open_prepared, quantize
 from qprof_onnx.quantizer.rules import rule_of
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
@@ -46,3 +48,58 @@ def test_a_profile_of_what_is_needed_makes_the_same_model(tmp_path: Path) -> Non
         quantize(DIGITS / "model.onnx", profile, model)
     assert (tmp_path / "all.onnx").read_bytes() == (tmp_path / "needed.onnx").read_bytes()
     assert set(load_profile(tmp_path / "needed.yaml")) <= set(load_profile(tmp_path / "all.yaml"))
+
+
+WEIGHED = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[N, 4, 8, 8] x, float[N, 8, 8] s) => (float[N, 6] y, float[N, 8, 8] z) {
+        c = Conv (x, w)
+        t = ConvTranspose (c, v)
+        p = GlobalAveragePool (t)
+        f = Flatten (p)
+        y = Gemm (f, m)
+        g = Transpose <perm = [1, 0]> (f)
+        h = Gemm <transA = 1> (g, m)
+        a = MatMul (s, k)
+        z = MatMul (a, s)
+    }"""
+
+
+def test_channels_of_what_meets_a_constant_weight_are_recorded() -> None:
+    """Not so of products of two activations, and of products that have no integer form."""
+    proto = onnx.parser.parse_model(WEIGHED)
+    shapes = {"w": (5, 4, 3, 3), "v": (5, 3, 2, 2), "m": (3, 6), "k": (8, 8)}
+    for name, shape in shapes.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    graph = index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))
+    assert weighed_channels(graph) == {"x": 1, "c": 1, "f": 1, "s": -1}
+
+
+def test_of_two_axes_the_first_in_graph_order_decides() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[N, 4, 8] x) => (float[N, 4, 5] y, float[N, 2, 8] z) {
+            y = MatMul (x, k)  z = Conv (x, w) }"""
+    )
+    for name, shape in {"k": (8, 5), "w": (2, 4, 1)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    assert weighed_channels(index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))) == {"x": -1}
+
+
+def test_the_digits_profile_has_the_channels_of_its_products() -> None:
+    profile = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration")
+    graph = open_prepared(DIGITS / "model.onnx").graph
+    axes = weighed_channels(graph)
+    assert len(axes) > 2
+    for name, axis in axes.items():
+        channels = profile[name].channels
+        assert channels is not None
+        assert channels.axis == axis
+        assert channels.minimum.min() == profile[name].minimum
+        assert int(channels.count.sum()) == profile[name].count
+    off = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", channels="off")
+    assert all(tensor.channels is None for tensor in off.values())
+
+
+def test_an_unknown_choice_of_channels_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"channels 'of': must be one of weighed, off\. Did you mean 'off'"):
+        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", channels="of")
