@@ -31,7 +31,8 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and range, mean
-    and power of each channel of those that meet a constant weight. Quantizing needs it and no data: make it once, then choose schema, calibrator and target with qprof quantize.
+    and power of each channel of those that meet a constant weight. Quantizing needs it and no
+    data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
     Threads, passes, workers and interruptions do not change a byte of it.
 
@@ -41,12 +42,12 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
       qprof dump-profile model.onnx --data calibration/ --checkpoint progress.qprof
       qprof dump-profile model.onnx --data calibration/ --tensors needed --channels off
     """
-    from ..profiles.counter import IMPLEMENTATION
+    from ..profiles import channel_counter, counter
     from ..quantizer.pipeline import dump_profile
 
     output = output or Path(f"{model.stem}.profile.yaml")
     check_outputs([output, options["checkpoint"]], [model])
-    if IMPLEMENTATION == "numpy":
+    if "numpy" in (counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         click.echo(
             "note: counting in numpy, at a fifth of the speed: the compiled counter is not built", err=True
         )

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,20 @@ def test_processes_give_the_bytes_of_one(tmp_path: Path) -> None:
     shared = profile_bytes(tmp_path / "b", workers=2, progress=lambda done, total: seen.append((done, total)))
     assert shared == profile_bytes(tmp_path / "a")
     assert sorted(seen) == [(n, 8) for n in range(1, 9)]
+
+
+def test_channels_of_a_trained_model_are_the_same_bytes_for_any_threads_and_shards(tmp_path: Path) -> None:
+    expected = profile_bytes(tmp_path / "one", threads=1)
+    assert b"channels:" in expected
+    assert profile_bytes(tmp_path / "three", threads=3) == expected
+    files = sorted(DATA.glob("*.npz"))
+    for part in range(3):
+        folder = tmp_path / f"data-{part}"
+        folder.mkdir()
+        for file in files[part::3]:
+            (folder / file.name).write_bytes(file.read_bytes())
+    parts = [profile_bytes(tmp_path / f"{part}", tmp_path / f"data-{part}").decode() for part in (2, 0, 1)]
+    assert reduce(merged_texts, parts).encode() == expected
 
 
 def test_a_function_is_shared_among_processes(tmp_path: Path, slow: str) -> None:
