@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.errors import ConfigError
-from ..quantizer.config import GRANULARITIES, RESOLUTIONS, TABLES
+from ..quantizer.config import GRANULARITIES, MODES, PROPAGATIONS, RESOLUTIONS, TABLES
 
 if TYPE_CHECKING:
     from ..quantizer.targets import Recipe
@@ -86,11 +86,21 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 _SETTINGS = (
     target_option,
     click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings; options overrule them."),
+    click.option("--mode", type=Name(lambda: MODES), help="Which nodes: integer, dynamic, weight-only."),
     click.option("--schema", type=Name(_schemas), help="How a range becomes scale and zero point."),
     click.option("--calibrator", type=Name(_calibrators), help="How a histogram becomes a range."),
     click.option("--form", type=Name(_forms), help="How the plan is written in ONNX."),
-    click.option("--activation-type", metavar="[int8|uint8]", help="Integer type of activations."),
-    click.option("--weight-type", metavar="[int8|uint8|int7]", help="Integer type of weights."),
+    click.option(
+        "--activation-type", metavar="[int8|uint8|int16|uint16]", help="Integer type of activations."
+    ),
+    click.option(
+        "--wide", multiple=True, metavar="NAME|TYPE|GLOB", help="Tensors or nodes in 16 bits; repeatable."
+    ),
+    click.option(
+        "--propagation", type=Name(lambda: PROPAGATIONS), help="Whether outputs stay in codes, or return."
+    ),
+    click.option("--weight-type", metavar="[int8|uint8|int7|int4|uint4]", help="Integer type of weights."),
+    click.option("--block", type=click.IntRange(min=0), metavar="N", help="Elements of a weight's block."),
     click.option(
         "--granularity", type=Name(lambda: GRANULARITIES), help="Weight scales: one, or per channel."
     ),

@@ -35,14 +35,16 @@ def command(
 ) -> None:
     """Write a quantized model from a float model and its profile.
 
-    Needs no data. What is not set here comes from --target or --config. Ends with what became of the
-    nodes: how many are integer, table, moved and float, and why those that are float stay so.
+    Needs no data, and with --mode dynamic or weight-only no profile. What is not set here comes from
+    --target or --config. Ends with what became of the nodes: how many are integer, table, moved and float,
+    and why those that are float stay so.
 
     \b
     Examples:
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx \\
           --calibrator mse --keep-float Softmax --save-plan plan.yaml
+      qprof quantize model.onnx --mode weight-only --weight-type int4 -o model.int4.onnx
     """
     from ..quantizer.pipeline import quantize
 
@@ -52,8 +54,6 @@ def command(
         raise click.UsageError(
             "--plan holds its own settings: edit the file, or leave out the other options."
         )
-    if not plan and not profile:
-        raise click.UsageError("Missing option '--profile': make one with qprof dump-profile.")
     kept = {"plan_path": plan, "save_plan_path": save_plan}
     result = quantize(model, profile, output, recipe=recipe, accept_retrained=accept_retrained, **kept)
     click.echo(summary_json(result) if as_json else summary_text(result))

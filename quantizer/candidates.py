@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ..profiles.errors import ConfigError, nearest
 from ..profiles.profile import Profile
 from .graph import Graph
-from .plan import Kind
+from .plan import ON_CODES, Kind
 from .rules import Constraint, Rule, rule_of
 from .targets import FLOAT, Target
 
@@ -40,7 +40,7 @@ class Choice:
     @property
     def quantized(self) -> bool:
         """Whether the node computes on codes."""
-        return self.kind is not Kind.FLOAT
+        return self.kind in ON_CODES
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Limits:
         target: what the runtime can execute.
         tables: `QuantConfig.tables`.
         keep_float: node names, operator types or globs that stay float.
+        propagation: `QuantConfig.propagation`.
         noisy: tensors that must not be in codes, each with the reason.
     """
 
@@ -59,6 +60,7 @@ class Limits:
     target: Target
     tables: str = "target"
     keep_float: tuple[str, ...] = ()
+    propagation: str = "stay"
     noisy: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -72,7 +74,7 @@ def find_candidates(graph: Graph, limits: Limits) -> dict[str, Choice]:
     return {name_of(node): _candidate(node, graph, limits, kept) for node in graph.nodes}
 
 
-def match_nodes(graph: Graph, patterns: Iterable[str]) -> dict[str, str]:
+def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
     """Return node name -> pattern for the nodes that a name, operator type or glob pattern names.
 
     Raises:
@@ -87,7 +89,7 @@ def match_nodes(graph: Graph, patterns: Iterable[str]) -> dict[str, str]:
         if not hits:
             known = [*dict.fromkeys(names.values()), *names]
             raise ConfigError(
-                f"keep_float '{pattern}': no node of the model has this name or operator type."
+                f"{setting} '{pattern}': no node of the model has this name or operator type."
                 f"{nearest(pattern, known)}"
             )
         matched.update(dict.fromkeys(hits, pattern))

@@ -150,6 +150,11 @@ def gemm_axis(node: ir.Node, rank: int) -> int | None:
     return 0 if attribute_value(node, "transB", 0) == 1 else 1
 
 
+def looked_up_axis(node: ir.Node, rank: int) -> int | None:
+    """Return the axis along which entries of a table are read, None for a table of single numbers."""
+    return node.attributes.get_int("axis", 0) % rank if rank >= 2 else None
+
+
 def last_axis(node: ir.Node, rank: int) -> int | None:
     """Return the last axis of a matrix."""
     return rank - 1 if rank >= 2 else None

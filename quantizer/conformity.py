@@ -67,6 +67,7 @@ def _opset_is_read(model: ir.Model, target: Target) -> Iterator[str]:
 def _codes_are_of_known_types(model: ir.Model, target: Target) -> Iterator[str]:
     activations = set(target.activation_types)
     constants = {TYPES[name].storage for name in target.weight_types} | activations
+    constants |= {TYPES[name].storage for types in target.weight_only.values() for name in types}
     constants |= {"int32"} if target.bias == "int32" else set()
     for node, codes in _conversions(model):
         zero_point = node.inputs[2] if len(node.inputs) > 2 else None

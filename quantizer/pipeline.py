@@ -16,12 +16,13 @@ from ..profiles.errors import ConfigError, ModelError, nearest
 from ..profiles.glow_yaml import bind_glow, glow_names
 from ..profiles.instrument import instrument as instrument_model
 from ..profiles.loading import Settings, loaded
-from ..profiles.profile import ModelId, Profile
+from ..profiles.profile import DataId, ModelId, Profile
 from ..profiles.profiling_function import DOMAIN
 from ..profiles.runner import profile_samples
 from ..profiles.samples import input_specs, open_samples
 from ..profiles.store import load_profile, save_profile
 from ..profiles.workers import Data
+from .config import DATA_FREE
 from .conformity import check_conformity
 from .graph import Graph, check_model, index, model_id
 from .judge.inference import model_bytes, open_session
@@ -222,7 +223,8 @@ def quantize(
 
     Args:
         model_path: float ONNX model.
-        profile_path: its profile (qprof's or Glow's); not needed with `plan_path`.
+        profile_path: its profile (qprof's or Glow's); not needed with `plan_path`, nor in the modes of
+            `config.DATA_FREE`.
         output: where to write the quantized model.
         recipe: settings and target; None for the default target's.
         plan_path: apply this plan, which a person may have edited, instead of making one.
@@ -237,11 +239,18 @@ def quantize(
         plan = load_plan(plan_path)
         where = str(plan_path)
     else:
-        if profile_path is None:
-            raise ModelError(f"{model_path}: a profile is needed; make one with qprof dump-profile")
-        profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
-        notes = (*prepared.notes, *_missing(profile_path, profile, prepared.graph))
-        plan = make_plan(prepared.graph, profile, recipe or load_recipe(), prepared.identity, notes)
+        recipe = recipe or load_recipe()
+        profile = Profile(prepared.identity, DataId(), {})
+        notes = prepared.notes
+        if profile_path is not None:
+            profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
+            notes = (*notes, *_missing(profile_path, profile, prepared.graph))
+        elif recipe.config.mode not in DATA_FREE:
+            raise ConfigError(
+                f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
+                f"or use a mode without data ({', '.join(DATA_FREE)})"
+            )
+        plan = make_plan(prepared.graph, profile, recipe, prepared.identity, notes)
         where = "plan"
     verify_plan(plan, prepared.graph, prepared.identity, where)
     lowered = lower(prepared.model, plan)

@@ -35,18 +35,23 @@ class Kind(StrEnum):
     """Stays as it is; `NodePlan.reason` says why."""
 
 
+ON_CODES = (Kind.INTEGER, Kind.TABLE, Kind.MOVE)
+"""Kinds that read activations in codes; the others read and make real numbers."""
+
+
 @dataclass(frozen=True)
 class NodePlan:
     """The decision for one node.
 
     Attributes:
         kind: what becomes of it.
-        reason: why it stays float (required for FLOAT), or a remark.
+        reason: why it stays float (required for FLOAT), or a remark, such as the figures of a weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
         spelling: which of the equivalent ways the lowering writes the node in, "" for the usual one. For
             TABLE "runtime", "sigmoid" or "portable"; for MOVE "codes" (the operator directly on codes) or
-            "leaky" (Relu as LeakyRelu with slope 0). Each is described in `lowering.qdq`.
+            "leaky" (Relu as LeakyRelu with slope 0). For WEIGHT_ONLY "codes" (a constant table is looked up
+            in codes, and what was found is made float). Each is described in `lowering.qdq`.
     """
 
     kind: Kind

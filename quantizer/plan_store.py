@@ -57,7 +57,7 @@ from ..profiles.yaml_text import (
     text_at,
 )
 from .affine import TYPES, QuantParams
-from .config import GRANULARITIES, RESOLUTIONS, TABLES, QuantConfig
+from .config import GRANULARITIES, MODES, PROPAGATIONS, RESOLUTIONS, TABLES, QuantConfig
 from .plan import SPELLINGS, Group, Kind, NodePlan, QuantPlan
 from .schemes import SCHEMES
 
@@ -68,6 +68,8 @@ _LATER = ("tool", "notes", "groups")
 """Keys that may be missing: older files lack them, and people need not write them."""
 
 _WORDS = {
+    "mode": MODES,
+    "propagation": PROPAGATIONS,
     "schema": tuple(SCHEMES),
     "weight_schema": tuple(SCHEMES),
     "granularity": GRANULARITIES,
@@ -212,6 +214,8 @@ def _config(value: object) -> QuantConfig:
         where, default = f"config: {key}", getattr(defaults, key)
         if isinstance(default, tuple):
             settings[key] = tuple(text_at(name, where) for name in list_at(item, where))
+        elif isinstance(default, int):
+            settings[key] = integer_at(item, where, 0)
         elif isinstance(default, float):
             settings[key] = real_at(item, where)
         else:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
 from ..profiles.profile import ModelId, Profile
-from .affine import TYPES, QuantParams, unsigned_twin
+from .affine import TYPES, QuantParams, QuantType, unsigned_twin
 from .calibrators import Range, calibrate
 from .candidates import Choice, Limits, activation_names, outputs_of
-from .config import QuantConfig
+from .config import DATA_FREE, QuantConfig
 from .graph import Graph
 from .groups import find_groups
-from .noise import expected_noise
-from .plan import Group, Kind, NodePlan, QuantPlan
+from .hybrid import all_float, find_hybrids, with_limit
+from .plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
 from .rules import Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
 from .selection import select
 from .targets import Recipe
+from .wide import judge_noise, wide_note, wide_type
 
 
 def make_plan(
@@ -46,19 +48,31 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    config = recipe.config
-    ranges = _ranges(graph, profile, config)
-    noisy = _noisy(graph, profile, ranges, config)
-    limits = Limits(profile, recipe.target, config.tables, config.keep_float, noisy)
-    choices = select(graph, limits, start_everywhere=start_everywhere)
+    config = with_limit(recipe.config)
+    ranges = {} if config.mode in DATA_FREE else _ranges(graph, profile, config)
+    in_16_bits = partial(_range, qtype=wide_type(config), graph=graph, profile=profile, config=config)
+    noisy, wide = judge_noise(graph, profile, ranges, config, recipe.target, in_16_bits=in_16_bits)
+    ranges |= wide
+    limits = Limits(profile, recipe.target, config.tables, config.keep_float, config.propagation, noisy)
+    if config.mode in DATA_FREE:
+        choices = all_float(graph, config, recipe.target)
+    else:
+        choices = select(graph, limits, start_everywhere=start_everywhere)
+    hybrids = find_hybrids(graph, choices, limits, config)
+    choices |= {name: hybrid.choice for name, hybrid in hybrids.items()}
     groups = find_groups(graph, choices, ranges, config.resolution)
-    activations = _activation_params(graph, choices, groups, config)
+    activations = _activation_params(graph, choices, groups, wide, config)
     tensors: dict[str, QuantParams] = dict(activations)
     nodes: dict[str, NodePlan] = {}
+    touching: list[str] = []
     for node in graph.nodes:
         choice = choices[node.name or ""]
         overrides: dict[int, QuantParams] = {}
-        for index, params in _constant_params(node, choice, graph, activations, recipe).items():
+        hybrid = hybrids.get(node.name or "")
+        constants = (
+            _constant_params(node, choice, graph, activations, recipe) if hybrid is None else hybrid.inputs
+        )
+        for index, params in constants.items():
             name = _input_name(node, index)
             if tensors.setdefault(name, params) != params:
                 overrides[index] = params
@@ -67,11 +81,24 @@ def make_plan(
         if kind is Kind.MOVE and not shared:
             kind = Kind.INTEGER  # a clip with parameters of its own is a conversion, not a move
         spelling = choice.spelling or (recipe.target.spellings.get(node.op_type, "") if shared else "")
+        if _touches_wide(node, choice, graph, tensors):
+            spelling = WIDE_SPELLINGS.get(spelling, spelling)
+            touching.append(node.op_type)
         nodes[node.name or ""] = NodePlan(kind, choice.reason, overrides, spelling)
+    if config.propagation == "return":
+        tensors, nodes = _returned(graph, choices, tensors, nodes)
+    notes = (
+        *notes,
+        *wide_note(touching, sum(p.qtype.bits == 16 for p in activations.values()), recipe.target),
+    )
     if recipe.target.unsigned_codes:
         tensors, nodes, more = _unsigned(graph, tensors, nodes)
         notes = (*notes, *more)
-    return QuantPlan(model, config, tensors, nodes, notes, groups=_shared(groups, activations))
+    return QuantPlan(model, recipe.config, tensors, nodes, notes, groups=_shared(groups, activations))
+
+
+WIDE_SPELLINGS = {"sigmoid": "runtime", "codes": "", "leaky": ""}
+"""What stands for a spelling that is for 8 bits only."""
 
 
 def _input_name(node: ir.Node, index: int) -> str:
@@ -88,6 +115,35 @@ def _share_params(node: ir.Node, choice: Choice, graph: Graph, tensors: Mapping[
     return first is not None and all(tensors.get(name) == first for name in names)
 
 
+def _touches_wide(node: ir.Node, choice: Choice, graph: Graph, tensors: Mapping[str, QuantParams]) -> bool:
+    """Whether a node reads or makes activations with more than 8 bits."""
+    if not choice.quantized or choice.rule is None:
+        return False
+    names = [*activation_names(node, choice.rule, graph), *outputs_of(node)]
+    return any(tensors[name].qtype.bits > 8 for name in names if name in tensors)
+
+
+def _returned(
+    graph: Graph,
+    choices: Mapping[str, Choice],
+    tensors: Mapping[str, QuantParams],
+    nodes: Mapping[str, NodePlan],
+) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
+    """Let the outputs of kernels that return float be float; who wants codes converts them itself."""
+    stored, entries = dict(tensors), dict(nodes)
+    for node in graph.nodes:
+        for name in outputs_of(node) if choices[node.name or ""].returns_float else ():
+            readers = [(r.name or "", i) for r, i in graph.consumers(name)]
+            if name not in stored or any(entries[reader].kind is Kind.MOVE for reader, _ in readers):
+                continue
+            params = stored.pop(name)
+            for reader, index in readers:
+                if choices[reader].quantized:
+                    inputs = {**entries[reader].inputs, index: params}
+                    entries[reader] = replace(entries[reader], inputs=inputs)
+    return stored, entries
+
+
 def _unsigned(
     graph: Graph, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]
 ) -> tuple[dict[str, QuantParams], dict[str, NodePlan], tuple[str, ...]]:
@@ -95,7 +151,9 @@ def _unsigned(
     weights = set()
     for node in graph.nodes:
         rule = rule_of(node)
-        if rule is not None:
+        if rule is not None and nodes[node.name or ""].kind not in ON_CODES:
+            weights |= {_input_name(node, weight.index) for weight in rule.constants}
+        elif rule is not None:
             weights |= {_input_name(node, i) for i in (rule.bias, rule.weight and rule.weight.index) if i}
     twins = {
         name: unsigned_twin(params) if graph.constant(name) is None or name not in weights else params
@@ -104,7 +162,7 @@ def _unsigned(
     entries = {}
     for node in graph.nodes:
         entry, rule = nodes[node.name or ""], rule_of(node)
-        data = rule.activations(node) if rule is not None else ()
+        data = rule.activations(node) if rule is not None and entry.kind in ON_CODES else ()
         inputs = {i: unsigned_twin(p) if i in data else p for i, p in entry.inputs.items()}
         entries[node.name or ""] = replace(entry, inputs=inputs)
     changed = sum(twins[name] != params for name, params in tensors.items())
@@ -114,18 +172,19 @@ def _unsigned(
 
 def _ranges(graph: Graph, profile: Profile, config: QuantConfig) -> dict[str, Range]:
     """Return the calibrated range of every float activation that was seen."""
-    scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
-    ranges: dict[str, Range] = {}
-    for name, tensor in profile.items():
-        if tensor.dtype != "float" or tensor.count == 0:
-            continue
-        producer = graph.producer(name)
-        choice = calibrate(tensor, config.calibrator, scheme, qtype)
-        rule = None if producer is None else rule_of(producer)
-        if rule is not None and rule.bounds is not None:
-            choice = _within(choice, rule.bounds)
-        ranges[name] = _within(choice, useful_range(graph, name))
-    return ranges
+    qtype = TYPES[config.activation_type]
+    seen = [name for name, tensor in profile.items() if tensor.dtype == "float" and tensor.count]
+    return {name: _range(name, qtype, graph, profile, config) for name in seen}
+
+
+def _range(name: str, qtype: QuantType, graph: Graph, profile: Profile, config: QuantConfig) -> Range:
+    """Return the range that the codes of one activation should cover in a type."""
+    producer = graph.producer(name)
+    choice = calibrate(profile[name], config.calibrator, SCHEMES[config.schema], qtype)
+    rule = None if producer is None else rule_of(producer)
+    if rule is not None and rule.bounds is not None:
+        choice = _within(choice, rule.bounds)
+    return _within(choice, useful_range(graph, name))
 
 
 def _within(span: Range, limits: tuple[float, float]) -> Range:
@@ -148,24 +207,6 @@ def useful_range(graph: Graph, name: str) -> tuple[float, float]:
     return low, high
 
 
-def _noisy(
-    graph: Graph, profile: Profile, ranges: Mapping[str, Range], config: QuantConfig
-) -> dict[str, str]:
-    """Return the activations whose codes would drown the signal, each with the figures."""
-    if config.min_sqnr <= 0.0:
-        return {}
-    noisy: dict[str, str] = {}
-    for name, span in ranges.items():
-        params = choose_params(span.low, span.high, SCHEMES[config.schema], TYPES[config.activation_type])
-        noise = expected_noise(profile[name], params)
-        if noise.sqnr_db < config.min_sqnr:
-            noisy[name] = (
-                f"tensor '{name}' would keep {noise.sqnr_db:.1f} dB of signal over noise in "
-                f"{config.activation_type}, less than {config.min_sqnr:g}"
-            )
-    return noisy
-
-
 def _shared(groups: Iterable[Group], params: Mapping[str, QuantParams]) -> tuple[Group, ...]:
     """Return the groups of two and more, without members that got parameters of their own after all."""
     kept = []
@@ -178,15 +219,21 @@ def _shared(groups: Iterable[Group], params: Mapping[str, QuantParams]) -> tuple
 
 
 def _activation_params(
-    graph: Graph, choices: Mapping[str, Choice], groups: Iterable[Group], config: QuantConfig
+    graph: Graph,
+    choices: Mapping[str, Choice],
+    groups: Iterable[Group],
+    wide: Collection[str],
+    config: QuantConfig,
 ) -> dict[str, QuantParams]:
     scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
     params: dict[str, QuantParams] = {}
     for group in groups:
-        chosen = choose_params(*group.range, scheme, qtype)
+        is_wide = any(name in wide for name in group.members)
+        chosen = choose_params(*group.range, scheme, wide_type(config) if is_wide else qtype)
         params.update(dict.fromkeys(group.members, chosen))
     for node in graph.nodes:  # the sigmoid table gives tanh in 128ths, whatever was profiled
-        if choices[node.name or ""].spelling == "sigmoid":
+        spelled = choices[node.name or ""].spelling == "sigmoid"
+        if spelled and not _touches_wide(node, choices[node.name or ""], graph, params):
             zero_point = 0 if qtype.signed else 128
             fixed = QuantParams((1.0 / 128.0,), (zero_point,), qtype)
             params = _spread_params(graph, choices, params, node.outputs[0].name or "", fixed)
@@ -222,7 +269,7 @@ def _constant_params(
                 float(constant.min()),
                 float(constant.max()),
                 SCHEMES[config.schema],
-                TYPES[config.activation_type],
+                _operand_type(node, choice, graph, activations, config),
             )
     if rule.weight is not None:
         weight = graph.constant(_input_name(node, rule.weight.index))
@@ -231,6 +278,17 @@ def _constant_params(
     if rule.bias is not None and recipe.target.bias == "float":
         found.pop(rule.bias, None)
     return found
+
+
+def _operand_type(
+    node: ir.Node, choice: Choice, graph: Graph, activations: Mapping[str, QuantParams], config: QuantConfig
+) -> QuantType:
+    """Return the type of a constant operand: that of the activations beside it."""
+    return (
+        wide_type(config)
+        if _touches_wide(node, choice, graph, activations)
+        else TYPES[config.activation_type]
+    )
 
 
 def _weight_and_bias(

@@ -31,6 +31,7 @@ from .conditions import (
     hard_sigmoid_rises,
     hard_swish_rises,
     last_axis,
+    looked_up_axis,
     many_products,
     never,
     no_axis,
@@ -82,6 +83,7 @@ class Rule:
         data: indices of the inputs that carry activations; None for all inputs.
         weight: the input that is usually a constant weight, if there is one. When it is constant it has
             the weight's parameters; when not it is an activation like `data`.
+        stored: constant inputs that a weight-only node keeps in codes, where `weight` is not the one.
         bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
         curve: the output is a function of one input element alone, so it can become a look-up table.
@@ -97,6 +99,7 @@ class Rule:
     constraint: Constraint = Constraint.OWN
     data: tuple[int, ...] | None = (0,)
     weight: Weight | None = None
+    stored: tuple[Weight, ...] = ()
     bias: int | None = None
     bounds: tuple[float, float] | None = None
     curve: bool = False
@@ -109,6 +112,11 @@ class Rule:
         """Return the indices of the present inputs that carry activations (a weight not included)."""
         wanted = range(len(node.inputs)) if self.data is None else self.data
         return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i] is not None)
+
+    @property
+    def constants(self) -> tuple[Weight, ...]:
+        """The inputs that may be constants in codes of their own, for a float operator."""
+        return self.stored if self.weight is None else (self.weight,)
 
     def refusal(self, node: ir.Node, graph: Graph) -> str:
         """Return why this node cannot be quantized, "" when it can."""
@@ -173,7 +181,8 @@ _RULES: tuple[Rule, ...] = (
     *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
     # Movers
     *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
-    *_moves("Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+    Rule("Gather", Constraint.SAME, stored=(Weight(0, looked_up_axis),)),
+    *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
     Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
     Rule("Pad", Constraint.SAME, refuse=(pad_value_is_a_code,)),

@@ -139,6 +139,35 @@ def channel_params(
     return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis)
 
 
+def block_params(
+    weight: npt.NDArray[np.floating], axis: int, block: int, scheme: Scheme, qtype: QuantType
+) -> QuantParams:
+    """Return parameters that cover every block of a constant from its smallest to its largest element.
+
+    Args:
+        weight: the constant, any shape.
+        axis: axis that is cut into blocks, counted from the front.
+        block: elements in a block; divides the size of the axis.
+        scheme, qtype: as for `channel_params`.
+
+    Raises:
+        ModelError: the constant holds NaN or infinity.
+        PlanError: the block does not divide the axis, or as for `choose_params`.
+    """
+    if not 0 <= axis < weight.ndim or weight.shape[axis] % block:
+        raise PlanError(
+            f"weight of shape {list(weight.shape)}: axis {axis} is not a multiple of {block} elements; use a "
+            "block that divides it, or one scale for each channel"
+        )
+    if not np.isfinite(weight).all():
+        raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
+    shape = weight.shape
+    blocks = weight.reshape(*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
+    low, high = blocks.min(axis=axis + 1, initial=0.0), blocks.max(axis=axis + 1, initial=0.0)
+    scales, zero_points, chosen = choose_arrays(low.reshape(-1), high.reshape(-1), scheme, qtype)
+    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis, block)
+
+
 def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     """Return the parameters of an int32 bias: zero point 0, scale = scale(data) * scale(weight).
 

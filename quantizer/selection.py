@@ -11,6 +11,8 @@ between them, as far as that saves conversions:
    spread, and only where they lead to codes again.
 4. Where the target runs float operators between integer ones at no more than the price of the conversions,
    a light node that no reader wants in codes leaves again: its output is not rounded for nothing.
+
+With `propagation` "return" nothing spreads, and every kernel that can return float does.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from .plan import Kind
 from .rules import Constraint
 from .targets import CODES, FLOAT
 
+RETURNED = "propagation return: only products with a weight are in codes"
 WAITING = "what it reads is float: conversions would cost more than they save"
 PARTLY = "it reads codes and float, and no reader wants its result in codes: conversions would cost more"
 UNWANTED = "no reader wants its result in codes: it would be rounded for nothing"
@@ -43,12 +46,13 @@ def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> d
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
     candidates = find_candidates(graph, limits)
+    waiting = WAITING if limits.propagation == "stay" else RETURNED
     chosen = {
-        name: choice if choice.heavy or start_everywhere else _waiting(choice)
+        name: choice if choice.heavy or start_everywhere else _waiting(choice, waiting)
         for name, choice in candidates.items()
     }
     state = _State(graph, limits, candidates, chosen)
-    if not start_everywhere:
+    if not start_everywhere and limits.propagation == "stay":
         _spread(state)
     return {name_of(node): _with_reason(node, _with_output(node, state), state) for node in graph.nodes}
 
@@ -56,7 +60,7 @@ def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> d
 def _with_reason(node: ir.Node, choice: Choice, state: _State) -> Choice:
     """Say of a node that could have been in codes what spoke against it."""
     candidate = state.candidates[name_of(node)]
-    if choice.quantized or not candidate.quantized:
+    if choice.quantized or not candidate.quantized or state.limits.propagation == "return":
         return choice
     firm, soft, floats = _sources(node, candidate, state)
     if not firm and not soft:
@@ -77,9 +81,9 @@ class _State:
         return self.chosen[name_of(node)].quantized
 
 
-def _waiting(choice: Choice) -> Choice:
+def _waiting(choice: Choice, reason: str = WAITING) -> Choice:
     """A light node before spreading: float until integers reach it."""
-    return Choice(Kind.FLOAT, WAITING, choice.rule) if choice.quantized else choice
+    return Choice(Kind.FLOAT, reason, choice.rule) if choice.quantized else choice
 
 
 def _spread(state: _State) -> None:
@@ -184,7 +188,8 @@ def _with_output(node: ir.Node, state: _State) -> Choice:
     outputs = state.limits.target.operators.get(node.op_type, ())
     if choice.kind is not Kind.INTEGER or FLOAT not in outputs:
         return choice
-    wanted = all(
+    stays = state.limits.propagation == "stay"
+    wanted = stays and all(
         name not in state.graph.outputs
         and state.graph.consumers(name)
         and all(state.quantized(reader) for reader, _ in state.graph.consumers(name))

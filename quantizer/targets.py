@@ -14,6 +14,10 @@ A file has up to six keys:
       float_elementwise: true
       unsigned_codes: true
       domains: [com.microsoft]
+      wide: [MatMul]                        # operators that compute in 16 bits; "*" for all
+      dynamic: [MatMul, Gemm]               # products with parameters of activations made at run time
+      weight_only: {MatMul: [int8, int4]}   # types of constants that a float operator can be given
+      weight_kernels: [MatMul]              # those of them that compute on the codes of their weight
     settings: {activation_type: uint8}   # defaults of `QuantConfig`, overruled by options
 
 Adding a target is adding a file.
@@ -21,7 +25,7 @@ Adding a target is adding a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -31,7 +35,7 @@ import yaml
 
 from ..profiles.errors import ConfigError, nearest
 from .affine import TYPES
-from .config import GRANULARITIES, RESOLUTIONS, TABLES, QuantConfig
+from .config import GRANULARITIES, MODES, PROPAGATIONS, RESOLUTIONS, TABLES, QuantConfig
 from .lowering import FORMS
 from .schemes import SCHEMES
 from .target_values import Reader, by_operator, check_known, flag, name_of, names, names_of, opsets
@@ -39,6 +43,11 @@ from .target_values import Reader, by_operator, check_known, flag, name_of, name
 CODES, FLOAT = "codes", "float"
 OUTPUTS = (CODES, FLOAT)
 SIGNED_SCHEMAS = tuple(n for n, s in SCHEMES.items() if s.symmetric and not s.unsigned_when_positive)
+FEW_BITS = ("int4", "uint4")
+FEWEST_IN_BLOCK = 16
+"""Elements of a block; the smallest and the powers of two are those of onnxruntime's MatMulNBits."""
+USUAL_BLOCK = 32
+"""For 4-bit weights when none is asked for: one scale for a channel leaves them too little signal."""
 TABLE_SPELLINGS = ("runtime", "sigmoid", "portable")
 MOVE_SPELLINGS = ("codes", "leaky")
 ZERO_POINTS = ("any", "zero")
@@ -62,6 +71,12 @@ class Target:
             make the runtime compute it in float: "codes" or "leaky", see `NodePlan.spelling`.
         unsigned_codes: whether the kernels want unsigned codes: signed activations are stored as their
             unsigned twins then, with the same scale and the zero point moved, which changes no number.
+        wide: operator types with an integer kernel for 16-bit activations; "*" for all.
+        dynamic: operator types with an integer kernel whose activations get their parameters at run time.
+        weight_only: operator type to the integer types in which a float node can have its constant weight,
+            at a gain: a runtime that would turn it into float when it loads the model has none.
+        weight_kernels: those of them that take the codes as they are; the others' weights are made float in
+            every run, which costs time.
         float_elementwise: whether float operators between integer ones cost no more than the conversions; if
             not (integer-only hardware), everything that can be in codes is.
         weight_types: integer types of weights that it has kernels for.
@@ -92,6 +107,14 @@ class Target:
     opsets: tuple[int, int] | None = None
     static_shapes: bool = False
     known_operators: tuple[str, ...] = ()
+    wide: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    weight_only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    weight_kernels: tuple[str, ...] = ()
+
+    def computes_wide(self, op_type: str) -> bool:
+        """Whether there is an integer kernel of an operator for 16-bit activations."""
+        return op_type in self.wide or "*" in self.wide
 
 
 @dataclass(frozen=True)
@@ -133,6 +156,8 @@ def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object
         # One option is enough to ask for a symmetric schema: codes become signed where the target has them.
         signed = [t for t in target.activation_types if t in TYPES and TYPES[t].signed]
         config = replace(config, activation_type=signed[0]) if signed else config
+    if config.weight_type in FEW_BITS and "block" not in {**settings, **chosen}:
+        config = replace(config, block=USUAL_BLOCK)
     return Recipe(check_config(config, target, "options" if chosen else where), target)
 
 
@@ -143,10 +168,12 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
         ConfigError: naming the setting, its value and what is allowed.
     """
     for key, allowed in (
+        ("mode", MODES),
+        ("propagation", PROPAGATIONS),
         ("schema", tuple(SCHEMES)),
         ("weight_schema", tuple(SCHEMES)),
         ("activation_type", target.activation_types),
-        ("weight_type", target.weight_types),
+        ("weight_type", _weight_types(target)),
         ("granularity", GRANULARITIES),
         ("tables", TABLES),
         ("resolution", RESOLUTIONS),
@@ -166,7 +193,9 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
             f"{where}: schema '{config.schema}' needs a signed activation_type: use int8, "
             "or schema symmetric-uint8"
         )
-    if config.granularity == "channel" and config.weight_schema == "asymmetric":
+    for sentence in _hybrid_settings(config, target):
+        raise ConfigError(f"{where}: {sentence}")
+    if config.granularity == "channel" and config.weight_schema == "asymmetric" and not config.block:
         raise ConfigError(
             f"{where}: weights with a scale for each channel are symmetric: "
             "use weight_schema symmetric, or granularity tensor"
@@ -186,6 +215,35 @@ def _check_form(config: QuantConfig, target: Target, where: str) -> None:
         f"{where}: {target.name} does not read form '{config.form}'{why}: "
         f"use form {' or '.join(target.forms)}"
     )
+
+
+def _weight_types(target: Target) -> tuple[str, ...]:
+    """Return the integer types of weights in any kind of node."""
+    hybrid = [name for types in target.weight_only.values() for name in types if name in FEW_BITS]
+    return tuple(dict.fromkeys([*target.weight_types, *hybrid]))
+
+
+def _hybrid_settings(config: QuantConfig, target: Target) -> Iterator[str]:
+    """Yield what is wrong with the settings of dynamic and weight-only nodes."""
+    wanted = {"dynamic": bool(target.dynamic), "weight-only": bool(target.weight_only)}
+    if not wanted.get(config.mode, True):
+        yield f"mode '{config.mode}': {target.name} has no kernel for it; use mode static, or another target"
+    if config.wide and all(TYPES[name].bits < 16 for name in target.activation_types):
+        yield f"wide: {target.name} has no activations of 16 bits"
+    if config.mode != "weight-only":
+        if config.weight_type in FEW_BITS:
+            yield f"weight_type '{config.weight_type}' is for mode weight-only; use int8, or that mode"
+        if config.block:
+            yield f"block {config.block} is for mode weight-only; leave it out, or use that mode"
+    if config.block and (config.block < FEWEST_IN_BLOCK or config.block & (config.block - 1)):
+        yield f"block {config.block} must be a power of two from {FEWEST_IN_BLOCK}, or 0 for no blocks"
+    if config.mode == "weight-only":
+        symmetric = not SCHEMES[config.weight_schema].unsigned_when_positive
+        if SCHEMES[config.weight_schema].symmetric and symmetric and not TYPES[config.weight_type].signed:
+            yield (
+                f"weight_type '{config.weight_type}' needs weight_schema asymmetric (with a block, or "
+                "granularity tensor); or use the signed type"
+            )
 
 
 def _packaged(name: str) -> dict[str, Any]:
@@ -254,6 +312,10 @@ _READERS: Mapping[str, Reader] = {
     "spellings": by_operator(name_of(MOVE_SPELLINGS)),
     "unsigned_codes": flag,
     "float_elementwise": flag,
+    "wide": names,
+    "dynamic": names,
+    "weight_only": by_operator(names_of(TYPES)),
+    "weight_kernels": names,
     "zero_points": name_of(ZERO_POINTS),
     "bias": name_of(BIASES),
     "domains": names,
@@ -278,6 +340,10 @@ def _replaced(config: QuantConfig, values: Mapping[str, Any], where: str) -> Qua
             if isinstance(value, str) or not all(isinstance(item, str) for item in value):
                 raise ConfigError(f"{where}: {key} must be a list of names")
             typed[key] = tuple(value)
+        elif isinstance(old, int) and not isinstance(old, bool):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{where}: {key} must be a whole number, not {value!r}")
+            typed[key] = value
         elif isinstance(old, float):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"{where}: {key} must be a number, not {value!r}")

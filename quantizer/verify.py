@@ -12,6 +12,7 @@ import numpy as np
 
 from ..profiles.errors import PlanError
 from ..profiles.profile import ModelId, describe
+from .affine import QuantParams
 from .candidates import outputs_of
 from .graph import Graph
 from .plan import Kind, QuantPlan
@@ -153,6 +154,46 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             yield f"node '{node.name}': the bias must have scale(input) * scale(weight) and zero_point 0"
 
 
+def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
+    """Yield node, constant and its parameters, for each input that nodes of a kind may have in codes."""
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        if entry is None or entry.kind is not kind or rule is None:
+            continue
+        for weight in rule.constants:
+            value = node.inputs[weight.index] if weight.index < len(node.inputs) else None
+            name = (value.name or "") if value is not None else ""
+            if graph.is_constant(name):
+                yield node.name or "", name, entry.inputs.get(weight.index, plan.tensors.get(name))
+
+
+def _hybrid_nodes_have_a_weight_in_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for kind in (Kind.DYNAMIC, Kind.WEIGHT_ONLY):
+        stored = {node for node, _, params in _weights(plan, graph, kind) if params is not None}
+        for name, entry in plan.nodes.items():
+            if entry.kind is kind and name not in stored:
+                yield f"node '{name}': it is {kind}, but has no constant weight with parameters"
+
+
+def _dynamic_weights_have_8_bits(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for node, name, params in _weights(plan, graph, Kind.DYNAMIC):
+        if params is not None and (params.qtype.bits not in (7, 8) or params.block is not None):
+            yield f"node '{node}': it is dynamic, so weight '{name}' must have 8 bits and no blocks"
+        elif params is not None and params.axis is not None and any(params.zero_point):
+            yield f"node '{node}': it is dynamic, so the channels of weight '{name}' must have zero_point 0"
+
+
+def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name, params in plan.tensors.items():
+        shape = graph.shape(name) if name in graph.values else None
+        if params.block is None or params.axis is None:
+            continue
+        if graph.constant(name) is None:
+            yield f"tensor '{name}': blocks are for constants"
+        elif shape is None or params.axis >= len(shape) or (shape[params.axis] or 0) % params.block:
+            yield f"tensor '{name}': block {params.block} does not divide axis {params.axis}"
+
+
 CHECKS: tuple[Check, ...] = (
     _scales_are_finite_and_positive,
     _zero_points_are_codes,
@@ -164,5 +205,8 @@ CHECKS: tuple[Check, ...] = (
     _quantized_nodes_read_codes,
     _moved_codes_keep_their_parameters,
     _bias_scales_are_products,
+    _hybrid_nodes_have_a_weight_in_codes,
+    _dynamic_weights_have_8_bits,
+    _blocks_divide_their_axis,
 )
 """Every predicate, in the order in which breaches are told."""

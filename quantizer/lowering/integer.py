@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Emitter
+from .lookups import look_up_codes
 from .moves import direct
 from .products import dynamic_product, fits, integer_sums, static_product
 from .spellings import Task, between_conversions, direct_table, float_node, weight_only
@@ -45,6 +46,7 @@ WRITERS: Writers = {
     (Kind.TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
     (Kind.FLOAT, ""): float_node,
 }
 """Every way to write a node, by kind and spelling."""

@@ -59,7 +59,7 @@ def static_product(task: Task, sums: Sums) -> bool:
         scale = scale / result.scale_array
     name = emitter.name(node.outputs[0])
     multiplier = emitter.constant(f"{name}_multiplier", scale.reshape(_channel_shape(task, scale)))
-    _become(node, "Mul", as_float(emitter, made, node), multiplier)
+    become(node, "Mul", as_float(emitter, made, node), multiplier)
     if result is not None:
         unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
         emitter.store(node.outputs[0], emitter.quantize_behind(node.outputs[0], unscaled, node), result)
@@ -90,11 +90,11 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
     emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
     real = as_float(emitter, made, node)
     if bias is None:
-        _become(node, "Mul", real, multiplier)
+        become(node, "Mul", real, multiplier)
         return False
     scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
     emitter.add("Mul", [real, multiplier], scaled, node)
-    _become(node, "Add", scaled, _spread_bias(task, emitter.real(bias, node)))
+    become(node, "Add", scaled, _spread_bias(task, emitter.real(bias, node)))
     return False
 
 
@@ -247,7 +247,7 @@ def _transposed(task: Task, codes: ir.Value, attribute: str) -> ir.Value:
     return task.emitter.add("Transpose", [codes], made, task.node, {"perm": [1, 0]})
 
 
-def _become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None:
+def become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None:
     """Make a node the last step of what stands for it, so that its readers need not be touched."""
     node.op_type, node.domain = op_type, ""
     for name in list(node.attributes):

@@ -22,6 +22,7 @@ TABLE         portable   Cast to int32 (unsigned), Gather from a constant table:
                          onnxruntime
 DYNAMIC       ""         DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; see `products`
 WEIGHT_ONLY   ""         DequantizeLinear for constants with parameters, the operator in float
+WEIGHT_ONLY   codes      Gather of codes from a constant table, and of a scale for each entry; Cast, Mul
 FLOAT         ""         as it was, reading real numbers
 ============  =========  ===============================================================================
 
@@ -44,6 +45,7 @@ import onnx_ir as ir
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Emitter
+from .lookups import look_up_codes
 from .moves import leaky_relu, move, on_codes
 from .products import dynamic_product
 from .spellings import between_conversions, float_node, portable_table, tanh_through_sigmoid, weight_only
@@ -61,6 +63,7 @@ WRITERS: Writers = {
     (Kind.TABLE, "portable"): portable_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
     (Kind.FLOAT, ""): float_node,
 }
 """Every way to write a node, by kind and spelling."""

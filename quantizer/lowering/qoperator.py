@@ -18,6 +18,7 @@ from ..affine import INT7, INT8, UINT8, QuantParams
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Attributes, Emitter, code_type, new_value
+from .lookups import look_up_codes
 from .moves import direct
 from .products import OPERATORS, dynamic_product, fits
 from .spellings import Task, direct_table, float_node, weight_only
@@ -228,6 +229,7 @@ WRITERS: Writers = {
     (Kind.TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
     (Kind.FLOAT, ""): float_node,
 }
 """Every way to write a node, by kind and spelling."""

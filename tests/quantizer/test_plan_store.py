@@ -51,12 +51,16 @@ model:
   opset: 17
 config:
   target: onnxruntime-x86
+  mode: static
   form: qdq
   schema: asymmetric
   calibrator: mse
   activation_type: uint8
+  wide: []
+  propagation: stay
   weight_schema: symmetric
   weight_type: int8
+  block: 0
   granularity: channel
   tables: target
   resolution: auto
@@ -176,6 +180,7 @@ def test_any_yaml_reader_can_read_the_file() -> None:
     assert document["config"] == {
         **{f.name: getattr(PLAN.config, f.name) for f in fields(QuantConfig)},
         "keep_float": ["Softmax", "/head/*"],
+        "wide": [],
     }
 
 
@@ -239,8 +244,8 @@ MALFORMED = {
     "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
     "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
-    "duplicate tensor": ("  w: {", "  x: {", "line 25: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 30: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 29: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 34: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
     "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
     "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
@@ -293,7 +298,7 @@ MALFORMED = {
         "kind: integer, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 28: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 32: anchors and aliases are not used here; write the value"),
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from qprof_onnx.profiles.errors import PlanError
-from qprof_onnx.quantizer.affine import INT8, QuantParams
+from qprof_onnx.quantizer.affine import INT4, INT8, QuantParams
 from qprof_onnx.quantizer.config import QuantConfig
 from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.verify import verify_plan
@@ -95,3 +95,45 @@ def test_an_integer_node_needs_a_rule(net: Network) -> None:
     plan = QuantPlan(lone.identity, QuantConfig(), {}, {"Einsum_y": NodePlan(Kind.INTEGER)})
     with pytest.raises(PlanError, match="there is no rule for Einsum"):
         verify_plan(plan, lone.graph, lone.identity)
+
+
+@pytest.fixture(scope="module")
+def product() -> Network:
+    return network("a = MatMul (x, w) y = Relu (a)", {"w": (32, 64)}, shape=(4, 32))
+
+
+def test_a_dynamic_node_has_a_weight_in_codes(product: Network) -> None:
+    plan = with_node(product.plan(mode="dynamic"), "Relu_y", NodePlan(Kind.DYNAMIC))
+    sentence = "node 'Relu_y': it is dynamic, but has no constant weight with parameters"
+    assert sentence in breach(product, plan)
+
+
+def test_a_weight_only_node_has_a_weight_in_codes(product: Network) -> None:
+    plan = product.plan(mode="weight-only")
+    sentence = "node 'MatMul_a': it is weight-only, but has no constant weight with parameters"
+    assert sentence in breach(product, replace(plan, tensors={}))
+
+
+def test_the_weight_of_a_dynamic_node_has_8_bits(product: Network) -> None:
+    plan = with_tensor(product.plan(mode="dynamic"), "w", qtype=INT4)
+    assert "so weight 'w' must have 8 bits and no blocks" in breach(product, plan)
+
+
+def test_the_channels_of_a_dynamic_weight_have_zero_point_0(product: Network) -> None:
+    plan = with_tensor(product.plan(mode="dynamic"), "w", zero_point=(1,) * 64)
+    assert "the channels of weight 'w' must have zero_point 0" in breach(product, plan)
+
+
+def test_a_block_divides_its_axis(product: Network) -> None:
+    blocks = QuantParams((1.0,) * 128, (0,) * 128, INT4, axis=0, block=24)
+    plan = product.plan(mode="weight-only")
+    plan = replace(plan, tensors={"w": blocks})
+    assert "tensor 'w': block 24 does not divide axis 0" in breach(product, plan)
+
+
+def test_activations_have_no_blocks(product: Network) -> None:
+    plan = product.plan()
+    blocks = QuantParams((1.0,) * 8, (0,) * 8, INT8, axis=1, block=16)
+    assert "tensor 'x': blocks are for constants" in breach(
+        product, replace(plan, tensors={**plan.tensors, "x": blocks})
+    )
