@@ -23,6 +23,7 @@ from .clean import (
 from .flatten import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
 from .fold import fold_constants, lift_constants
 from .fuse import fuse_hard_swish
+from .gemm import flatten_biases, join_biases
 from .linear import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
 from .names import collect_origin, forget_origin, mark_origin, name_nodes, name_values
 from .noops import drop_noops, merge_transposes, scalar_ranges, sums_to_adds
@@ -68,6 +69,8 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     fold_scales_and_shifts,
     merge_affine_chains,
     fuse_hard_swish,
+    join_biases,
+    flatten_biases,
     remove_dead,
 )
 """Repeated in this order until none of them finds anything to do; each returns how much it did."""
