@@ -129,7 +129,9 @@ def total_noise(seen: Density, scales: Floats, zero_points: Floats, low: int, hi
     weight = np.divide(seen.mass, width, out=np.zeros_like(width), where=width > 0.0)
     # sum of weight[i] * (F(edge[i + 1]) - F(edge[i])), gathered by edge
     by_edge = np.append(0.0, weight) - np.append(weight, 0.0)
-    steps = seen.edges / scales[:, None]
+    told = by_edge != 0.0  # between bins of equal density an edge has no say
+    by_edge = by_edge[told]
+    steps = seen.edges[told] / scales[:, None]
     code = np.clip(np.rint(steps), first, last)
     steps -= code
     cubes = steps * steps

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -49,10 +50,10 @@ def make_plan(
         ConfigError: the settings name something that the model does not have.
     """
     config = with_limit(recipe.config)
-    ranges = {} if config.mode in DATA_FREE else _ranges(graph, profile, config)
+    found: Mapping[str, Range] = {} if config.mode in DATA_FREE else _ranges(graph, profile, config)
     in_16_bits = partial(_range, qtype=wide_type(config), graph=graph, profile=profile, config=config)
-    noisy, wide = judge_noise(graph, profile, ranges, config, recipe.target, in_16_bits=in_16_bits)
-    ranges |= wide
+    noisy, wide = judge_noise(graph, profile, found, config, recipe.target, in_16_bits=in_16_bits)
+    ranges = ChainMap(wide, found)  # type: ignore[arg-type]  # it is only read
     limits = Limits(profile, recipe.target, config.tables, config.keep_float, config.propagation, noisy)
     if config.mode in DATA_FREE:
         choices = all_float(graph, config, recipe.target)
@@ -170,11 +171,33 @@ def _unsigned(
     return twins, entries, (note,) if changed else ()
 
 
-def _ranges(graph: Graph, profile: Profile, config: QuantConfig) -> dict[str, Range]:
+class _Ranges(Mapping[str, Range]):
+    """Ranges by name, each calibrated when it is first asked for: many activations never are in codes."""
+
+    def __init__(self, names: Iterable[str], calibrated: Callable[[str], Range]) -> None:
+        self._names = dict.fromkeys(names)
+        self._calibrated = calibrated
+        self._known: dict[str, Range] = {}
+
+    def __getitem__(self, name: str) -> Range:
+        if name not in self._known:
+            if name not in self._names:
+                raise KeyError(name)
+            self._known[name] = self._calibrated(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _ranges(graph: Graph, profile: Profile, config: QuantConfig) -> Mapping[str, Range]:
     """Return the calibrated range of every float activation that was seen."""
     qtype = TYPES[config.activation_type]
     seen = [name for name, tensor in profile.items() if tensor.dtype == "float" and tensor.count]
-    return {name: _range(name, qtype, graph, profile, config) for name in seen}
+    return _Ranges(seen, partial(_range, qtype=qtype, graph=graph, profile=profile, config=config))
 
 
 def _range(name: str, qtype: QuantType, graph: Graph, profile: Profile, config: QuantConfig) -> Range:

@@ -221,7 +221,7 @@ class Emitter:
 
     def _initializer(self, name: str, array: Array) -> ir.Value:
         unique = self._unique(name)
-        tensor = ir.tensor(array, name=unique)
+        tensor = ir.Tensor(array, name=unique)  # ir.tensor would try a dozen types first
         value = ir.Value(
             name=unique, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
         )

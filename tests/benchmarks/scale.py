@@ -1,0 +1,217 @@
+"""How long the tool itself takes: seconds of processor time by stage and form, on models of many nodes.
+
+    python tests/benchmarks/scale.py                              all models, all forms
+    python tests/benchmarks/scale.py --models transformer --forms qdq
+    python tests/benchmarks/scale.py --nodes 500,1000 --forms qdq,regions --cprofile lower
+
+The models have seeded weights: a transformer of about 5,000 nodes, its LayerNorm and Gelu written out in
+small operators, and chains of residual blocks of the lengths of --nodes. Profiles are made by the runner on
+two samples. Processor time, so a busy machine does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from qprof_onnx.cli.main import COLLECT
+from qprof_onnx.quantizer.judge.inference import open_session
+from qprof_onnx.quantizer.lowering import FORMS, lower
+from qprof_onnx.quantizer.modelfile import save_model
+from qprof_onnx.quantizer.pipeline import dump_profile, open_prepared, read_profile
+from qprof_onnx.quantizer.planner import make_plan
+from qprof_onnx.quantizer.targets import load_recipe
+from qprof_onnx.quantizer.verify import verify_plan
+
+T = TypeVar("T")
+LAYERS, WIDTH, HEADS, LENGTH = 78, 64, 4, 16
+
+
+class Builder:
+    """Nodes and seeded constants of one graph."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(3)
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def weight(self, *shape: int) -> str:
+        scale = 1.0 / np.sqrt(shape[0] if len(shape) == 2 else max(1, int(np.prod(shape[1:]))))
+        return self.constant(self.rng.standard_normal(shape).astype(np.float32) * np.float32(scale))
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def number(self, value: float) -> str:
+        return self.constant(np.array(value, np.float32))
+
+    def add(self, op_type: str, *inputs: str, **attributes: object) -> str:
+        name = f"{op_type.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [f"{name}_out"], name=name, **attributes))
+        return f"{name}_out"
+
+    def model(self, shape: tuple[int, ...], output: str) -> onnx.ModelProto:
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+        y = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
+        graph = helper.make_graph(self.nodes, "scale", [x], [y], self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def transformer(layers: int = LAYERS) -> onnx.ModelProto:
+    """Return an encoder of 64 nodes a layer: attention and feed-forward, both with LayerNorm."""
+    b = Builder()
+    x = b.add("Add", "x", b.weight(LENGTH, WIDTH))
+    for _ in range(layers):
+        x = layer_norm(b, b.add("Add", x, attention(b, x)))
+        x = layer_norm(b, b.add("Add", x, feed_forward(b, x)))
+    return b.model((1, LENGTH, WIDTH), x)
+
+
+def linear(b: Builder, x: str, inner: int, outer: int) -> str:
+    return b.add("Add", b.add("MatMul", x, b.weight(inner, outer)), b.weight(outer))
+
+
+def attention(b: Builder, x: str) -> str:
+    shape = b.constant(np.array([1, LENGTH, HEADS, WIDTH // HEADS], np.int64))
+    parts = []
+    for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+        split = b.add("Reshape", linear(b, x, WIDTH, WIDTH), shape)
+        parts.append(b.add("Transpose", split, perm=order))
+    query = b.add("Div", parts[0], b.number(4.0))
+    scores = b.add("MatMul", query, parts[1])
+    mixed = b.add("MatMul", b.add("Softmax", scores, axis=-1), parts[2])
+    joined = b.add("Transpose", mixed, perm=[0, 2, 1, 3])
+    flat = b.add("Reshape", joined, b.constant(np.array([1, LENGTH, WIDTH], np.int64)))
+    return linear(b, flat, WIDTH, WIDTH)
+
+
+def feed_forward(b: Builder, x: str) -> str:
+    wide = linear(b, x, WIDTH, 2 * WIDTH)
+    # Gelu: x / 2 * (1 + erf(x / sqrt 2)), and the tanh form that some exporters write.
+    erf = b.add("Erf", b.add("Div", wide, b.number(2.0**0.5)))
+    gelu = b.add("Mul", b.add("Mul", wide, b.add("Add", erf, b.number(1.0))), b.number(0.5))
+    cube = b.add("Mul", b.add("Mul", gelu, gelu), gelu)
+    inner = b.add("Add", gelu, b.add("Mul", cube, b.number(0.044715)))
+    gate = b.add("Add", b.add("Tanh", b.add("Mul", inner, b.number(0.7978845608))), b.number(1.0))
+    again = b.add("Mul", b.add("Mul", gelu, gate), b.number(0.5))
+    return linear(b, again, 2 * WIDTH, WIDTH)
+
+
+def layer_norm(b: Builder, x: str) -> str:
+    centred = b.add("Sub", x, b.add("ReduceMean", x, axes=[-1], keepdims=1))
+    variance = b.add("ReduceMean", b.add("Pow", centred, b.number(2.0)), axes=[-1], keepdims=1)
+    normal = b.add("Div", centred, b.add("Sqrt", b.add("Add", variance, b.number(1e-5))))
+    return b.add("Add", b.add("Mul", normal, b.weight(WIDTH)), b.weight(WIDTH))
+
+
+def chain(nodes: int) -> onnx.ModelProto:
+    """Return a chain of residual blocks: Conv, Relu, Conv, Add, Sigmoid, Mul, Tanh."""
+    b = Builder()
+    x = "x"
+    while len(b.nodes) < nodes:
+        inner = b.add("Relu", b.add("Conv", x, b.weight(8, 8, 3, 3), pads=[1, 1, 1, 1]))
+        both = b.add("Add", x, b.add("Conv", inner, b.weight(8, 8, 3, 3), b.weight(8), pads=[1, 1, 1, 1]))
+        x = b.add("Tanh", b.add("Mul", both, b.add("Sigmoid", both)))
+    return b.model((1, 8, 6, 6), x)
+
+
+@contextmanager
+def profiled(stage: str, wanted: str) -> Iterator[None]:
+    """Print what takes the time of a stage, when that was asked for."""
+    if stage != wanted:
+        yield
+        return
+    with cProfile.Profile() as profile:
+        yield
+    pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+
+
+def timed(stage: str, wanted: str, step: Callable[[], T]) -> tuple[T, float]:
+    """Return what a step gives, and its seconds of processor time."""
+    before = time.process_time()
+    with profiled(stage, wanted):
+        found = step()
+    return found, time.process_time() - before
+
+
+def measure(proto: onnx.ModelProto, forms: list[str], wanted: str) -> dict[str, float]:
+    """Return the seconds of each stage; those of a form under its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder, "model.onnx"), Path(folder, "out.onnx")
+        onnx.save(proto, path)
+        rng = np.random.default_rng(1)
+        shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
+        for number in range(2):
+            np.savez(Path(folder, f"{number}.npz"), x=rng.standard_normal(shape).astype(np.float32))
+        _, seconds = timed("profile", wanted, lambda: dump_profile(path, folder, Path(folder, "p.yaml")))
+        spent = {"dump-profile": seconds}
+        prepared, spent["open, prepare"] = timed("prepare", wanted, lambda: open_prepared(path))
+        profile, spent["read profile"] = timed(
+            "read", wanted, lambda: read_profile(Path(folder, "p.yaml"), prepared.model, prepared.identity)
+        )
+        recipe = load_recipe()
+        plan, spent["plan"] = timed(
+            "plan", wanted, lambda: make_plan(prepared.graph, profile, recipe, prepared.identity)
+        )
+        _, spent["verify"] = timed(
+            "verify", wanted, lambda: verify_plan(plan, prepared.graph, prepared.identity)
+        )
+        for form in forms:
+            formed = replace(plan, config=replace(plan.config, form=form))
+            lowered, spent[f"{form}: lower"] = timed(
+                "lower", wanted, lambda formed=formed: lower(prepared.model, formed)
+            )
+            _, spent[f"{form}: save"] = timed(
+                "save", wanted, lambda lowered=lowered: save_model(lowered.model, out)
+            )
+            _, spent[f"{form}: load"] = timed("load", wanted, lambda: open_session(str(out), "model"))
+        return {"nodes": float(len(prepared.graph.nodes)), **spent}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default="transformer,chain")
+    parser.add_argument("--nodes", default="500,1000,2000,5000", help="lengths of the chains")
+    parser.add_argument("--forms", default=",".join(FORMS))
+    parser.add_argument("--layers", type=int, default=LAYERS, help="of the transformer")
+    parser.add_argument(
+        "--cprofile", default="", help="also print what takes the time of a stage: prepare, plan, lower, ..."
+    )
+    given = parser.parse_args()
+    gc.set_threshold(*COLLECT)  # as the command does
+    forms = given.forms.split(",")
+    made: dict[str, Callable[[], onnx.ModelProto]] = {}
+    if "chain" in given.models:
+        made |= {f"chain {n}": lambda n=n: chain(n) for n in map(int, given.nodes.split(","))}
+    if "transformer" in given.models:
+        made["transformer"] = lambda: transformer(given.layers)
+    for name, make in made.items():
+        spent = measure(make(), forms, given.cprofile)
+        count = int(spent.pop("nodes"))
+        common = sum(spent[s] for s in ("open, prepare", "read profile", "plan", "verify"))
+        print(f"{name}: {count} nodes after preparation")
+        for stage, seconds in spent.items():
+            print(f"  {seconds:7.2f} s  {stage}")
+        for form in forms:
+            whole = common + sum(spent[f"{form}: {s}"] for s in ("lower", "save", "load"))
+            print(f"  {whole:7.2f} s  quantize in form {form}, {1e3 * whole / count:.2f} ms a node")
+
+
+if __name__ == "__main__":
+    main()
