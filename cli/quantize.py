@@ -8,28 +8,27 @@ from typing import Any
 import click
 
 from .options import EXISTING, NEW, check_outputs, json_option, model_argument, recipe_of, setting_options
+from .speed_options import demand_of, speed_options
 from .summary import summary_json, summary_text
 
 
 @click.command("quantize")
 @model_argument
-@click.option(
-    "--profile", type=EXISTING, metavar="PROFILE.yaml", help="The model's profile: qprof's or Glow's."
-)
+@click.option("--profile", type=EXISTING, metavar="PROFILE.yaml", help="Its profile: qprof's or Glow's.")
 @click.option("-o", "--output", required=True, type=NEW, metavar="OUT.onnx", help="Quantized model to write.")
 @setting_options
 @click.option("--save-plan", type=NEW, metavar="PLAN.yaml", help="Write every decision, to read or to edit.")
 @click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead of making one.")
 @click.option("--accept-retrained", is_flag=True, help="Take a profile of the same graph, other weights.")
+@speed_options
 @json_option
 def command(
     *,
     model: Path,
     profile: Path | None,
     output: Path,
-    save_plan: Path | None,
     plan: Path | None,
-    accept_retrained: bool,
+    save_plan: Path | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -41,19 +40,19 @@ def command(
 
     \b
     Examples:
-      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
-      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx \\
-          --calibrator mse --keep-float Softmax --save-plan plan.yaml
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --check-speed --data samples/
       qprof quantize model.onnx --mode weight-only --weight-type int4 -o model.int4.onnx
     """
     from ..quantizer.pipeline import quantize
 
     check_outputs([output, save_plan], [model, profile, plan])
+    speed, retrained = demand_of(settings), settings.pop("accept_retrained")
     recipe = recipe_of(settings)
-    if plan and recipe:
-        raise click.UsageError(
-            "--plan holds its own settings: edit the file, or leave out the other options."
-        )
-    kept = {"plan_path": plan, "save_plan_path": save_plan}
-    result = quantize(model, profile, output, recipe=recipe, accept_retrained=accept_retrained, **kept)
+    if plan and (recipe or speed):
+        raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
+    kept = {"plan_path": plan, "save_plan_path": save_plan, "accept_retrained": retrained}
+    result = quantize(model, profile, output, recipe=recipe, speed=speed, **kept)
     click.echo(summary_json(result) if as_json else summary_text(result))
+    if result.speed is not None and not result.speed.passed:
+        raise click.exceptions.Exit(1)

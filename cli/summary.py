@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..quantizer.pipeline import QuantizeResult
+    from ..quantizer.speed.check_speed import SpeedCheck
 
 
 def summary_text(result: QuantizeResult) -> str:
@@ -23,12 +25,15 @@ def summary_text(result: QuantizeResult) -> str:
             *(["why float:"] if reasons else []),
             *(f"  {count:>{width}}  {reason}" for reason, count in reasons.items()),
             *(f"note: {note}" for note in result.notes),
+            *([] if result.speed is None else _speed_lines(result.speed)),
         ]
     )
 
 
 def summary_json(result: QuantizeResult) -> str:
     """Return the same as `summary_text` as one JSON object."""
+    from ..quantizer.judge.plain import plain
+
     return json.dumps(
         {
             "model": str(result.model_path),
@@ -37,6 +42,7 @@ def summary_json(result: QuantizeResult) -> str:
             "nodes": dict(result.summary.counts),
             "float_reasons": dict(result.summary.float_reasons),
             "notes": list(result.notes),
+            **({} if result.speed is None else {"speed": plain(result.speed)}),
         },
         indent=2,
     )
@@ -44,3 +50,23 @@ def summary_json(result: QuantizeResult) -> str:
 
 def _kilobytes(size: int) -> str:
     return f"{size / 1000:.1f} kB"
+
+
+def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
+    """Yield the latencies, what was taken back to float, and whether float is faster or a gate failed."""
+    now = speed.after
+    yield (
+        f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
+        f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
+        f"threads: {now.threads}, samples: {now.feeds})"
+    )
+    if speed.taken_back:
+        yield f"taken back to float ({speed.before.speedup:.2f} times as fast before):"
+        for island in speed.taken_back:
+            more = f" and {len(island.nodes) - 1} more" if len(island.nodes) > 1 else ""
+            times = f"{island.integer_ms:.3g} ms in int8, {island.float_ms:.3g} ms float"
+            yield f"  {times}: {island.nodes[0]}{more}"
+    if speed.slower:
+        yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
+    if not speed.passed:
+        yield f"FAILED: --min-speedup {speed.demand.min_speedup:g}: {now.speedup:.2f}"

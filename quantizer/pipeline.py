@@ -33,6 +33,7 @@ from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
 from .prepare import prepare, quantized_operators
+from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_demand, check_speed
 from .targets import Recipe, load_recipe, target_names
 from .verify import verify_plan
 
@@ -67,6 +68,7 @@ class QuantizeResult:
         summary: what became of the nodes.
         notes: remarks for the user, such as an opset that was raised.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
+        speed: what was found where speed was asked about.
     """
 
     plan: QuantPlan
@@ -75,6 +77,7 @@ class QuantizeResult:
     notes: tuple[str, ...]
     float_bytes: int
     quantized_bytes: int
+    speed: SpeedCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ def quantize(
     plan_path: str | Path | None = None,
     save_plan_path: str | Path | None = None,
     accept_retrained: bool = False,
+    speed: SpeedDemand | None = None,
 ) -> QuantizeResult:
     """Write a quantized model from a float model and its profile, or from a plan.
 
@@ -230,11 +234,16 @@ def quantize(
         plan_path: apply this plan, which a person may have edited, instead of making one.
         save_plan_path: write the plan that was applied.
         accept_retrained: take a profile of the same graph with other weights.
+        speed: measure the plan against float, and take back to float what is slower on codes; None does not.
 
     Raises:
         ModelError, ProfileError, PlanError, ConfigError: what is wrong, where, and what to do.
     """
+    recipe = recipe or load_recipe()
+    if speed is not None:
+        check_demand(speed, recipe.target.name)
     prepared = open_prepared(model_path)
+    found = None
     if plan_path is not None:
         plan = load_plan(plan_path)
         where = str(plan_path)
@@ -252,6 +261,11 @@ def quantize(
             )
         plan = make_plan(prepared.graph, profile, recipe, prepared.identity, notes)
         where = "plan"
+        if speed is not None:
+            subject = Subject(
+                Path(model_path), prepared.model, prepared.graph, prepared.identity, profile, recipe, notes
+            )
+            plan, found = check_speed(subject, plan, speed)
     verify_plan(plan, prepared.graph, prepared.identity, where)
     lowered = lower(prepared.model, plan)
     remarks = _conforming(lowered.model, plan, recipe, str(output))
@@ -266,6 +280,7 @@ def quantize(
         plan.notes,
         model_bytes(Path(model_path)),
         model_bytes(Path(output)),
+        found,
     )
 
 

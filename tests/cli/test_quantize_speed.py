@@ -1,0 +1,62 @@
+"""`qprof quantize --check-speed`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.pipeline import dump_profile
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "p.yaml"
+    dump_profile(MODEL, DATA, path)
+    return path
+
+
+def quantize(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["quantize", str(MODEL), *map(str, arguments)], prog_name="qprof")
+
+
+def test_a_speed_that_cannot_be_reached_is_a_failed_gate(profile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    asked = ["--check-speed", "--data", DATA, "--limit", "1", "--min-speedup", "1000", "--json"]
+    result = quantize("--profile", profile, "-o", out, *asked)
+    assert (result.exit_code, result.stderr) == (1, "")
+    speed = json.loads(result.stdout)["speed"]
+    assert speed["after"]["speedup"] < 1000.0
+    assert (speed["demand"]["min_speedup"], speed["demand"]["limit"]) == (1000.0, 1)
+    assert out.exists()
+
+
+def test_the_latencies_are_told(profile: Path, tmp_path: Path) -> None:
+    asked = ["--check-speed", "--data", DATA, "--limit", "1"]
+    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", *asked)
+    assert result.exit_code == 0
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("speed: ")]
+    assert "times as fast" in line
+    assert "threads: 1, samples: 1" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["--check-speed"], "Missing option '--data'"),
+        (["--min-speedup", "2"], "--min-speedup is for --check-speed"),
+        (["--data", "x"], "--data is for --check-speed"),
+        (["--check-speed", "--data", "x", "--plan", str(MODEL)], "--plan holds its own settings"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    profile: Path, tmp_path: Path, asked: list[str], message: str
+) -> None:
+    result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", *asked)
+    assert result.exit_code == 2
+    assert message in result.stderr
