@@ -12,7 +12,7 @@ from qprof_onnx.quantizer.judge.matches import matches
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)
-<float[2, 2] w = {1, 0.5, -0.5, 1}, float[2] b = {0.25, -0.25}> {
+<float[2, 2] w = {1, 0.5, -0.5, 1}, float[1] b = {0.25}> {
   [mm] m = MatMul (x, w)
   [add] a = Add (m, b)
   [relu] r = Relu (a)
@@ -24,7 +24,7 @@ agraph (float[N, 2] x) => (float[N, 2] y)
 # saturation of `a`.
 QUANTIZED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)
-<float[2, 2] w = {1, 0.5, -0.5, 1}, float[2] b = {0.25, -0.25}, float sx = {0.0078125}, uint8 zx = {128},
+<float[2, 2] w = {1, 0.5, -0.5, 1}, float[1] b = {0.25}, float sx = {0.0078125}, uint8 zx = {128},
  float sa = {0.5}, uint8 za = {0}> {
   x_quantized = QuantizeLinear (x, sx, zx)
   x_dequantized = DequantizeLinear (x_quantized, sx, zx)
@@ -74,7 +74,7 @@ def test_the_layer_that_loses_the_signal_is_seen(write, data) -> None:
     assert layers["x"].difference.sqnr > 40
     assert (layers["m"].form, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
     assert (layers["r"].form, layers["r"].op_type) == ("codes", "Relu")
-    assert layers["r"].difference.sqnr < 15  # scale 0.5 on values up to 1.7
+    assert layers["r"].difference.sqnr < 17  # scale 0.5 on values up to 1.5
     assert report.worst(1)[0].difference.sqnr == min(layer.difference.sqnr for layer in report.layers)
 
 
