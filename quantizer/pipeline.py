@@ -33,7 +33,7 @@ from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
 from .prepare import prepare, quantized_operators
-from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_demand, check_speed
+from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_speed
 from .targets import Recipe, load_recipe, target_names
 from .verify import verify_plan
 
@@ -234,14 +234,12 @@ def quantize(
         plan_path: apply this plan, which a person may have edited, instead of making one.
         save_plan_path: write the plan that was applied.
         accept_retrained: take a profile of the same graph with other weights.
-        speed: measure the plan against float, and take back to float what is slower on codes; None does not.
+        speed: measure the plan that is made against float, and take back to float what is slower on codes;
+            None does not. A plan that is given stays as it is.
 
     Raises:
         ModelError, ProfileError, PlanError, ConfigError: what is wrong, where, and what to do.
     """
-    recipe = recipe or load_recipe()
-    if speed is not None:
-        check_demand(speed, recipe.target.name)
     prepared = open_prepared(model_path)
     found = None
     if plan_path is not None:

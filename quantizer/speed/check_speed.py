@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -43,8 +44,8 @@ ROUNDS, SECONDS = 25, 4.0
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
 
-MEASURED_TARGETS = "onnxruntime"
-"""What the name of a target begins with when onnxruntime's times are its times."""
+PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
+"""What the name of a target begins with, and the machines on which onnxruntime's times are its times."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +169,11 @@ class _Bench:
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
     """Raise ConfigError when the demand makes no sense for a target."""
-    if not target.startswith(MEASURED_TARGETS):
+    here = platform.machine()
+    if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
         raise ConfigError(
-            f"check_speed: onnxruntime on this machine says nothing about the speed on target {target}; "
-            "choose an onnxruntime target, or measure there"
+            f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
+            "choose its own target, or measure there"
         )
     if demand.min_speedup is not None and not demand.min_speedup > 0.0:
         raise ConfigError(f"min_speedup: {demand.min_speedup:g} must be above 0")
