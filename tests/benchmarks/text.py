@@ -54,7 +54,7 @@ def sentences() -> tuple[str, ...]:
 
 
 def line_text(rng: Rng, part: int) -> str:
-    """Return a line of 4 to about 40 characters; parts 0 and 1 draw from disjoint sentences."""
+    """Return a line of 4 to about 40 characters; parts 0, 1 and 2 draw from disjoint sentences."""
     kind = rng.integers(10)
     if kind == 0:
         return f"{rng.integers(1, 29):02d}.{rng.integers(1, 13):02d}.{rng.integers(1980, 2030)}"
@@ -63,7 +63,7 @@ def line_text(rng: Rng, part: int) -> str:
     if kind == 2:
         letters = "".join(rng.choice(list("ABCDEFGHJKLMNPQRSTUVWXYZ"), 3))
         return f"{letters}-{rng.integers(10**3, 10**7)}"
-    pool = sentences()[part::2]
+    pool = sentences()[part::3]
     words = pool[rng.integers(len(pool))].split(" ")
     count = int(rng.integers(1, 7))
     start = int(rng.integers(max(1, len(words) - count + 1)))

@@ -13,6 +13,9 @@ FILES = {
     "magika": "magika_files",
     "minilm": "minilm",
     "silero": "silero",
+    "orientation": "orientation",
+    "captcha-det": "captcha_det",
+    "waifu2x": "waifu2x",
     "resnet50": "resnet50",
     "digits": "digits",
 }

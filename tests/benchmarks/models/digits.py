@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from record import Feed, Outputs, RealModel, Scores, read_feeds
+from record import Feed, Outputs, RealModel, read_feeds
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "digits"
 
@@ -24,20 +24,21 @@ def evaluation() -> Iterator[tuple[Feed, list[int]]]:
         done += count
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> Scores:
-    """Share of digits whose logit is the largest."""
-    right = np.concatenate(
-        [values[0].argmax(axis=1) == np.array(batch) for values, batch in zip(outputs, labels, strict=True)]
-    )
-    return Scores(float(right.mean()), {"digits": float(right.size)})
+def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+    """Whether each digit's logit is the largest; a unit is a digit."""
+    pairs = zip(outputs, labels, strict=True)
+    right = [values[0].argmax(axis=1) == np.array(batch) for values, batch in pairs]
+    return np.stack([np.concatenate(right), np.ones(sum(map(len, right)))], axis=1)
 
 
 MODEL = RealModel(
     name="digits",
     source="examples/digits (trained here)",
+    kind="classifier, small",
     task="400 handwritten digits, held out: share told right",
     path=lambda folder: FOLDER / "model.onnx",
     calibration=calibration,
+    tuning=None,
     evaluation=evaluation,
-    score=score,
+    count=count,
 )

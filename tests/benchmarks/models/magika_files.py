@@ -28,7 +28,7 @@ import text
 import yaml
 from magika.types import Seekable
 from PIL import Image
-from record import Feed, Outputs, RealModel, Scores, package_folder
+from record import Feed, Outputs, RealModel, package_folder
 
 FOLDER = ("models", "standard_v3_3")
 EACH = 12  # files of one type
@@ -254,10 +254,11 @@ def _made() -> Iterator[tuple[str, bytes]]:
             yield kind, content.encode() if isinstance(content, str) else content
 
 
-def _files(part: int) -> Iterator[tuple[str, bytes]]:
-    """Every fifth file is for calibration (part 0), the others are for evaluation (part 1)."""
+def _files(part: str) -> Iterator[tuple[str, bytes]]:
+    """Of each five files one is for calibration, one for tuning, three for evaluation."""
     chosen = sorted([*_found(), *_made()], key=lambda pair: pair[0])
-    return (pair for index, pair in enumerate(chosen) if (index % 5 == 0) == (part == 0))
+    parts = ("calibration", "tuning", "evaluation", "evaluation", "evaluation")
+    return (pair for index, pair in enumerate(chosen) if parts[index % 5] == part)
 
 
 def _feed(content: bytes) -> Feed:
@@ -279,29 +280,35 @@ def path(folder: Path) -> Path:
 
 
 def calibration() -> Iterator[Feed]:
-    chosen = list(_files(0))
+    chosen = list(_files("calibration"))
     return (_feed(content) for _, content in chosen[:: max(1, len(chosen) // 64)][:64])
 
 
 def evaluation() -> Iterator[tuple[Feed, str]]:
-    return ((_feed(content), kind) for kind, content in _files(1))
+    return ((_feed(content), kind) for kind, content in _files("evaluation"))
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[str]) -> Scores:
-    """Share of files whose type has the highest probability."""
+def tuning() -> Iterator[tuple[Feed, str]]:
+    return ((_feed(content), kind) for kind, content in _files("tuning"))
+
+
+def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
+    """Whether each file's type has the highest probability."""
     config = path(Path()).with_name("config.min.json")
     types = json.loads(config.read_text(encoding="utf-8"))["target_labels_space"]
     right = [types[int(values[0][0].argmax())] == kind for values, kind in zip(outputs, labels, strict=True)]
-    return Scores(sum(right) / len(right), {"files": float(len(right)), "types": float(len(set(labels)))})
+    return np.array([(told, 1) for told in right])
 
 
 MODEL = RealModel(
     name="magika",
     source="magika",
-    task="433 files of 45 types, from Python packages or made from them: share whose type is told right",
+    kind="classifier of bytes",
+    task="324 files of 45 types, from Python packages or made from them: share whose type is told right",
     path=path,
     calibration=calibration,
+    tuning=tuning,
     evaluation=evaluation,
-    score=score,
+    count=count,
     helpers=("text",),
 )

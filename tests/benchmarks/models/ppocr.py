@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
-from record import package_folder
+import onnx
+from record import Scores, package_folder
 
 SOURCE = "rapidocr-onnxruntime"
 
@@ -25,3 +28,32 @@ def line_input(image: np.ndarray, width: int) -> np.ndarray:
     padded = np.zeros((1, 3, height, width), np.float32)
     padded[0, :, :, :scaled] = (resized / 255 - 0.5) / 0.5
     return padded
+
+
+def characters(model: Path) -> list[str]:
+    """Return the classes of a recogniser, from its file: blank, characters, space."""
+    listed = {p.key: p.value for p in onnx.load(model).metadata_props}["character"]
+    return ["", *listed.splitlines(), " "]
+
+
+def decode(probabilities: np.ndarray, classes: Sequence[str]) -> str:
+    """Greedy CTC: the best class of each step, repeats joined, blanks (class 0) left out."""
+    best = probabilities.argmax(axis=1)
+    kept = [c for before, c in zip([0, *best[:-1]], best, strict=True) if c not in (0, before)]
+    return "".join(classes[c] for c in kept)
+
+
+def lines_read(lines: Iterable[np.ndarray], labels: Sequence[str], classes: Sequence[str]) -> np.ndarray:
+    """Whether each line (steps, classes) was read without an error, how alike it is, and 1; no spaces."""
+    rows = []
+    for probabilities, label in zip(lines, labels, strict=True):
+        read, wanted = decode(probabilities, classes).replace(" ", ""), label.replace(" ", "")
+        alike = difflib.SequenceMatcher(None, read, wanted, autojunk=False).ratio()
+        rows.append((read == wanted, alike, 1))
+    return np.array(rows, np.float64)
+
+
+def reading(totals: np.ndarray) -> Scores:
+    """Share of lines read without an error."""
+    exact, alike, count = totals
+    return Scores(float(exact / count), {"lines": exact / count, "characters": alike / count})

@@ -29,23 +29,33 @@ def evaluation() -> Iterator[tuple[Feed, int]]:
     return _lines(12, 500, 1, text.EVALUATION_FONTS)
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[int]) -> Scores:
+def tuning() -> Iterator[tuple[Feed, int]]:
+    return _lines(13, 300, 2, text.CALIBRATION_FONTS)
+
+
+def count(outputs: Iterable[Outputs], labels: Sequence[int]) -> np.ndarray:
+    """Whether each line's direction is right: upright lines first, then those upside down."""
+    pairs = [(int(values[0][0].argmax()), label) for values, label in zip(outputs, labels, strict=True)]
+    return np.array([[s == t == 0, t == 0, s == t == 1, t == 1] for s, t in pairs])
+
+
+def score(totals: np.ndarray) -> Scores:
     """Share of lines whose direction is right."""
-    right = [int(values[0][0].argmax()) == label for values, label in zip(outputs, labels, strict=True)]
-    upright, turned = right[0::2], right[1::2]
-    return Scores(
-        sum(right) / len(right),
-        {"upright": sum(upright) / len(upright), "upside down": sum(turned) / len(turned)},
-    )
+    upright, uprights, turned, all_turned = totals
+    parts = {"upright": upright / max(uprights, 1), "upside down": turned / max(all_turned, 1)}
+    return Scores((upright + turned) / (uprights + all_turned), parts)
 
 
 MODEL = RealModel(
     name="ppocr-cls",
     source=ppocr.SOURCE,
+    kind="classifier, depthwise mobile net",
     task="500 rendered lines of text, half upside down: share told right",
     path=lambda folder: ppocr.model_path(FILE),
     calibration=calibration,
+    tuning=tuning,
     evaluation=evaluation,
+    count=count,
     score=score,
     helpers=("models.ppocr", "text"),
 )

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import text
+from boxes import f1, matched
 from PIL import ImageFont
 from rapidocr_onnxruntime.ch_ppocr_det.utils import DBPostProcess
-from record import Feed, Outputs, RealModel, Scores
-from scipy.optimize import linear_sum_assignment
+from record import Feed, Outputs, RealModel
 from shapely.geometry import Polygon, box
 
 from models import ppocr
@@ -56,24 +56,24 @@ def evaluation() -> Iterator[tuple[Feed, list[list[int]]]]:
     return _pages(22, 120, 1, text.EVALUATION_FONTS)
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> Scores:
-    """Harmonic mean of precision and recall of the lines' boxes at an overlap (IoU) of 0.5.
+def tuning() -> Iterator[tuple[Feed, list[list[int]]]]:
+    return _pages(23, 60, 2, text.CALIBRATION_FONTS)
+
+
+def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+    """Lines found, boxes given and lines there are on each page; found is an overlap (IoU) of 0.5.
 
     The map becomes boxes with the package's own code and settings (its config.yaml).
     """
     boxes_of = DBPostProcess(thresh=0.3, box_thresh=0.5, unclip_ratio=1.6, use_dilation=True)
-    hits = found = wanted = 0
+    pages = []
     for (heat,), truth in zip(outputs, labels, strict=True):
         quads, _ = boxes_of(heat, (HEIGHT, WIDTH))
         shapes = [Polygon(quad) for quad in quads]
         shapes = [shape for shape in shapes if shape.is_valid]
         overlap = np.array([[_iou(shape, box(*line)) for line in truth] for shape in shapes])
-        if overlap.size:
-            rows, columns = linear_sum_assignment(overlap >= 0.5, maximize=True)
-            hits += int((overlap[rows, columns] >= 0.5).sum())
-        found, wanted = found + len(shapes), wanted + len(truth)
-    precision, recall = hits / max(found, 1), hits / max(wanted, 1)
-    return Scores(2 * hits / max(found + wanted, 1), {"precision": precision, "recall": recall})
+        pages.append((matched(overlap, 0.5), len(shapes), len(truth)))
+    return np.array(pages)
 
 
 def _iou(a: Polygon, b: Polygon) -> float:
@@ -84,10 +84,13 @@ def _iou(a: Polygon, b: Polygon) -> float:
 MODEL = RealModel(
     name="ppocr-det",
     source=ppocr.SOURCE,
+    kind="text detector",
     task="120 rendered pages of 480 x 640: F1 of the lines' boxes at an overlap of 0.5",
     path=lambda folder: ppocr.model_path(FILE),
     calibration=calibration,
+    tuning=tuning,
     evaluation=evaluation,
-    score=score,
-    helpers=("models.ppocr", "text"),
+    count=count,
+    score=f1,
+    helpers=("models.ppocr", "text", "boxes"),
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import onnx
 import text
-from record import Feed, Outputs, RealModel, Scores
+from record import Feed, Outputs, RealModel
 
 from models import ppocr
 
@@ -34,32 +32,26 @@ def evaluation() -> Iterator[tuple[Feed, str]]:
     return _lines(2, 300, 1, text.EVALUATION_FONTS)
 
 
-def decode(probabilities: np.ndarray, characters: Sequence[str]) -> str:
-    """Greedy CTC: the best class of each step, repeats joined, blanks (class 0) left out."""
-    best = probabilities.argmax(axis=1)
-    kept = [c for before, c in zip([0, *best[:-1]], best, strict=True) if c not in (0, before)]
-    return "".join(characters[c] for c in kept)
+def tuning() -> Iterator[tuple[Feed, str]]:
+    return _lines(3, 200, 2, text.CALIBRATION_FONTS)
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[str]) -> Scores:
-    """Share of lines read without an error; spaces do not count, as in PaddleOCR's own metric."""
-    listed = {p.key: p.value for p in onnx.load(ppocr.model_path(FILE)).metadata_props}["character"]
-    characters = ["", *listed.splitlines(), " "]
-    exact, similar = 0, 0.0
-    for (probabilities,), label in zip(outputs, labels, strict=True):
-        read, wanted = decode(probabilities[0], characters).replace(" ", ""), label.replace(" ", "")
-        exact += read == wanted
-        similar += difflib.SequenceMatcher(None, read, wanted, autojunk=False).ratio()
-    return Scores(exact / len(labels), {"lines": exact / len(labels), "characters": similar / len(labels)})
+def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
+    """Whether each line was read without an error, and how alike it is; spaces do not count."""
+    characters = ppocr.characters(ppocr.model_path(FILE))
+    return ppocr.lines_read((values[0][0] for values in outputs), labels, characters)
 
 
 MODEL = RealModel(
     name="ppocr-rec",
     source=ppocr.SOURCE,
+    kind="text recogniser",
     task="300 rendered lines of text, 14 fonts: share read without an error",
     path=lambda folder: ppocr.model_path(FILE),
     calibration=calibration,
+    tuning=tuning,
     evaluation=evaluation,
-    score=score,
+    count=count,
+    score=ppocr.reading,
     helpers=("models.ppocr", "text"),
 )

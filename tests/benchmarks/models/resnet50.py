@@ -88,10 +88,12 @@ def evaluation() -> Iterator[tuple[Feed, None]]:
 MODEL = RealModel(
     name="resnet50",
     source="onnx (the graph; weights are random, seeded)",
+    kind="classifier (random weights)",
     task="32 pictures at 224 x 224: speed and SQNR only",
     path=path,
     calibration=calibration,
+    tuning=None,
     evaluation=evaluation,
-    score=None,
+    count=None,
     helpers=("text",),
 )

@@ -79,7 +79,7 @@ def _clips(seed: int, count: int, part: int, voices: Sequence[str]) -> Iterator[
     edge of a word, a short gap between words): those do not count.
     """
     rng = np.random.default_rng(seed)
-    pool = [sentence for sentence in text.sentences()[part::2] if len(sentence) < 90]
+    pool = [sentence for sentence in text.sentences()[part::3] if len(sentence) < 90]
     for _ in range(count):
         pieces = [np.zeros(int(rng.uniform(0.6, 2.0) * RATE))]
         for _ in range(int(rng.integers(1, 3))):
@@ -119,21 +119,36 @@ def evaluation() -> Iterator[tuple[Feed, list[int]]]:
     return _clips(52, 120, 1, EVALUATION_VOICES)
 
 
-def score(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> Scores:
-    """Mean of the shares of speech windows and of pause windows told right at a probability of 0.5."""
-    said = np.concatenate([values[0].ravel() for values in outputs])
-    truth = np.concatenate([np.array(clip) for clip in labels])
-    speech, pause = float((said[truth == 1] >= 0.5).mean()), float((said[truth == 0] < 0.5).mean())
-    return Scores((speech + pause) / 2, {"speech": speech, "pauses": pause})
+def tuning() -> Iterator[tuple[Feed, list[int]]]:
+    return _clips(53, 60, 2, CALIBRATION_VOICES)
+
+
+def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+    """Windows of each clip told right at a probability of 0.5: speech, of how many, pauses, of how many."""
+    rows = []
+    for values, clip in zip(outputs, labels, strict=True):
+        said, truth = values[0].ravel() >= 0.5, np.array(clip)
+        speech, pause = truth == 1, truth == 0
+        rows.append(((said & speech).sum(), speech.sum(), (~said & pause).sum(), pause.sum()))
+    return np.array(rows)
+
+
+def score(totals: np.ndarray) -> Scores:
+    """Mean of the shares of speech windows and of pause windows told right."""
+    speech, pause = totals[0] / max(totals[1], 1), totals[2] / max(totals[3], 1)
+    return Scores(float(speech + pause) / 2, {"speech": speech, "pauses": pause})
 
 
 MODEL = RealModel(
     name="silero",
     source="silero-vad",
+    kind="recurrent, speech",
     task="120 clips, 9 synthetic voices over noise and melodies: balanced share of windows told right",
     path=path,
     calibration=calibration,
+    tuning=tuning,
     evaluation=evaluation,
+    count=count,
     score=score,
     helpers=("text",),
 )
