@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from record import Data, Judged, RealModel, Split, judge, session, write_atomically
 from speed import latencies

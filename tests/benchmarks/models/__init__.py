@@ -16,6 +16,11 @@ FILES = {
     "orientation": "orientation",
     "captcha-det": "captcha_det",
     "waifu2x": "waifu2x",
+    "vit-focus": "vit_focus",
+    "ppocr6-rec": "ppocr6_rec",
+    "basic-pitch": "basic_pitch",
+    "swift-f0": "swift_f0",
+    "nudenet": "nudenet",
     "resnet50": "resnet50",
     "digits": "digits",
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
 import onnx
-from record import Scores, package_folder
+import text
+from record import Feed, Scores, package_folder
 
 SOURCE = "rapidocr-onnxruntime"
 
@@ -28,6 +29,17 @@ def line_input(image: np.ndarray, width: int) -> np.ndarray:
     padded = np.zeros((1, 3, height, width), np.float32)
     padded[0, :, :, :scaled] = (resized / 255 - 0.5) / 0.5
     return padded
+
+
+def lines(seed: int, count: int, part: int, fonts: Sequence[tuple[str, str]]) -> Iterator[tuple[Feed, str]]:
+    """Yield lines of text as the recognisers take them, and what they say."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        line = text.line_text(rng, part)
+        image = text.line_image(rng, line, fonts)
+        # The package pads to 320 and lets longer lines be wider.
+        width = max(320, math.ceil(48 * image.shape[1] / image.shape[0]))
+        yield {"x": line_input(image, width)}, line
 
 
 def characters(model: Path) -> list[str]:

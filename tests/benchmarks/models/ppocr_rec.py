@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -14,26 +13,16 @@ from models import ppocr
 FILE = "ch_PP-OCRv4_rec_infer.onnx"
 
 
-def _lines(seed: int, count: int, part: int, fonts: Sequence[tuple[str, str]]) -> Iterator[tuple[Feed, str]]:
-    rng = np.random.default_rng(seed)
-    for _ in range(count):
-        line = text.line_text(rng, part)
-        image = text.line_image(rng, line, fonts)
-        # The package pads to 320 and lets longer lines be wider.
-        width = max(320, math.ceil(48 * image.shape[1] / image.shape[0]))
-        yield {"x": ppocr.line_input(image, width)}, line
-
-
 def calibration() -> Iterator[Feed]:
-    return (feed for feed, _ in _lines(1, 48, 0, text.CALIBRATION_FONTS))
+    return (feed for feed, _ in ppocr.lines(1, 48, 0, text.CALIBRATION_FONTS))
 
 
 def evaluation() -> Iterator[tuple[Feed, str]]:
-    return _lines(2, 300, 1, text.EVALUATION_FONTS)
+    return ppocr.lines(2, 300, 1, text.EVALUATION_FONTS)
 
 
 def tuning() -> Iterator[tuple[Feed, str]]:
-    return _lines(3, 200, 2, text.CALIBRATION_FONTS)
+    return ppocr.lines(3, 200, 2, text.CALIBRATION_FONTS)
 
 
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
