@@ -23,7 +23,7 @@ import stages
 from record import Judged, judge, make_data, write_atomically
 from speed import latencies
 
-STAGES = ("peers", "qprof", "score", "latency")
+STAGES = ("peers", "qprof", "tune", "score", "latency")
 
 
 def quick(name: str, quantized: Path, work: Path, seconds: float, on: str) -> None:
@@ -42,7 +42,7 @@ def quick(name: str, quantized: Path, work: Path, seconds: float, on: str) -> No
         )
 
 
-def run(name: str, work: Path, chosen: list[str], seconds: float, options: list[str]) -> None:
+def run(name: str, work: Path, chosen: list[str], given: argparse.Namespace) -> None:
     """Run the chosen stages of one model and print what is known afterwards."""
     model = models.load(name)
     print(f"== {name}", flush=True)
@@ -50,12 +50,14 @@ def run(name: str, work: Path, chosen: list[str], seconds: float, options: list[
     if "peers" in chosen:
         stages.build_peers(model, data, work)
     if "qprof" in chosen:
-        stages.build_qprof(model, data, work, options)
+        stages.build_qprof(model, data, work, shlex.split(given.qprof_options))
+    if "tune" in chosen:
+        stages.build_tuned(model, data, work, given.budget)
     if "score" in chosen:
         stages.score(model, data, work)
         print_judged("float", stages.float_judged(model, data.evaluation, work))
     if "latency" in chosen:
-        stages.time_models(model, data, work, seconds)
+        stages.time_models(model, data, work, given.seconds)
     for label, record in stages.builds(model, work).items():
         if record["error"]:
             print(f"{label}: {record['error']}")
@@ -89,6 +91,7 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="time for the latency of one model; 0: none"
     )
+    parser.add_argument("--budget", type=float, default=300.0, help="seconds that qprof tune may try things")
     parser.add_argument("--qprof-options", default="", help="more options for qprof quantize")
     parser.add_argument("--again", action="store_true", help="build and time again what was built already")
     parser.add_argument(
@@ -108,7 +111,7 @@ def main() -> int:
     for name in names:
         if given.again:
             stages.forget(models.load(name), work)
-        run(name, work, chosen, given.seconds, shlex.split(given.qprof_options))
+        run(name, work, chosen, given)
     results = [
         stages.collect(models.load(name), work) for name in models.FILES if (work / name / "float").exists()
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bootstrap import Difference
 from record import write_atomically
 
 START, END = "<!-- results: written by real_models.py -->", "<!-- end of results -->"
@@ -22,45 +22,40 @@ def write(results: Sequence[Record], readme: Path) -> None:
     write_atomically(readme, f"{before}{START}\n\n{tables(results)}\n{END}{after}".encode())
 
 
+SETTINGS = ("float", "qprof", "tuned", "ort", "dynamic")
+GAPS = (("qprof", "float"), ("qprof-tuned", "float"), ("qprof", "peer"))  # label, what it is compared with
+HEADS = {
+    "score": ("model", *SETTINGS[:4], "its setting", "dynamic", "SQNR qprof", "SQNR ort"),
+    "gaps": (
+        *("model", "qprof - float", "tuned - float", "qprof - ort"),
+        *("within 0.5 of float", "tuned within 0.5", "at least ort"),
+    ),
+    "latency": ("model", *(f"{name} ms" for name in SETTINGS), "qprof over float", "ort over float"),
+    "cost": (
+        *("model", "qprof s", "tune s", "ort s", "qprof MB peak", "ort MB peak"),
+        *(f"{name} MB" for name in SETTINGS),
+    ),
+}
+
+
 def tables(results: Sequence[Record]) -> str:
     """Return the tables as Markdown."""
     parts = [
-        f"onnxruntime {version('onnxruntime')}, {_processor()}.",
+        f'onnxruntime {version("onnxruntime")}, {_processor()}. "ort" is its best static setting, "dynamic" its own.',
         "### Task score and SQNR",
-        _table(
-            (
-                "model",
-                "float",
-                "qprof",
-                "onnxruntime",
-                "its setting",
-                "SQNR qprof",
-                "SQNR onnxruntime",
-                "what falls short",
-            ),
-            [_score_row(record) for record in results],
-        ),
+        _table(HEADS["score"], [_score_row(record) for record in results]),
+        "### Differences in points, with the 95 % interval of a paired bootstrap over the samples",
+        _table(HEADS["gaps"], [_gap_row(record) for record in results if record["differences"]]),
+        "A question mark: the interval holds the limit, the samples do not settle it.",
         "### Latency, interleaved, 1 thread",
-        _table(
-            ("model", "float ms", "qprof ms", "onnxruntime ms", "qprof over float", "onnxruntime over float"),
-            [_latency_row(record) for record in results],
-        ),
+        _table(HEADS["latency"], [_latency_row(record) for record in results]),
         "### Profile and quantize, and what comes out",
-        _table(
-            (
-                "model",
-                "qprof s",
-                "onnxruntime s",
-                "qprof MB peak",
-                "onnxruntime MB peak",
-                "float MB",
-                "qprof MB",
-                "onnxruntime MB",
-            ),
-            [_cost_row(record) for record in results],
-        ),
+        _table(HEADS["cost"], [_cost_row(record) for record in results]),
         "### The tasks",
-        _table(("model", "weights from", "task"), [(r["name"], r["source"], r["task"]) for r in results]),
+        _table(
+            ("model", "weights from", "kind", "task"),
+            [(r["name"], r["source"], r["kind"], r["task"]) for r in results],
+        ),
         "### Settings that failed",
         _table(("model", "setting", "what it said"), _failures(results)),
     ]
@@ -68,59 +63,52 @@ def tables(results: Sequence[Record]) -> str:
 
 
 def _score_row(record: Record) -> tuple[str, ...]:
-    peer = _peer(record)
-    qprof = record["builds"].get("qprof")
+    qprof, tuned, peer, dynamic = (_judged(build) for build in _four(record))
     return (
         record["name"],
-        _score(record["float"]),
-        _score(_judged(qprof)),
-        _score(_judged(peer)),
+        *(_score(judged) for judged in (record["float"], qprof, tuned, peer)),
         (record["best_peer"] or "none works").removeprefix("ort-"),
-        _sqnr(_judged(qprof)),
-        _sqnr(_judged(peer)),
-        _short(record),
+        _score(dynamic),
+        _sqnr(qprof),
+        _sqnr(peer),
+    )
+
+
+def _gap_row(record: Record) -> tuple[str, ...]:
+    found = [record["differences"].get(label, {}).get(other) for label, other in GAPS]
+    gaps = [Difference(**gap) if gap else None for gap in found]
+    return (
+        record["name"],
+        *(f"{g.points:+.1f} ({g.low:+.1f} to {g.high:+.1f})" if g else "-" for g in gaps),
+        *(g.within(drop) if g else "-" for g, drop in zip(gaps, (0.5, 0.5, 0.0), strict=True)),
     )
 
 
 def _latency_row(record: Record) -> tuple[str, ...]:
     times = record["milliseconds"]
-    float_ms, qprof, peer = (times.get(label) for label in ("float", "qprof", record["best_peer"]))
+    labels = ("float", "qprof", "qprof-tuned", record["best_peer"], "ort-dynamic")
+    plain, qprof, tuned, peer, dynamic = (times.get(label) for label in labels)
     return (
         record["name"],
-        *(_number(value, 2) for value in (float_ms, qprof, peer)),
-        *(f"{float_ms / value:.2f} x" if float_ms and value else "-" for value in (qprof, peer)),
+        *(_number(value, 2) for value in (plain, qprof, tuned, peer, dynamic)),
+        *(f"{plain / value:.2f} x" if plain and value else "-" for value in (qprof, peer)),
     )
 
 
 def _cost_row(record: Record) -> tuple[str, ...]:
-    pair = record["builds"].get("qprof") or {}, _peer(record) or {}
-    megabytes = [record["size"] / 1e6, *(one["size"] / 1e6 if one.get("size") else None for one in pair)]
+    qprof, tuned, peer, dynamic = (build or {} for build in _four(record))
+    sizes = [record["size"], *(build.get("size") for build in (qprof, tuned, peer, dynamic))]
     return (
         record["name"],
-        *(_number(one.get("seconds"), 1) for one in pair),
-        *(_number(one.get("peak_mb"), 0) for one in pair),
-        *(_number(value, 2) for value in megabytes),
+        *(_number(build.get("seconds"), 1) for build in (qprof, tuned, peer)),
+        *(_number(build.get("peak_mb"), 0) for build in (qprof, peer)),
+        *(_number(size / 1e6 if size else None, 2) for size in sizes),
     )
 
 
-def _short(record: Record) -> str:
-    """Name what is worse than it should be: under float by half a point or more, under the peer, slower."""
-    qprof, peer, times = record["builds"].get("qprof"), _peer(record), record["milliseconds"]
-    said = []
-    if qprof is None or qprof["error"]:
-        return "qprof: no model" if qprof else "not built"
-    mine, theirs, plain = (_value(judged) for judged in (_judged(qprof), _judged(peer), record["float"]))
-    if mine is not None and plain is not None and plain - mine >= 0.005:
-        said.append(f"{100 * (plain - mine):.1f} points under float")
-    if mine is not None and theirs is not None and mine < theirs:
-        said.append(f"{100 * (theirs - mine):.1f} points under onnxruntime")
-    if "qprof" in times and times["qprof"] > times.get(record["best_peer"], math.inf):
-        said.append(
-            f"{100 * (times['qprof'] / times[record['best_peer']] - 1):.0f} % slower than onnxruntime's int8"
-        )
-    if "qprof" in times and times["qprof"] > times["float"]:
-        said.append("slower than float")
-    return "; ".join(said) or "-"
+def _four(record: Record) -> list[Record | None]:
+    labels = ("qprof", "qprof-tuned", record["best_peer"], "ort-dynamic")
+    return [record["builds"].get(label) for label in labels]
 
 
 def _failures(results: Sequence[Record]) -> list[tuple[str, ...]]:
@@ -130,10 +118,6 @@ def _failures(results: Sequence[Record]) -> list[tuple[str, ...]]:
         for label, build in record["builds"].items()
         if build["error"]
     ]
-
-
-def _peer(record: Record) -> Record | None:
-    return record["builds"].get(record["best_peer"]) if record["best_peer"] else None
 
 
 def _judged(build: Record | None) -> Record | None:

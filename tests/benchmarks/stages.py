@@ -7,28 +7,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
-from record import Data, Judged, RealModel, Split, judge, session, write_atomically
+from bootstrap import difference
+from building import HERE, RUNTIME_ERRORS, Record, build, digest_of, is_current, save, sentence
+from record import Data, Judged, RealModel, Split, judge, write_atomically
 from speed import latencies
-
-HERE = Path(__file__).resolve().parent
-LIMIT = 1800  # seconds that one command may take
-Record = dict[str, Any]
-RUNTIME_ERRORS = (  # what onnxruntime says of a model that it cannot load or run; they share no base class
-    ort_errors.Fail,
-    ort_errors.InvalidArgument,
-    ort_errors.InvalidGraph,
-    ort_errors.InvalidProtobuf,
-    ort_errors.NotImplemented,
-    ort_errors.RuntimeException,
-)
 
 # onnxruntime's settings: label -> options of ort_static.py. Opset 13 is the first with per-channel scales.
 # More than one list of options: the first that gives a model which runs is taken.
@@ -42,7 +31,8 @@ PEERS: Mapping[str, Sequence[Sequence[str]]] = {
     # onnxruntime has no integer convolution with signed weights: unsigned ones are its advice.
     "ort-dynamic": [["--dynamic"], ["--dynamic", "--weights", "QUInt8"]],
 }
-DYNAMIC = "ort-dynamic"
+QPROF, TUNED, DYNAMIC = "qprof", "qprof-tuned", "ort-dynamic"
+WORK = "QPROF_BENCHMARKS"  # where metrics.py finds the work folder
 
 
 def forget(model: RealModel, work: Path) -> None:
@@ -62,7 +52,7 @@ def build_peers(model: RealModel, data: Data, work: Path) -> None:
         attempts = [
             [[*command, *options, *more]] for options in choices for more in ([], ["--skip-symbolic-shape"])
         ]
-        _build(out, attempts, _digest(script, work / model.name / "data.json"))
+        build(out, attempts, digest_of(script, work / model.name / "data.json"))
 
 
 def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str] = ()) -> None:
@@ -74,6 +64,31 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
         [*_qprof(), "dump-profile", path, "--data", str(data.calibration), "-o", str(profile)],
         [*_qprof(), "quantize", path, "--profile", str(profile), "-o", str(out), *options],
     ]
+    build(out, [commands], _qprof_digest(model, work, options))
+
+
+def build_tuned(model: RealModel, data: Data, work: Path, budget: float) -> None:
+    """Let `qprof tune` find a plan on the tuning split that loses at most half a point."""
+    profile, out = _built(model, work, "qprof").with_suffix(".yaml"), _built(model, work, TUNED)
+    if data.tuning is None:
+        return
+    if not profile.exists():
+        build_qprof(model, data, work)
+    state = out.with_suffix(".state.json")
+    path = str(model.path(work / model.name))
+    files = ["--profile", str(profile), "--data", str(data.tuning.folder), "-o", str(out)]
+    metric = f"metrics:{model.name.replace('-', '_')}"
+    promise = ["--metric", metric, "--max-drop", "0.5", "--objective", "latency", "--budget", str(budget)]
+    modules = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(modules), WORK: str(work)}
+    command = [*_qprof(), "tune", path, *files, "--state", str(state), *promise]
+    stamp = _qprof_digest(model, work, ["tune", *promise])
+    if not is_current(out, stamp):
+        state.unlink(missing_ok=True)  # trials of another version
+    build(out, [[command]], stamp, environment)
+
+
+def _qprof_digest(model: RealModel, work: Path, options: Sequence[str]) -> str:
     packages = [
         Path(place) for name in ("profiles", "quantizer", "cli", "configs") for place in _package(name)
     ]
@@ -83,8 +98,8 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
         for file in sorted(folder.rglob("*"))
         if file.suffix in {".py", ".yaml", ".c"}
     ]
-    digest = _digest(work / model.name / "data.json", *sources)
-    _build(out, [commands], hashlib.sha256((digest + "\0".join(options)).encode()).hexdigest())
+    digest = digest_of(work / model.name / "data.json", *sources)
+    return hashlib.sha256((digest + "\0".join(options)).encode()).hexdigest()
 
 
 def score(model: RealModel, data: Data, work: Path) -> None:
@@ -96,8 +111,8 @@ def score(model: RealModel, data: Data, work: Path) -> None:
         try:
             judged: Record | None = judge(model, _built(model, work, label), data.evaluation, work).record()
         except RUNTIME_ERRORS as problem:
-            judged, record["error"] = None, f"does not run: {_sentence(str(problem))}"
-        _save(_built(model, work, label), {**record, "judged": judged, "judged_file": record["file"]})
+            judged, record["error"] = None, f"does not run: {sentence(str(problem))}"
+        save(_built(model, work, label), {**record, "judged": judged, "judged_file": record["file"]})
 
 
 def float_judged(model: RealModel, split: Split, work: Path) -> Judged:
@@ -114,19 +129,19 @@ def best_peer(model: RealModel, work: Path) -> str | None:
     judged = {
         label: Judged.of_record(record["judged"])
         for label, record in builds(model, work).items()
-        if label not in {"qprof", "qprof-tuned", DYNAMIC} and record.get("judged") and not record["error"]
+        if label not in {QPROF, TUNED, DYNAMIC} and record.get("judged") and not record["error"]
     }
     return max(judged, key=lambda label: _merit(judged[label]), default=None)
 
 
 def time_models(model: RealModel, data: Data, work: Path, seconds: float) -> None:
-    """Time float, qprof's and onnxruntime's best int8 model, interleaved, on one thread."""
+    """Time float, qprof's and onnxruntime's int8 models, interleaved, on one thread."""
     records = builds(model, work)
     paths = {"float": model.path(work / model.name)}
-    for label in ("qprof", best_peer(model, work)):
+    for label in (QPROF, TUNED, best_peer(model, work), DYNAMIC):
         if label in records and not records[label]["error"]:
             paths[label] = _built(model, work, label)
-    files = {label: _digest(path) for label, path in paths.items()}
+    files = {label: digest_of(path) for label, path in paths.items()}
     target = work / model.name / "latency.json"
     if target.exists() and json.loads(target.read_text(encoding="utf-8"))["files"] == files:
         return
@@ -137,7 +152,7 @@ def time_models(model: RealModel, data: Data, work: Path, seconds: float) -> Non
 def builds(model: RealModel, work: Path) -> dict[str, Record]:
     """Return what is known of each int8 model, by label."""
     records = {}
-    for label in ("qprof", "qprof-tuned", *PEERS):
+    for label in (QPROF, TUNED, *PEERS):
         file = _built(model, work, label).with_suffix(".json")
         if file.exists():
             records[label] = json.loads(file.read_text(encoding="utf-8"))
@@ -148,19 +163,45 @@ def collect(model: RealModel, work: Path) -> Record:
     """Return all results of a model, as they go into the table and into results.json."""
     latency = work / model.name / "latency.json"
     path = model.path(work / model.name)
-    judged = work / model.name / "float" / "evaluation" / "judged.json"
+    file = work / model.name / "float" / "evaluation" / "judged.json"
+    plain = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    records, best = builds(model, work), best_peer(model, work)
+    judged = {label: record["judged"] for label, record in records.items() if record.get("judged")}
+    against = {"float": plain, "peer": judged.get(best or "")}
+    gaps = {
+        label: {
+            name: _difference(model, judged[label], other)
+            for name, other in against.items()
+            if other is not None and judged[label]["units"] and label != best
+        }
+        for label in judged
+    }
     return {
         "name": model.name,
         "source": model.source,
+        "kind": model.kind,
         "task": model.task,
         "size": path.stat().st_size,
-        "float": json.loads(judged.read_text(encoding="utf-8")) if judged.exists() else None,
-        "builds": builds(model, work),
-        "best_peer": best_peer(model, work),
+        "float": _without_units(plain),
+        "builds": {
+            label: {**record, "judged": _without_units(record.get("judged"))}
+            for label, record in records.items()
+        },
+        "best_peer": best,
+        "differences": gaps,
         "milliseconds": json.loads(latency.read_text(encoding="utf-8"))["milliseconds"]
         if latency.exists()
         else {},
     }
+
+
+def _difference(model: RealModel, judged: Record, other: Record) -> Record:
+    found = difference(judged["units"], other["units"], lambda totals: model.score(totals).value)
+    return asdict(found)
+
+
+def _without_units(judged: Record | None) -> Record | None:
+    return {key: value for key, value in judged.items() if key != "units"} if judged else None
 
 
 def _merit(judged: Judged) -> tuple[float, float]:
@@ -169,66 +210,6 @@ def _merit(judged: Judged) -> tuple[float, float]:
 
 def _built(model: RealModel, work: Path, label: str) -> Path:
     return work / model.name / "built" / f"{label}.onnx"
-
-
-def _build(out: Path, attempts: Sequence[Sequence[Sequence[str]]], digest: str) -> None:
-    """Run the commands of the first attempt that works; time and memory are those of this attempt."""
-    file = out.with_suffix(".json")
-    if file.exists() and json.loads(file.read_text(encoding="utf-8"))["digest"] == digest:
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    before: list[str] = []
-    for commands in attempts:
-        out.unlink(missing_ok=True)
-        record = {"digest": digest, **_attempt(out, commands), "failed_before": list(before)}
-        record["error"] = record["error"] or _not_loaded(out)
-        if not record["error"]:
-            break
-        before.append(record["error"])
-    _save(out, record)
-
-
-def _not_loaded(file: Path) -> str | None:
-    """Return what onnxruntime says of a model that it cannot load."""
-    try:
-        session(file, 1)
-    except RUNTIME_ERRORS as problem:
-        return f"does not run: {_sentence(str(problem))}"
-    return None
-
-
-def _attempt(out: Path, commands: Sequence[Sequence[str]]) -> Record:
-    record: Record = {"error": None, "seconds": 0.0, "peak_mb": 0.0, "steps": []}
-    step = out.with_suffix(".step.json")
-    for command in commands:
-        measured = [sys.executable, str(HERE / "measured.py"), str(step), *command]
-        run = subprocess.run(measured, capture_output=True, text=True, timeout=LIMIT, check=True)
-        taken = json.loads(step.read_text(encoding="utf-8"))
-        step.unlink()
-        record["steps"].append(taken)
-        record["seconds"] += taken["seconds"]
-        record["peak_mb"] = max(record["peak_mb"], taken["peak_mb"])
-        if taken["exit"] != 0:
-            return {**record, "error": _sentence(run.stderr)}
-    return {**record, "size": out.stat().st_size, "file": _digest(out)}
-
-
-def _save(out: Path, record: Record) -> None:
-    write_atomically(out.with_suffix(".json"), json.dumps(record, indent=1).encode())
-
-
-def _sentence(message: str) -> str:
-    """Return the last line of an error, without the paths of this machine."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    words = (lines[-1] if lines else "no message").split(" ")
-    return " ".join(word for word in words if "/" not in word)[:300]
-
-
-def _digest(*files: Path) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
 
 
 def _package(name: str) -> list[str]:
