@@ -11,8 +11,7 @@ from pathlib import Path
 
 import models
 import numpy as np
-from record import make_data
-from stages import WORK
+from record import WORK, make_data
 
 
 def __getattr__(name: str) -> Callable[[Sequence[Mapping[str, np.ndarray]], Sequence[int]], list[float]]:

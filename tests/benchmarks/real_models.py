@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 import models
 import report
 import stages
-from record import Judged, judge, make_data, write_atomically
+from record import WORK, Judged, judge, make_data, write_atomically
 from speed import latencies
 
 STAGES = ("peers", "qprof", "tune", "score", "latency")
@@ -99,6 +100,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     work = given.work.resolve()
+    os.environ[WORK] = str(work)
     if given.quick:
         quick(given.quick[0], Path(given.quick[1]), work, min(given.seconds, 6.0), given.on)
         return 0

@@ -22,6 +22,7 @@ Feed = Mapping[str, np.ndarray]
 Outputs = Sequence[np.ndarray]
 Label = Any
 SCORING_THREADS = 2
+WORK = "QPROF_BENCHMARKS"  # environment variable: the work folder, for metrics.py and pictures.py
 
 
 @dataclass(frozen=True)

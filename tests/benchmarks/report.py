@@ -41,7 +41,7 @@ HEADS = {
 def tables(results: Sequence[Record]) -> str:
     """Return the tables as Markdown."""
     parts = [
-        f'onnxruntime {version("onnxruntime")}, {_processor()}. "ort" is its best static setting, "dynamic" its own.',
+        f'onnxruntime {version("onnxruntime")}, {_processor()}. "ort" is its best static setting.',
         "### Task score and SQNR",
         _table(HEADS["score"], [_score_row(record) for record in results]),
         "### Differences in points, with the 95 % interval of a paired bootstrap over the samples",

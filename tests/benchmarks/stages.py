@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bootstrap import difference
 from building import HERE, RUNTIME_ERRORS, Record, build, digest_of, is_current, save, sentence
-from record import Data, Judged, RealModel, Split, judge, write_atomically
+from record import WORK, Data, Judged, RealModel, Split, judge, write_atomically
 from speed import latencies
 
 # onnxruntime's settings: label -> options of ort_static.py. Opset 13 is the first with per-channel scales.
@@ -32,7 +32,6 @@ PEERS: Mapping[str, Sequence[Sequence[str]]] = {
     "ort-dynamic": [["--dynamic"], ["--dynamic", "--weights", "QUInt8"]],
 }
 QPROF, TUNED, DYNAMIC = "qprof", "qprof-tuned", "ort-dynamic"
-WORK = "QPROF_BENCHMARKS"  # where metrics.py finds the work folder
 
 
 def forget(model: RealModel, work: Path) -> None:
