@@ -43,21 +43,21 @@ def tables(results: Sequence[Record]) -> str:
     parts = [
         f'onnxruntime {version("onnxruntime")}, {_processor()}. "ort" is its best static setting.',
         "### Task score and SQNR",
-        _table(HEADS["score"], [_score_row(record) for record in results]),
+        table(HEADS["score"], [_score_row(record) for record in results]),
         "### Differences in points, with the 95 % interval of a paired bootstrap over the samples",
-        _table(HEADS["gaps"], [_gap_row(record) for record in results if record["differences"]]),
+        table(HEADS["gaps"], [_gap_row(record) for record in results if record["differences"]]),
         "A question mark: the interval holds the limit, the samples do not settle it.",
         "### Latency, interleaved, 1 thread",
-        _table(HEADS["latency"], [_latency_row(record) for record in results]),
+        table(HEADS["latency"], [_latency_row(record) for record in results]),
         "### Profile and quantize, and what comes out",
-        _table(HEADS["cost"], [_cost_row(record) for record in results]),
+        table(HEADS["cost"], [_cost_row(record) for record in results]),
         "### The tasks",
-        _table(
+        table(
             ("model", "weights from", "kind", "task"),
             [(r["name"], r["source"], r["kind"], r["task"]) for r in results],
         ),
         "### Settings that failed",
-        _table(("model", "setting", "what it said"), _failures(results)),
+        table(("model", "setting", "what it said"), _failures(results)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -140,7 +140,8 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) if rows else "None."
 

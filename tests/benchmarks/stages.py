@@ -87,6 +87,16 @@ def build_tuned(model: RealModel, data: Data, work: Path, budget: float) -> None
     build(out, [[command]], stamp, environment)
 
 
+def build_setting(model: RealModel, work: Path, out: Path, options: Sequence[str]) -> Record:
+    """Quantize with options and the profile of `build_qprof`; return what is known of the result."""
+    profile = _built(model, work, QPROF).with_suffix(".yaml")
+    path = str(model.path(work / model.name))
+    command = [*_qprof(), "quantize", path, "--profile", str(profile), "-o", str(out), *options]
+    build(out, [[command]], _qprof_digest(model, work, [*options, "setting"]))
+    record: Record = json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))
+    return record
+
+
 def _qprof_digest(model: RealModel, work: Path, options: Sequence[str]) -> str:
     packages = [
         Path(place) for name in ("profiles", "quantizer", "cli", "configs") for place in _package(name)

@@ -24,6 +24,8 @@ FILES = {
     "resnet50": "resnet50",
     "digits": "digits",
 }
+# Those with trained weights that nobody here made, and with a split for tuning.
+TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits"})
 
 
 def load(name: str) -> RealModel:

@@ -54,7 +54,7 @@ def _turned(rng: np.random.Generator, portrait: Portrait, side: int) -> tuple[np
     move[:, 2] += side / 2 - centre
     if rng.random() < 0.5:
         move = np.diag([-1.0, 1.0]) @ move + np.array([[0, 0, side], [0, 0, 0]])
-    piece = cv2.warpAffine(whole, move, (side, side), flags=cv2.INTER_AREA, borderMode=cv2.BORDER_REFLECT)
+    piece = cv2.warpAffine(whole, move, (side, side), flags=cv2.INTER_AREA, borderValue=(114, 114, 114))
     # The middle of the face moves with the picture; its size is kept: the turn is small.
     middle = move @ [*box.mean(axis=0), 1.0]
     half = (box[1] - box[0]) / 2 * scale
@@ -77,7 +77,8 @@ def _pictures(
                 empty = rng.random() < 0.35
                 piece, box = _turned(rng, portraits[rng.integers(len(portraits))], side)
                 if empty or box is None:
-                    (piece,) = pictures.crops(rng, WITHOUT[split][rng.integers(2) :][:1], 1, side)
+                    (ground,) = pictures.crops(rng, WITHOUT[split][rng.integers(2) :][:1], 1, 240)
+                    piece = cv2.resize(ground, (side, side))
                 else:
                     boxes.append([box[0] + left, box[1] + top, box[2] + left, box[3] + top])
                 light, contrast = rng.uniform(-40, 40), rng.uniform(0.5, 1.3)
