@@ -1,6 +1,6 @@
 """Each improvement alone, on and off, over the real models: task score and SQNR of `qprof quantize` options.
 
-    python tests/benchmarks/ablation.py --work DIR                       all models, judged on the tuning split
+    python tests/benchmarks/ablation.py --work DIR                  all models, judged on the tuning split
     python tests/benchmarks/ablation.py --work DIR --models a,b --settings default,no-equalization
     python tests/benchmarks/ablation.py --work DIR --on evaluation --write   ... and write ABLATION.md
 

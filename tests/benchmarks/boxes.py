@@ -38,5 +38,7 @@ def matched(overlap: np.ndarray, least: float) -> int:
 def f1(totals: np.ndarray) -> Scores:
     """Return the harmonic mean of precision and recall from (hits, boxes given, boxes there are)."""
     hits, found, wanted = totals
+    if found + wanted == 0:  # nothing to find, and nothing given
+        return Scores(1.0, {"precision": 1.0, "recall": 1.0})
     parts = {"precision": hits / max(found, 1), "recall": hits / max(wanted, 1)}
-    return Scores(float(2 * hits / max(found + wanted, 1)), parts)
+    return Scores(float(2 * hits / (found + wanted)), parts)

@@ -1,0 +1,135 @@
+"""The benchmark's own arithmetic: bootstrap, boxes, ncnn's files. The models themselves are not run here."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+FOLDER = Path(__file__).parent / "benchmarks"
+
+
+@pytest.fixture
+def bootstrap(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("bootstrap")
+
+
+@pytest.fixture
+def boxes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("scipy")
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("boxes")
+
+
+@pytest.fixture
+def ncnn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("ncnn")
+
+
+def share(totals: np.ndarray) -> float:
+    return float(totals[0] / totals[1])
+
+
+def told(right: np.ndarray) -> np.ndarray:
+    return np.stack([right, np.ones(len(right))], axis=1)
+
+
+def test_the_bootstrap_interval_has_the_width_that_the_theory_of_proportions_gives(
+    bootstrap: ModuleType,
+) -> None:
+    rng = np.random.default_rng(0)
+    one, other = rng.random(400) < 0.9, rng.random(400) < 0.8
+    found = bootstrap.difference(told(one), told(other), share)
+    gaps = one.astype(float) - other.astype(float)
+    half = 196 * gaps.std() / len(gaps) ** 0.5
+    assert found.points == pytest.approx(100 * gaps.mean())
+    # 4000 draws leave the ends of the interval uncertain by some hundredths of its width.
+    assert found.low == pytest.approx(found.points - half, abs=0.15 * half)
+    assert found.high == pytest.approx(found.points + half, abs=0.15 * half)
+
+
+def test_models_that_answer_alike_differ_by_nothing_whatever_is_drawn(bootstrap: ModuleType) -> None:
+    units = told(np.random.default_rng(1).random(50) < 0.5)
+    assert bootstrap.difference(units, units, share) == bootstrap.Difference(0.0, 0.0, 0.0)
+
+
+def test_the_bootstrap_refuses_models_that_were_judged_on_other_samples(bootstrap: ModuleType) -> None:
+    with pytest.raises(ValueError, match="other samples"):
+        bootstrap.difference(told(np.ones(3)), told(np.ones(4)), share)
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        ((-0.1, -0.4, 0.2), "yes"),
+        ((-0.1, -0.8, 0.4), "yes ?"),
+        ((-0.9, -1.2, -0.6), "no"),
+        ((-0.6, -1, 0), "no ?"),
+    ],
+)
+def test_a_verdict_says_whether_the_samples_settle_it(
+    bootstrap: ModuleType, gap: tuple[float, float, float], said: str
+) -> None:
+    assert bootstrap.Difference(*gap).within(0.5) == said
+
+
+def test_overlaps_are_shared_area_over_joined_area(boxes: ModuleType) -> None:
+    some = np.array([[0.0, 0.0, 2.0, 2.0]])
+    others = np.array([[0.0, 0.0, 2.0, 2.0], [1.0, 1.0, 3.0, 3.0], [2.0, 0.0, 4.0, 2.0]])
+    assert boxes.overlaps(some, others)[0] == pytest.approx([1.0, 1 / 7, 0.0])
+
+
+def test_suppression_keeps_the_best_of_boxes_on_one_thing(boxes: ModuleType) -> None:
+    found = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [20, 20, 30, 30]], np.float64)
+    assert boxes.suppressed(found, np.array([0.5, 0.9, 0.7]), 0.45).tolist() == [1, 2]
+
+
+def test_a_box_is_matched_once(boxes: ModuleType) -> None:
+    assert boxes.matched(np.array([[0.9], [0.8]]), 0.5) == 1
+    assert boxes.matched(np.zeros((0, 3)), 0.5) == 0
+
+
+def test_f1_of_nothing_to_find_is_whole_only_when_nothing_was_given(boxes: ModuleType) -> None:
+    assert boxes.f1(np.array([0, 0, 0])).value == 1.0
+    assert boxes.f1(np.array([0, 2, 0])).value == 0.0
+    assert boxes.f1(np.array([2, 3, 5])).value == pytest.approx(0.5)
+
+
+def test_an_ncnn_net_becomes_onnx_that_computes_it(ncnn: ModuleType, tmp_path: Path) -> None:
+    param = tmp_path / "net.param"
+    layers = [
+        "Input data 0 1 data",
+        "Split s 1 2 data a b",
+        "Convolution c 1 1 a c 0=12 1=3 4=1 5=1 6=324",
+        "PReLU p 1 1 c p 0=12",
+        "PixelShuffle d 1 1 p d 0=2",
+        "Interp r 1 1 b r 0=1 1=2.000000e+00 2=2.000000e+00",
+        "BinaryOp add 2 1 d r output",
+    ]
+    param.write_text("7767517\n7 8\n" + "\n".join(layers), encoding="ascii")
+    weights = np.zeros((12, 3, 3, 3), np.float16)
+    weights[np.arange(12), np.arange(12) // 4, 1, 1] = -1  # the channel of each of the four small pixels
+    bias, slope = np.full(12, 0.25, "<f4"), np.full(12, 0.5, "<f4")
+    half = (0x01306B47).to_bytes(4, "little")
+    param.with_suffix(".bin").write_bytes(half + weights.tobytes() + bias.tobytes() + slope.tobytes())
+    model = ncnn.to_onnx(param).SerializeToString()
+    image = np.random.default_rng(2).random((1, 3, 4, 5), np.float32)
+    (found,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"image": image})
+    large = image.repeat(2, axis=2).repeat(2, axis=3)
+    linear = 0.25 - large
+    # Sums of a few float32 in another order.
+    np.testing.assert_allclose(found, np.where(linear > 0, linear, 0.5 * linear) + large, rtol=0, atol=1e-6)
+
+
+def test_an_ncnn_layer_that_is_not_known_is_refused_by_name(ncnn: ModuleType, tmp_path: Path) -> None:
+    param = tmp_path / "net.param"
+    param.write_text("7767517\n2 2\nInput data 0 1 data\nSoftmax s 1 1 data out 0=0\n", encoding="ascii")
+    param.with_suffix(".bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"net\.param: layer Softmax"):
+        ncnn.to_onnx(param)
