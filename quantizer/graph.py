@@ -15,10 +15,13 @@ from ..profiles.errors import ProfileError
 from ..profiles.profile import Dim, ModelId, describe
 
 Use = tuple[ir.Node, int]
-"""One use of a value: the node that reads it and the index of the input."""
+"""One use of a value: the node that reads it and the index of the input; -1 for a graph of its own."""
 
 FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 """Element types of floating-point activations."""
+
+CONTROL_FLOW = ("If", "Loop", "Scan")
+"""Operators that run graphs of their own as they are written."""
 
 SMALL = 64
 """Integer constants of at most so many elements (axes, pads, shapes) are part of the structure."""
@@ -26,14 +29,13 @@ SMALL = 64
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The main graph of a model by names. Valid as long as nobody edits the model.
+    """A model's graph and the bodies in it (branches, loops) by names. Valid as long as nobody edits them.
 
     Attributes:
-        nodes: in topological order, as in the model.
-        inputs, outputs: names, in order; initialisers are no inputs.
-        values: name to value, of inputs, initialisers and node outputs.
-        uses: name to the uses by nodes of the main graph, in graph order.
-        captured: names of values that a subgraph (a branch, a loop body) reads.
+        nodes: in topological order, as in the model; those of a body come before the node that has it.
+        inputs, outputs: names of the main graph's, in order; initialisers are no inputs.
+        values: name to value, of inputs, initialisers and node outputs, of bodies too.
+        uses: name to the uses by nodes of any graph, in the order of `nodes`.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -41,14 +43,13 @@ class Graph:
     outputs: tuple[str, ...]
     values: Mapping[str, ir.Value]
     uses: Mapping[str, tuple[Use, ...]]
-    captured: frozenset[str]
 
     def producer(self, name: str) -> ir.Node | None:
         """Return the node that makes the value, None for a graph input or an initialiser."""
         return self.values[name].producer()
 
     def consumers(self, name: str) -> tuple[Use, ...]:
-        """Return the uses of the value by nodes of the main graph; a node that reads it twice comes twice."""
+        """Return the uses of the value by nodes, in bodies too; a node that reads it twice comes twice."""
         return self.uses.get(name, ())
 
     def constant(self, name: str) -> npt.NDArray[np.generic] | None:
@@ -63,9 +64,9 @@ class Graph:
         value = self.values.get(name)
         return value is not None and value.is_initializer() and not value.is_graph_input()
 
-    def is_captured(self, name: str) -> bool:
-        """Tell whether a subgraph reads the value by its name."""
-        return name in self.captured
+    def is_result(self, name: str) -> bool:
+        """Tell whether the value is an output of the main graph, or what a body gives: a real number then."""
+        return self.values[name].is_graph_output()
 
     def dtype(self, name: str) -> ir.DataType | None:
         """Return the element type, None when unknown or when the value is no tensor."""
@@ -85,27 +86,65 @@ class Graph:
 
 
 def index(model: ir.Model) -> Graph:
-    """Return the index of the model's main graph. Nodes and values must have names (`prepare` gives them)."""
+    """Return the index of a model. Nodes and values must have unique names (`prepare` gives them)."""
     graph = model.graph
-    values = {str(value.name): value for value in graph.inputs}
-    values.update(graph.initializers)
+    values: dict[str, ir.Value] = {}
+    for inner in _graphs(graph):
+        values.update((str(value.name), value) for value in inner.inputs)
+        values.update(inner.initializers)
+    nodes = tuple(_ordered(graph))
     uses: dict[str, list[Use]] = {}
-    for node in graph:
+    for node in nodes:
         values.update((value.name, value) for value in node.outputs if value.name)
-        for position, value in enumerate(node.inputs):
-            if value is not None and value.name:
+        for position, value in _reads(node):
+            if value.name:
                 uses.setdefault(value.name, []).append((node, position))
-    captured = {
-        name for name, value in values.items() if any(use.node.graph is not graph for use in value.uses())
-    }
     return Graph(
-        nodes=tuple(graph),
+        nodes=nodes,
         inputs=tuple(str(v.name) for v in graph.inputs if not v.is_initializer()),
         outputs=tuple(str(v.name) for v in graph.outputs),
         values=values,
         uses={name: tuple(found) for name, found in uses.items()},
-        captured=frozenset(captured),
     )
+
+
+def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """Return the graphs that a node runs as they are: the branches of an If, the body of a Loop or Scan."""
+    return inner_graphs(node) if node.domain == "" and node.op_type in CONTROL_FLOW else ()
+
+
+def inner_graphs(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """Return all graphs that a node has as attributes; those that are no `bodies` tell it what to do."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found.extend(attribute.as_graphs())
+    return tuple(found)
+
+
+def _reads(node: ir.Node) -> Iterator[tuple[int, ir.Value]]:
+    """Yield what a node reads, with the index of the input; -1 for what graphs of it but bodies read."""
+    yield from ((index, value) for index, value in enumerate(node.inputs) if value is not None)
+    if not bodies(node):
+        for graph in inner_graphs(node):
+            for inner in graph.all_nodes():
+                yield from ((-1, value) for value in inner.inputs if value is not None)
+
+
+def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    yield graph
+    for node in graph:
+        for body in bodies(node):
+            yield from _graphs(body)
+
+
+def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
+    for node in graph:
+        for body in bodies(node):
+            yield from _ordered(body)
+        yield node
 
 
 def model_id(model: ir.Model, file: str) -> ModelId:

@@ -149,7 +149,7 @@ def _join_move(graph: Graph, forest: _Forest, node: ir.Node, ends: tuple[str, st
     (source, output), rule, name = ends, rule_of(node), node.name or ""
     if rule is None or rule.constraint is not Constraint.CLAMP:
         forest.join(source, output, name, winner=source)
-    elif all(len(graph.consumers(n)) == 1 and n not in graph.outputs for n in forest.group(source).members):
+    elif all(len(graph.consumers(n)) == 1 and not graph.is_result(n) for n in forest.group(source).members):
         forest.join(source, output, name, winner=output)
     # A clip whose input has other readers keeps parameters of its own: it becomes a conversion.
 

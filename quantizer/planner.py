@@ -218,7 +218,7 @@ def _within(span: Range, limits: tuple[float, float]) -> Range:
 def useful_range(graph: Graph, name: str) -> tuple[float, float]:
     """Return the interval outside which no reader of a tensor tells one value from another."""
     uses = graph.consumers(name)
-    if not uses or name in graph.outputs or graph.is_captured(name):
+    if not uses or graph.is_result(name):
         return -math.inf, math.inf
     low, high = math.inf, -math.inf
     for reader, index in uses:
@@ -260,8 +260,7 @@ def _activation_params(
             zero_point = 0 if qtype.signed else 128
             fixed = QuantParams((1.0 / 128.0,), (zero_point,), qtype)
             params = _spread_params(graph, choices, params, node.outputs[0].name or "", fixed)
-    order = [*graph.inputs, *(v.name for n in graph.nodes for v in n.outputs)]
-    return {name: params[name] for name in order if name in params}
+    return {name: params[name] for name in graph.values if name in params}
 
 
 def _spread_params(

@@ -165,7 +165,7 @@ def _lead_to_codes(node: ir.Node, state: _State) -> bool:
 
 def _leads_to_codes(name: str, state: _State) -> bool:
     readers = state.graph.consumers(name)
-    if name in state.graph.outputs or not readers:
+    if state.graph.is_result(name) or not readers:
         return False
     for reader, index in readers:
         candidate = state.candidates[name_of(reader)]
@@ -190,7 +190,7 @@ def _with_output(node: ir.Node, state: _State) -> Choice:
         return choice
     stays = state.limits.propagation == "stay"
     wanted = stays and all(
-        name not in state.graph.outputs
+        not state.graph.is_result(name)
         and state.graph.consumers(name)
         and all(state.quantized(reader) for reader, _ in state.graph.consumers(name))
         for name in outputs_of(node)

@@ -15,6 +15,10 @@ dequantized            DequantizeLinear of those codes         DequantizeLinear 
 
 So whoever reads a tensor by name, a float node, a graph output, the body of an If, finds real numbers under
 the name that it had before.
+
+The body of a Loop, If or Scan has an emitter of its own, inside that of the graph around it. What it wants of
+a tensor from outside is made outside, right before the node that has the body: once, and not in every
+iteration. Only DequantizeLinear is put beside its reader, where runtimes look for it.
 """
 
 from __future__ import annotations
@@ -54,12 +58,21 @@ class Emitter:
 
     Nodes must be lowered in their order: a new node is put right before the one that asks for it
     (`before`), or at the end of the graph where that is None.
+
+    Args:
+        graph: the graph, with the graphs inside it.
+        outside: for the body of a node, the emitter of the graph around it and that node.
     """
 
-    def __init__(self, graph: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, outside: tuple[Emitter, ir.Node] | None = None) -> None:
         self._graph = graph
-        self._taken = set(_all_names(graph))
-        self._names = {value: value.name or "" for value in _all_values(graph)}
+        self._outside = outside
+        self._taken: set[str] = set(_all_names(graph)) if outside is None else outside[0]._taken
+        self._names: dict[ir.Value, str] = (
+            {value: value.name or "" for value in _all_values(graph)}
+            if outside is None
+            else outside[0]._names
+        )
         self._stored: dict[ir.Value, _Stored] = {}
         self._codes: dict[tuple[ir.Value, QuantParams], ir.Value] = {}
         self._dequantized: dict[tuple[ir.Value, QuantParams], ir.Value] = {}
@@ -73,6 +86,8 @@ class Emitter:
 
     def stored(self, value: ir.Value) -> QuantParams | None:
         """Return the parameters of a tensor that is at home in codes, None for any other."""
+        if self._outside is not None and self._is_outer(value):
+            return self._outside[0].stored(value)
         entry = self._stored.get(value)
         return None if entry is None else entry.params
 
@@ -95,11 +110,17 @@ class Emitter:
 
     def real(self, value: ir.Value, before: ir.Node | None) -> ir.Value:
         """Return the float form of a tensor."""
+        if self._outside is not None and self._is_outer(value):
+            emitter, owner = self._outside
+            return emitter.real(value, owner)
         entry = self._stored.get(value)
         return value if entry is None else self.dequantized(value, entry.params, before)
 
     def codes(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return a tensor in codes with the given parameters."""
+        if self._outside is not None and self._is_outer(value):
+            emitter, owner = self._outside
+            return emitter.codes(value, params, owner)
         entry = self._stored.get(value)
         if entry is not None and entry.params == params:
             return entry.codes
@@ -152,6 +173,9 @@ class Emitter:
 
     def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
         """Return a tensor in uint8 codes whose parameters are computed from its values at run time."""
+        if self._outside is not None and self._is_outer(value):
+            emitter, owner = self._outside
+            return emitter.dynamic(value, owner)
         if value not in self._dynamic:
             self._dynamic[value] = self._quantize_dynamically(
                 self.real(value, before), self.name(value), before
@@ -169,11 +193,19 @@ class Emitter:
             self._tables[key] = self._initializer(name, array)
         return self._tables[key]
 
+    def inside(self, body: ir.Graph, owner: ir.Node) -> Emitter:
+        """Return an emitter for a body of `owner`, a node of this graph."""
+        return type(self)(body, (self, owner))
+
     def drop_unused(self) -> None:
         """Remove initialisers that nobody reads any more, such as the float weights."""
         for name, value in list(self._graph.initializers.items()):
             if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
                 del self._graph.initializers[name]
+
+    def _is_outer(self, value: ir.Value) -> bool:
+        """Whether a tensor is of a graph around this one. What was just made for a body is not in it yet."""
+        return value.graph is not None and value.graph is not self._graph
 
     def _quantized_constant(self, value: ir.Value, constant: Array, params: QuantParams) -> ir.Value:
         return self._initializer(f"{self.name(value)}_quantized", quantize(constant, params))

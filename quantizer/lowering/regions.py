@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from ...profiles.errors import PlanError
 from ..affine import QuantParams
+from ..graph import bodies
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Emitter, code_type, constant_array
@@ -54,26 +55,12 @@ def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
     """
     opset = checked_opset(model, "regions")
     model = model.clone()
-    graph = model.graph
-    emitter = Emitter(graph)
-    replaced: list[ir.Node] = []
     functions: dict[str, ir.Function] = {}
-    for group in _groups(graph, plan):
-        tasks = [task_of(node, plan, emitter, opset) for node in group]
-        if tasks[0].entry.kind is Kind.FLOAT:
-            float_node(tasks[0])
-            continue
-        function = _outline(tasks, _name(group, functions), graph.opset_imports)
-        if function is None:
-            replaced.extend(group)
-        else:
-            functions[function.name] = function
-            replaced.extend(group[:-1])
-    finish(graph, emitter, replaced)
+    _write_graph(model.graph, Emitter(model.graph), plan, model.opset_imports, functions)
     for function in functions.values():
         model.functions[function.identifier()] = function
     if opset < WIDE_OPSET and any(
-        needs_wide_codes(g) for g in (graph, *(f.graph for f in functions.values()))
+        needs_wide_codes(g) for g in (*model.graphs(), *(f.graph for f in functions.values()))
     ):
         raise PlanError(
             f"form regions: these codes need opset {WIDE_OPSET}, and the model has {opset}; export it again "
@@ -83,6 +70,31 @@ def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
     return Lowered(model)
+
+
+def _write_graph(
+    graph: ir.Graph,
+    emitter: Emitter,
+    plan: QuantPlan,
+    opsets: Mapping[str, int],
+    functions: dict[str, ir.Function],
+) -> None:
+    """Write the nodes of a graph, and before each the bodies that it has; `functions` gets what is called."""
+    replaced: list[ir.Node] = []
+    for group in _groups(graph, plan):
+        for body in bodies(group[0]):
+            _write_graph(body, emitter.inside(body, group[0]), plan, opsets, functions)
+        tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
+        if tasks[0].entry.kind is Kind.FLOAT:
+            float_node(tasks[0])
+            continue
+        function = _outline(tasks, _name(group, functions), opsets)
+        if function is None:
+            replaced.extend(group)
+        else:
+            functions[function.name] = function
+            replaced.extend(group[:-1])
+    finish(graph, emitter, replaced)
 
 
 def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:

@@ -6,7 +6,7 @@ node itself is no longer needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ...profiles.errors import PlanError
 from ..affine import UINT8, QuantParams, unsigned_twin
+from ..graph import bodies, inner_graphs
 from ..plan import Kind, NodePlan
 from .emitter import Emitter, code_type, constant_array, new_value
 from .tables import build_table, function_of
@@ -126,16 +127,12 @@ def weight_only(task: Task) -> bool:
 
 
 def float_node(task: Task) -> bool:
-    """Let a node read real numbers, and the graphs inside it too."""
-    known = task.emitter
-    for node in [task.node, *_inner_nodes(task.node)]:
+    """Let a node read real numbers, and graphs of it too but for bodies, which are written apart."""
+    opaque = () if bodies(task.node) else inner_graphs(task.node)
+    for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
-            if value is not None and known.stored(value) is not None:
-                node.replace_input_with(index, known.real(value, task.node))
-    for graph in _inner_graphs(task.node):
-        for index, value in enumerate(graph.outputs):
-            if known.stored(value) is not None:
-                graph.outputs[index] = known.real(value, task.node)
+            if value is not None and task.emitter.stored(value) is not None:
+                node.replace_input_with(index, task.emitter.real(value, task.node))
     return False
 
 
@@ -162,20 +159,3 @@ def data_inputs(task: Task) -> Sequence[int]:
     """
     one = task.entry.kind in (Kind.MOVE, Kind.TABLE) or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))
-
-
-def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        graphs: Sequence[ir.Graph] = ()
-        if attribute.type == ir.AttributeType.GRAPH:
-            graphs = (attribute.as_graph(),)
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs = attribute.as_graphs()
-        for graph in graphs:
-            yield graph
-            yield from graph.subgraphs()
-
-
-def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
-    for graph in _inner_graphs(node):
-        yield from graph

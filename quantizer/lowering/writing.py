@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from ...profiles.errors import PlanError
+from ..graph import bodies
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Emitter
@@ -44,19 +45,29 @@ def write(
     opset = checked_opset(model, form)
     model = model.clone()
     graph = model.graph
-    emitter = new_emitter(graph)
-    replaced = []
-    for node in list(graph):
+
+    def write_node(node: ir.Node, emitter: Emitter) -> bool:
         task = task_of(node, plan, emitter, opset)
-        if writer_of(task, form, writers)(task):
-            replaced.append(node)
-    finish(graph, emitter, replaced)
-    if any(node.domain == "com.microsoft" for node in graph):
+        return writer_of(task, form, writers)(task)
+
+    _write_graph(graph, new_emitter(graph), write_node)
+    if any(node.domain == "com.microsoft" for node in graph.all_nodes()):
         model.opset_imports.setdefault("com.microsoft", 1)
-    if opset < WIDE_OPSET and needs_wide_codes(graph):
+    if opset < WIDE_OPSET and any(needs_wide_codes(g) for g in model.graphs()):
         note = f"opset raised from {opset} to {WIDE_OPSET} for its wider codes"
         return Lowered(_raised(model, form), (note,))
     return Lowered(model)
+
+
+def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Node, Emitter], bool]) -> None:
+    """Write the nodes of a graph, and before each the bodies that it has."""
+    replaced = []
+    for node in list(graph):
+        for body in bodies(node):
+            _write_graph(body, emitter.inside(body, node), write_node)
+        if write_node(node, emitter):
+            replaced.append(node)
+    finish(graph, emitter, replaced)
 
 
 def checked_opset(model: ir.Model, form: str) -> int:
@@ -74,7 +85,7 @@ def checked_opset(model: ir.Model, form: str) -> int:
 
 
 def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Task:
-    """Return the task of writing one node of the main graph.
+    """Return the task of writing one node.
 
     Raises:
         PlanError: the plan has no entry for the node.

@@ -25,7 +25,7 @@ from .fold import fold_constants, lift_constants
 from .fuse import fuse_hard_swish
 from .gemm import flatten_biases, join_biases
 from .linear import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
-from .names import collect_origin, forget_origin, mark_origin, name_nodes, name_values
+from .names import collect_origin, forget_origin, mark_origin, name_nodes, name_values, unshare_names
 from .noops import drop_noops, merge_transposes, scalar_ranges, sums_to_adds
 from .opset import raise_opset
 from .pads import fold_pads
@@ -45,6 +45,7 @@ FIRST: Sequence[Step] = (
     inline_functions,
     name_nodes,
     name_values,
+    unshare_names,
     mark_origin,
     clean_shapes,
     lift_constants,
@@ -110,7 +111,9 @@ def prepare(model: ir.Model) -> Prepared:
     """Return the normalised form of a model; the argument stays as it is.
 
     The result computes the same as the original up to rounding of weights that were folded. Preparing a
-    prepared model changes nothing. Subgraphs keep their inside, and tensors that they read keep their names.
+    prepared model changes nothing. Every node and every tensor has a name that is unique over the graph and
+    the bodies of its nodes (branches, loops). In bodies constants become initialisers; else they keep their
+    inside, and tensors that they read keep their names.
 
     Raises:
         ModelError: an operator cannot be raised to opset 13, or a model-local function cannot be inlined.

@@ -88,12 +88,12 @@ _NUMPY = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataTyp
 
 
 def lift_constants(model: ir.Model) -> int:
-    """Turn the Constant nodes of the main graph into initialisers of the same name; return how many.
+    """Turn the Constant nodes into initialisers of the same name, in bodies too; return how many.
 
-    A Constant that is a graph output stays, and so do strings and sparse tensors.
+    A Constant that is an output of its graph stays, and so do strings and sparse tensors.
     """
     lifted = 0
-    for node in list(model.graph):
+    for node in list(model.graph.all_nodes()):
         if not is_standard(node, "Constant") or node.outputs[0].is_graph_output():
             continue
         array = _constant_node(node)

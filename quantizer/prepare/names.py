@@ -42,6 +42,26 @@ def name_values(model: ir.Model) -> int:
     return changed
 
 
+def unshare_names(model: ir.Model) -> int:
+    """Give values of bodies (branches, loops) names that no other graph has; return how many changed.
+
+    ONNX lets the two branches of an If use the same names. Profiles and plans know a tensor by its name
+    alone. The main graph keeps its names; of several bodies with one name the first does.
+    """
+    taken = value_names(model)
+    seen: set[str] = set()
+    changed = 0
+    for graph in model.graphs():
+        made = (value for node in graph for value in node.outputs)
+        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *made)):
+            if value.name in seen and graph is not model.graph:
+                value.name = fresh(value.name, taken)
+                changed += 1
+            if value.name:
+                seen.add(value.name)
+    return changed
+
+
 def mark_origin(model: ir.Model) -> int:
     """Note on every node of the main graph without an origin that it stands for itself."""
     for node in model.graph:

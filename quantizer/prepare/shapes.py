@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 import onnx_ir as ir
 
@@ -22,7 +24,7 @@ def clean_shapes(model: ir.Model) -> int:
             if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
                 dims = (None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
                 value.shape = ir.Shape(dims)
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         for value in node.outputs:
             if is_standard(node) and not value.is_graph_output():
                 value.shape = None
@@ -31,10 +33,10 @@ def clean_shapes(model: ir.Model) -> int:
 
 
 def infer_shapes(model: ir.Model) -> int:
-    """Infer types and shapes of the main graph's values; return how often one became known or better known.
+    """Infer types and shapes of all values, of bodies too; return how often one became known or better known.
 
-    What inference cannot tell stays unknown; an inconsistent graph gets none. Large constants take part with
-    their type and shape only, so models of any size pass through.
+    Names have to be unique over all graphs. What inference cannot tell stays unknown; an inconsistent graph
+    gets none. Large constants take part with their type and shape only, so models of any size pass through.
     """
     changed = _infer(model)
     while _set_ranks(model):
@@ -61,15 +63,26 @@ def _infer(model: ir.Model) -> int:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return 0
-    known = {info.name: info for info in inferred.graph.value_info}
-    known.update((info.name, info) for info in inferred.graph.output)
+    known = {info.name: info for info in _infos(inferred.graph)}
     changed = 0
-    for node in model.graph:
-        for value in node.outputs:
+    for graph in model.graphs():
+        inputs = () if graph is model.graph else graph.inputs
+        for value in (*inputs, *(value for node in graph for value in node.outputs)):
             info = known.get(value.name or "")
             if info is not None:
-                changed += _refine(value, ir.from_proto(info))
+                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
     return changed
+
+
+def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """Yield what inference found, in bodies too."""
+    yield from graph.value_info
+    yield from graph.input
+    yield from graph.output
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _infos(body)
 
 
 def _refine(value: ir.Value, inferred: ir.Value) -> int:

@@ -41,7 +41,7 @@ def identify(proto):
 
 def test_nodes_inputs_and_outputs_are_in_order():
     graph = index(ir.from_proto(parse()))
-    assert [node.name for node in graph.nodes] == ["m", "a", "r", "i", "k", "z"]
+    assert [node.name for node in graph.nodes] == ["m", "a", "r", "n", "o", "i", "k", "z"]
     assert graph.inputs == ("x", "c")
     assert graph.outputs == ("y",)
 
@@ -59,11 +59,26 @@ def test_a_node_that_reads_a_value_twice_consumes_it_twice():
     assert graph.consumers("y") == ()
 
 
-def test_what_a_branch_reads_is_captured_and_not_consumed():
+def test_a_branch_consumes_what_it_reads_from_outside():
     graph = index(ir.from_proto(parse()))
-    assert graph.captured == {"e"}
-    assert graph.is_captured("e")
-    assert graph.consumers("e") == ()
+    assert [(node.name, position) for node, position in graph.consumers("e")] == [
+        ("n", 0),
+        ("o", 0),
+        ("o", 1),
+    ]
+
+
+def test_the_nodes_of_a_branch_come_before_the_node_that_has_it():
+    names = [node.name for node in index(ir.from_proto(parse())).nodes]
+    assert names[-5:] == ["n", "o", "i", "k", "z"]
+
+
+def test_what_a_branch_gives_is_a_result_as_the_outputs_of_the_model_are():
+    graph = index(ir.from_proto(parse()))
+    branch = next(node for node in graph.nodes if node.name == "i").attributes["then_branch"].as_graph()
+    assert all(graph.is_result(value.name) for value in branch.outputs)
+    assert graph.is_result("y")
+    assert not graph.is_result("t")
 
 
 def test_initialisers_are_constants():

@@ -71,7 +71,10 @@ def parse(text: str, opset: int = 17) -> ir.Model:
     for index, node in enumerate(proto.graph.node):
         node.name = f"{node.op_type.lower()}_{index}"
     onnx.checker.check_model(proto, full_check=True)
-    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    for index, node in enumerate(node for body in model.graph.subgraphs() for node in body):
+        node.name = f"inner_{index}"
+    return model
 
 
 def feed_of(model: ir.Model, seed: int = 1) -> Feed:
@@ -156,6 +159,8 @@ def plan_of(
                 fixed = QuantParams((1 / 128,), (qtype.low + 128,), qtype)
                 tensors[value.name] = fixed if spelling == "sigmoid" else own[value.name]
         nodes[name] = NodePlan(kind, "", special, spelling)
+    inner = (node.name or "" for body in model.graph.subgraphs() for node in body)
+    nodes |= {name: NodePlan(Kind.FLOAT, "inside a body") for name in inner}
     return QuantPlan(ModelId("s", "w", 17), config, {**tensors, **given}, nodes)
 
 
