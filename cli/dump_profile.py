@@ -51,6 +51,9 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
         click.echo(
             "note: counting in numpy, at a fifth of the speed: the compiled counter is not built", err=True
         )
+    notes: list[str] = []
     with progress("profiling") as report:
-        profile = dump_profile(model, data, output, progress=report, **options)
+        profile = dump_profile(model, data, output, progress=report, note=notes.append, **options)
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
     click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")

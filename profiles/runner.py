@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -145,7 +146,11 @@ def _named(run: Loaded, accumulators: Mapping[str, Accumulator]) -> dict[str, Te
     for tap in run.taps:
         if wanted is None or tap.name in wanted:
             profile = accumulators[tap.same_as or tap.name].profile()
-            found[tap.name] = profile if tap.same_as is None else _of_twin(profile, tap)
+            if tap.same_as is not None:
+                profile = _of_twin(profile, tap)
+            elif tap.stacked is not None:
+                profile = replace(profile, shape=declared_shape(tap.shape))
+            found[tap.name] = profile
     return found
 
 
@@ -178,7 +183,10 @@ def _work(
 
     def count(sample: Sample, tap: Tap, array: npt.NDArray[Any]) -> None:
         fixed = declared[tap.name]
-        shape = array.shape if fixed is None else merged_shape(fixed, array.shape)
+        if tap.stacked is not None:
+            shape = fixed  # a body may not run at all: what is seen must not show
+        else:
+            shape = array.shape if fixed is None else merged_shape(fixed, array.shape)
         if tap.axis is not None and _channels_of(array, tap) != tap.channels:
             raise _other_shape(sample.name, tap, array)
         nan, inf = accumulators[tap.name].add(array, shape, blocks.get(tap.name, 1))
@@ -192,7 +200,8 @@ def _work(
         for name in fetched:
             array = arrays.pop(name)
             for tap in readers[name]:
-                count(sample, tap, array)
+                for part in _parts(array, tap):
+                    count(sample, tap, part)
         return data_id(sample.feed, run.specs) if digest else DataId()
 
     return work
@@ -202,6 +211,16 @@ def _channels_of(array: npt.NDArray[Any], tap: Tap) -> int | None:
     """Return how many channels an array of a tensor has; None when it has another number of axes."""
     same = tap.axis is not None and tap.shape is not None and array.ndim == len(tap.shape)
     return array.shape[tap.axis] if same and tap.axis is not None else None
+
+
+def _parts(found: npt.NDArray[Any] | list[npt.NDArray[Any]], tap: Tap) -> Iterator[npt.NDArray[Any]]:
+    """Yield the arrays of a tensor, of which a body may have made many, or none."""
+    for array in found if isinstance(found, list) else [found]:
+        if tap.stacked:
+            own = array.shape[tap.stacked :]
+            yield from array.reshape(math.prod(array.shape[: tap.stacked]), *own)
+        else:
+            yield array
 
 
 def _from(samples: Samples | Iterable[Sample], start: int) -> Iterable[Sample]:
@@ -223,12 +242,16 @@ def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
     with measuring(run.graph, list(sources.values())) as session:
         elements = _run(session, [output.name for output in session.get_outputs()], first)
         base = used_bytes()
-    sizes = {
-        tap.name: 0
-        if tap.source is None
-        else int(elements[size_name(run.graph.sources[tap.source])]) * int(tap.dtype.itemsize)
-        for tap in run.read
-    }
+
+    def size(tap: Tap) -> int:
+        if tap.source is None:
+            return 0
+        source = run.graph.sources[tap.source]
+        if source in elements:  # a sequence
+            return sum(array.nbytes for array in elements[source])
+        return int(elements[size_name(source)]) * int(tap.dtype.itemsize)
+
+    sizes = {tap.name: size(tap) for tap in run.read}
     return plan_memory(sizes, settings.threads, base, settings.memory_limit)
 
 

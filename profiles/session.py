@@ -198,6 +198,8 @@ def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSessi
 def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
     """Yield a session that gives the number of elements of each tensor instead, under its `size_name`.
 
+    A sequence (see `body_taps`) is given as it is: it is computed in every pass anyway.
+
     Raises:
         ModelError: onnxruntime refuses the graph.
     """
@@ -205,14 +207,17 @@ def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSe
     names = list(dict.fromkeys(graph.sources[name] for name in outputs))
     _set_outputs(model, names)
     values = list(model.graph.outputs)
+    sequences = [value for value in values if isinstance(value.type, ir.SequenceType)]
     sizes = []
     for value in values:
+        if value in sequences:
+            continue
         node = ir.Node("", "Size", [value])
         node.outputs[0].name = size_name(str(value.name))
         node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
         sizes.append(node)
     model.graph.extend(sizes)
-    model.graph.outputs[:] = [node.outputs[0] for node in sizes]
+    model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
     yield _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
 
 

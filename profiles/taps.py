@@ -1,4 +1,7 @@
-"""Where each profiled tensor is read while a model runs: a graph input, an output, or an equal tensor."""
+"""Where each profiled tensor is read while a model runs: a graph input, an output, or an equal tensor.
+
+Tensors inside the bodies of If, Loop and Scan are brought out as `body_taps` tells.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from .bodies import inner_tensors
+from .body_taps import show_inner
 from .errors import ConfigError, nearest
 from .instrument import resolved
 
@@ -31,6 +36,8 @@ class Tap:
         source: graph output that holds it; None for a graph input, and where `same_as` says more.
         same_as: tensor with exactly the same elements, which is profiled in its place; None for none.
         axis: axis of the channels that are recorded one by one; None for none.
+        stacked: for a tensor of a body, how many dimensions its arrays have in front that count the steps of
+            Scans; None for a tensor of the main graph. A body may run many times, or not at all.
     """
 
     name: str
@@ -40,6 +47,7 @@ class Tap:
     source: str | None
     same_as: str | None = None
     axis: int | None = None
+    stacked: int | None = None
 
     @property
     def channels(self) -> int:
@@ -60,15 +68,17 @@ def tapped(
 
     Args:
         model: the prepared model; unchanged.
-        wanted: names of the tensors; None for all floating-point activations.
+        wanted: names of the tensors; None for all floating-point activations that can be shown.
         channels: axis of the channels of the tensors whose channels are to be recorded; where the number of
             channels is not known, and where a tensor is not wanted, that is passed over.
 
     Raises:
-        ConfigError: a wanted tensor is no floating-point activation.
+        ConfigError: a wanted tensor is no floating-point activation, or cannot be shown.
         ModelError: a type is unknown, and onnxruntime cannot load the model.
     """
     found = {str(value.name): (value, dtype) for value, dtype in resolved(model)}
+    inner = {str(i.value.name): i for i in inner_tensors(model) if not i.hidden}
+    found |= {name: (i.value, i.dtype) for name, i in inner.items() if i.dtype is not None}
     names = list(found) if wanted is None else _known(wanted, found)
     values_of = {name: value for name, (value, _) in found.items()}
     axes = _known_axes(values_of, names, channels or {})
@@ -79,17 +89,19 @@ def tapped(
     there = {v.name for v in copy.graph.outputs}
     inputs = {v.name for v in copy.graph.inputs}
     taps: list[Tap] = []
+    shown = show_inner(copy, read & set(inner))
     for name, (value, dtype) in found.items():
         if name not in read and name not in names:
             continue
-        source = None
-        if name in read and name not in inputs:
+        source, stacked = shown.get(name), inner[name].stacked if name in inner else None
+        if name in read and name not in inputs and source is None:
             source = _output(copy, name, dtype, values, there)
         twin = twins.get(name)
         if name in names:
-            taps.append(Tap(name, dtype, value.shape, _maker(value), source, twin, axes.get(name)))
+            taps.append(Tap(name, dtype, value.shape, _maker(value), source, twin, axes.get(name), stacked))
         else:  # read for others alone
-            taps.append(Tap(name, dtype, value.shape, _maker(value), source, axis=axes.get(name)))
+            shape, axis = value.shape, axes.get(name)
+            taps.append(Tap(name, dtype, shape, _maker(value), source, axis=axis, stacked=stacked))
     return copy, tuple(taps)
 
 
@@ -111,6 +123,8 @@ def _first(value: ir.Value, found: Mapping[str, ir.Value], operators: Collection
         known = node.op_type in operators and node.domain in ("", "ai.onnx")
         if not known or source is None or found.get(str(source.name)) is not source:
             break
+        if source.graph is not value.graph:
+            break  # a body runs as often as it likes
         value = source
     return value
 

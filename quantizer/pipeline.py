@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
+from ..profiles.bodies import hidden_tensors
 from ..profiles.checkpoint import SECONDS, Checkpoint, remove_progress
 from ..profiles.cluster import calibrate_sharded
 from ..profiles.errors import ConfigError, ModelError, nearest
@@ -135,6 +136,7 @@ def dump_profile(
     workers: int = 0,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Profile:
     """Run a model on samples and record what flows through it.
 
@@ -157,6 +159,7 @@ def dump_profile(
         workers: processes on this machine that share the samples; 0 for this process alone.
         scheduler: address of a Dask scheduler whose workers share the samples; None for none.
         progress: called after each sample, or each shard.
+        note: called with remarks for the user, before the first sample: which tensors cannot be profiled.
 
     Returns:
         The profile of the prepared model.
@@ -173,7 +176,11 @@ def dump_profile(
         raise ConfigError(
             f"channels '{channels}': must be one of {', '.join(CHANNELS)}.{nearest(channels, CHANNELS)}"
         )
-    names = needed_tensors(prepared.graph) if tensors == "needed" else None
+    hidden = hidden_tensors(prepared.model)
+    if note is not None:
+        for name, reason in hidden.items():
+            note(f"tensor '{name}' is not profiled: {reason}")
+    names = needed_tensors(prepared.graph).difference(hidden) if tensors == "needed" else None
     axes = weighed_channels(prepared.graph) if channels == "weighed" else {}
     settings = Settings(non_finite, threads, names, provider, memory_limit, axes)
     keeper = None if checkpoint is None else Checkpoint(Path(checkpoint), every)
