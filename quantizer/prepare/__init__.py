@@ -6,11 +6,12 @@ the prepared model on another. Each step is a function of one file beside this o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ..graph import bodies
 from .affine_chains import merge_affine_chains
 from .clean import (
     merge_equal_initializers,
@@ -76,6 +77,10 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
 )
 """Repeated in this order until none of them finds anything to do; each returns how much it did."""
 
+WHOLE: Sequence[Step] = (lift_constants, infer_shapes)
+"""Those of them that see to the bodies in a model (branches, loops) themselves. The others are given each
+body as a model of its own."""
+
 LAST: Sequence[Step] = (
     trim_inputs,
     merge_equal_initializers,
@@ -112,8 +117,7 @@ def prepare(model: ir.Model) -> Prepared:
 
     The result computes the same as the original up to rounding of weights that were folded. Preparing a
     prepared model changes nothing. Every node and every tensor has a name that is unique over the graph and
-    the bodies of its nodes (branches, loops). In bodies constants become initialisers; else they keep their
-    inside, and tensors that they read keep their names.
+    the bodies of its nodes (branches, loops). The bodies are normalised as the graph is.
 
     Raises:
         ModelError: an operator cannot be raised to opset 13, or a model-local function cannot be inlined.
@@ -124,8 +128,26 @@ def prepare(model: ir.Model) -> Prepared:
         told = step(work)
         if isinstance(told, tuple):
             notes.extend(told)
-    while sum(step(work) for step in REPEATED):
+    while _improve(work):
         pass
     for step in LAST:
         step(work)
     return Prepared(work, tuple(notes), collect_origin(work))
+
+
+def _improve(model: ir.Model) -> int:
+    """Do every repeated step once, on the graph and on the bodies in it; return how much was done."""
+    done = 0
+    for step in REPEATED:
+        done += sum(step(part) for part in ([model] if step in WHOLE else _parts(model)))
+    unshare_names(model)  # a body does not see the names outside
+    return done
+
+
+def _parts(model: ir.Model) -> Iterator[ir.Model]:
+    """Yield the model, and the bodies in it as models, the outermost first."""
+    yield model
+    for node in list(model.graph):
+        for body in bodies(node):
+            body.opset_imports.update(model.opset_imports)
+            yield from _parts(ir.Model(body, ir_version=model.ir_version))

@@ -105,7 +105,7 @@ def replace_constant(node: ir.Node, index: int, array: Array, taken: set[str]) -
     assert graph is not None
     assert old is not None
     assert old.name is not None
-    if len(old.uses()) == 1 and not old.is_graph_output():
+    if len(old.uses()) == 1 and not old.is_graph_output() and old.graph is graph:
         node.replace_input_with(index, None)
         graph.initializers.pop(old.name)
         node.replace_input_with(index, add_initializer(graph, old.name, array))

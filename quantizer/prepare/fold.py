@@ -109,6 +109,7 @@ def fold_constants(model: ir.Model) -> int:
     `Shape` and `Size` of a value whose shape is fully known fold too. Float32 and narrower inputs are
     widened to float64 and the result is rounded once: additions, products, quotients and square roots are the
     correctly rounded ones on every machine, and other functions are but for a value in many millions.
+    A body does not get a large constant of its own from one outside that others read too: they would each.
     Other operators than those of `MOVES` and `COMPUTES`, what the evaluator cannot compute, graph outputs,
     and results above `LIMIT` stay in the graph.
     """
@@ -123,10 +124,16 @@ def fold_constants(model: ir.Model) -> int:
         if results is None:
             inputs = _constant_inputs(node)
             results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
-        if results is not None:
+        if results is not None and not _is_copy(node, results):
             _become(node, results)
             folded += 1
     return folded
+
+
+def _is_copy(node: ir.Node, results: Sequence[Array]) -> bool:
+    """Whether a body would get a large constant beside the one outside, which others read as well."""
+    shared = any(v is not None and v.graph is not node.graph and len(v.uses()) > 1 for v in node.inputs)
+    return shared and any(array.size > SMALL for array in results)
 
 
 def _become(node: ir.Node, arrays: Sequence[Array]) -> None:
