@@ -33,7 +33,7 @@ from .needed import needed_tensors, weighed_channels
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
-from .prepare import prepare, quantized_operators
+from .prepare import narrow_constants, prepare, quantized_operators
 from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_speed
 from .targets import Recipe, load_recipe, target_names
 from .verify import verify_plan
@@ -90,12 +90,14 @@ class PreparedModel:
         graph: its index.
         identity: its fingerprint, with the name of the file.
         notes: remarks of preparation for the user.
+        narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
     """
 
     model: ir.Model
     graph: Graph
     identity: ModelId
     notes: tuple[str, ...]
+    narrow: ir.DataType | None = None
 
 
 def open_prepared(path: str | Path) -> PreparedModel:
@@ -114,7 +116,11 @@ def open_prepared(path: str | Path) -> PreparedModel:
         raise ModelError(f"{path}: this model is instrumented already; give the original model")
     result = prepare(model)
     return PreparedModel(
-        result.model, index(result.model), model_id(result.model, Path(path).name), result.notes
+        result.model,
+        index(result.model),
+        model_id(result.model, Path(path).name),
+        result.notes,
+        result.narrow,
     )
 
 
@@ -274,7 +280,10 @@ def quantize(
     verify_plan(plan, prepared.graph, prepared.identity, where)
     lowered = lower(prepared.model, plan)
     remarks = _conforming(lowered.model, plan, recipe, str(output))
-    _save_checked(lowered.model, Path(output))
+    made = lowered.model
+    if prepared.narrow is not None:
+        made = narrow_constants(made, prepared.narrow)
+    _save_checked(made, Path(output))
     plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)

@@ -32,8 +32,9 @@ from .opset import raise_opset
 from .pads import fold_pads
 from .quantized import quantized_operators
 from .shapes import clean_shapes, infer_shapes
+from .widen import narrow_constants, narrow_type, widen
 
-__all__ = ["Prepared", "prepare", "quantized_operators"]
+__all__ = ["Prepared", "narrow_constants", "prepare", "quantized_operators"]
 
 Step = Callable[[ir.Model], object]
 
@@ -51,6 +52,7 @@ FIRST: Sequence[Step] = (
     clean_shapes,
     lift_constants,
     infer_shapes,
+    widen,
     raise_opset,
 )
 """Done once, in this order. A step that returns sentences has them told to the user."""
@@ -102,6 +104,7 @@ class Prepared:
         model: the model; names of its inputs and outputs are those of the original, and so are the names of
             nodes and tensors that are left.
         notes: sentences for the user, such as an opset that had to be raised.
+        narrow: the type of a model that was in float16 or bfloat16, and is in float32 now; None for others.
         origin: name of every node of the main graph, in graph order, to the names of the original nodes that
             it stands for (a Conv and the BatchNormalization folded into it).
             A nameless original node is called `<operator>_<first output>`.
@@ -109,6 +112,7 @@ class Prepared:
 
     model: ir.Model
     notes: tuple[str, ...]
+    narrow: ir.DataType | None
     origin: Mapping[str, tuple[str, ...]]
 
 
@@ -124,6 +128,7 @@ def prepare(model: ir.Model) -> Prepared:
     """
     work = model.clone()
     notes: list[str] = []
+    narrow = narrow_type(work)
     for step in FIRST:
         told = step(work)
         if isinstance(told, tuple):
@@ -132,7 +137,7 @@ def prepare(model: ir.Model) -> Prepared:
         pass
     for step in LAST:
         step(work)
-    return Prepared(work, tuple(notes), collect_origin(work))
+    return Prepared(work, tuple(notes), narrow, collect_origin(work))
 
 
 def _improve(model: ir.Model) -> int:

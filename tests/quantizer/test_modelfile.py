@@ -226,3 +226,23 @@ def test_an_external_tensor_in_an_attribute_is_loaded(tmp_path):
     (tmp_path / "m.weights").unlink()
     loaded = load_model(tmp_path / "out.onnx")
     assert loaded.graph[0].attributes["value"].as_tensor().numpy().tolist() == [1, 2]
+
+
+def test_nodes_in_another_order_are_put_in_theirs(tmp_path):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[2] x) => (float[2] y) { [first] h = Neg(x)  [last] y = Exp(h) }"""
+    )
+    proto.graph.node.reverse()
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert [node.name for node in load_model(tmp_path / "m.onnx").graph] == ["first", "last"]
+
+
+def test_a_cycle_is_refused(tmp_path):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[2] x) => (float[2] y) { h = Add(x, y)  y = Exp(h) }"""
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="not a valid ONNX model"):
+        load_model(tmp_path / "m.onnx")
