@@ -242,7 +242,7 @@ def _span_sqnr(profile: Profile, name: str) -> float:
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:
     """Return a constant that is worth codes: float32, finite, large, and read by nodes alone."""
-    if not graph.is_constant(name) or graph.is_captured(name) or name in graph.outputs:
+    if not graph.is_constant(name) or graph.is_result(name) or any(i < 0 for _, i in graph.consumers(name)):
         return None
     array = graph.constant(name)
     if array is None or array.dtype != np.float32 or array.size < least or not np.isfinite(array).all():

@@ -27,6 +27,7 @@ from .config import DATA_FREE
 from .conformity import check_conformity
 from .graph import Graph, check_model, index, model_id
 from .judge.inference import model_bytes, open_session
+from .judge.once import run_once
 from .lowering import lower
 from .modelfile import load_model, save_model
 from .needed import needed_tensors, weighed_channels
@@ -255,6 +256,7 @@ def quantize(
     """
     prepared = open_prepared(model_path)
     found = None
+    elements: Mapping[str, float] = {}
     if plan_path is not None:
         plan = load_plan(plan_path)
         where = str(plan_path)
@@ -264,6 +266,7 @@ def quantize(
         notes = prepared.notes
         if profile_path is not None:
             profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
+            elements = {name: tensor.count / max(1, profile.data.samples) for name, tensor in profile.items()}
             notes = (*notes, *_missing(profile_path, profile, prepared.graph))
         elif recipe.config.mode not in DATA_FREE:
             raise ConfigError(
@@ -283,8 +286,8 @@ def quantize(
     made = lowered.model
     if prepared.narrow is not None:
         made = narrow_constants(made, prepared.narrow)
-    _save_checked(made, Path(output))
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks])))
+    more = (*lowered.notes, *remarks, *_save_checked(made, Path(output), Path(model_path), elements))
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *more])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)
     return QuantizeResult(
@@ -329,8 +332,15 @@ def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...
     return (f"{Path(path).name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
 
 
-def _save_checked(model: ir.Model, output: Path) -> None:
-    """Write a model that onnxruntime has loaded once: it lies in a folder of its own until then.
+def _save_checked(
+    model: ir.Model, output: Path, original: Path, elements: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Write a model that onnxruntime has loaded and run once: it lies in a folder of its own until then.
+
+    `elements` says how many a sample has of each input, as far as is known.
+
+    Returns:
+        A note when it could not be run.
 
     Raises:
         ModelError: onnxruntime refuses it; nothing is written. ConfigError: there is no such folder.
@@ -341,10 +351,14 @@ def _save_checked(model: ir.Model, output: Path) -> None:
         raise ConfigError(f"{output}: cannot be written: {error.strerror}; check the folder") from error
     with folder as made:
         save_model(model, Path(made, output.name))
-        open_session(str(Path(made, output.name)), f"{output} (not written)")
+        name = f"{output} (not written)"
+        session = open_session(str(Path(made, output.name)), name)
+        note = run_once(session, lambda: open_session(str(original), str(original)), name, elements)
+        del session  # some systems do not move a file that is open
         # The model last: when it is there, its data is too.
         for file in sorted(Path(made).iterdir(), key=lambda file: file.name == output.name):
             file.replace(output.with_name(file.name))
+    return () if note is None else (note,)
 
 
 def summarize(plan: QuantPlan) -> Summary:
