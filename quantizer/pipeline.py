@@ -183,6 +183,11 @@ def dump_profile(
         raise ConfigError(
             f"channels '{channels}': must be one of {', '.join(CHANNELS)}.{nearest(channels, CHANNELS)}"
         )
+    if not input_specs(prepared.model):
+        raise ModelError(
+            f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
+            "give the model that computes from data, or keep this one as it is"
+        )
     hidden = hidden_tensors(prepared.model)
     if note is not None:
         for name, reason in hidden.items():
@@ -282,10 +287,10 @@ def quantize(
             plan, found = check_speed(subject, plan, speed)
     verify_plan(plan, prepared.graph, prepared.identity, where)
     lowered = lower(prepared.model, plan)
-    remarks = _conforming(lowered.model, plan, recipe, str(output))
     made = lowered.model
     if prepared.narrow is not None:
         made = narrow_constants(made, prepared.narrow)
+    remarks = _conforming(made, plan, recipe, str(output))
     more = (*lowered.notes, *remarks, *_save_checked(made, Path(output), Path(model_path), elements))
     plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *more])))
     if save_plan_path is not None:

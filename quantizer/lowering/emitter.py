@@ -93,7 +93,7 @@ class Emitter:
 
     def store(self, value: ir.Value, codes: ir.Value, params: QuantParams) -> None:
         """Record that a tensor is at home in `codes`."""
-        self._names.setdefault(value, value.name or "")
+        self._taken.add(self._names.setdefault(value, value.name or ""))
         self._stored[value] = _Stored(codes, params)
 
     def quantize_output(self, value: ir.Value, params: QuantParams, after: ir.Node) -> None:

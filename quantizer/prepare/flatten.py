@@ -8,6 +8,9 @@ from onnx_ir.passes.common import InlinePass
 from ...profiles.errors import ModelError
 from .edit import ORIGIN, add_initializer, constant, discard, fresh, is_captured, is_standard, value_names
 
+OPSET = 14
+"""Opset of the default domain that a model without any of its operators gets."""
+
 IR_VERSION = 8
 """Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
 
@@ -30,6 +33,7 @@ def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
     if "ai.onnx" in imports:
         version = imports.pop("ai.onnx")
         imports.setdefault("", version)
+    imports.setdefault("", OPSET)  # a model of other domains alone may leave it out
     if model.ir_version >= IR_VERSION:
         return ()
     before, model.ir_version = model.ir_version, IR_VERSION
