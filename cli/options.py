@@ -112,6 +112,12 @@ _SETTINGS = (
         "--min-sqnr", type=float, metavar="DB", help="Activations that would fall below stay float."
     ),
     click.option(
+        "--min-output-sqnr",
+        type=float,
+        metavar="DB",
+        help="Signal over noise that outputs keep, as reckoned: the nodes that take most stay float.",
+    ),
+    click.option(
         "--keep-float", multiple=True, metavar="NAME|TYPE|GLOB", help="Stay float; may be repeated."
     ),
 )

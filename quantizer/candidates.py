@@ -54,6 +54,7 @@ class Limits:
         keep_float: node names, operator types or globs that stay float.
         propagation: `QuantConfig.propagation`.
         noisy: tensors that must not be in codes, each with the reason.
+        loud: nodes that stay float because of what their noise does to the outputs, each with the reason.
     """
 
     profile: Profile
@@ -62,6 +63,7 @@ class Limits:
     keep_float: tuple[str, ...] = ()
     propagation: str = "stay"
     noisy: Mapping[str, str] = field(default_factory=dict)
+    loud: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_candidates(graph: Graph, limits: Limits) -> dict[str, Choice]:
@@ -106,6 +108,8 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
     op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     if name_of(node) in kept:
         return Choice(Kind.FLOAT, f"kept float by request ('{kept[name_of(node)]}')", rule)
+    if name_of(node) in limits.loud:
+        return Choice(Kind.FLOAT, limits.loud[name_of(node)], rule)
     if rule is None:
         return Choice(Kind.FLOAT, f"no rule for {op}")
     spelling = table_spelling(node.op_type, target, limits.tables) if rule.curve else ""

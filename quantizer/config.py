@@ -47,6 +47,8 @@ class QuantConfig:
             this (dB) stay float, or have 16 bits where the target computes in them; so do weights of dynamic
             and weight-only nodes. 0 keeps every one in integers, except in mode auto, which has a limit of
             its own (`hybrid.AUTO_SQNR`).
+        min_output_sqnr: signal over noise (dB) that each output keeps, as `noise_flow` reckons it: the nodes
+            that take most of it stay float; 0 lets outputs drown.
         keep_float: node names, operator types or glob patterns of nodes that stay float.
     """
 
@@ -65,4 +67,5 @@ class QuantConfig:
     tables: str = "target"
     resolution: str = "auto"
     min_sqnr: float = 0.0
+    min_output_sqnr: float = 12.0
     keep_float: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ pile at the exact minimum or maximum that fills a bin) its own error is taken.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,12 +77,41 @@ def density(profile: TensorProfile) -> Density:
     return Density(edges, np.where(single, 0.0, counts) / total, points, point_mass / total)
 
 
-def expected_noise(profile: TensorProfile, params: QuantParams) -> Noise:
+def mean_of(seen: Density, of: Callable[[Floats], Floats]) -> float:
+    """Return the mean of a function of the values, at the middle of each bin; what is not finite is 0."""
+    with np.errstate(all="ignore"):
+        bins, points = of((seen.edges[:-1] + seen.edges[1:]) / 2.0), of(seen.points)
+    bins, points = (np.nan_to_num(v, nan=0.0, posinf=0.0, neginf=0.0) for v in (bins, points))
+    return float(seen.mass @ bins + seen.point_mass @ points)
+
+
+def signal_power(profile: TensorProfile) -> float:
+    """Return the mean square of the values; 0 for a tensor that held nothing."""
+    return 0.0 if profile.histogram.total == 0 else mean_of(density(profile), np.square)
+
+
+def narrowed(seen: Density, low: float, high: float) -> Density:
+    """Return the spread after values outside [low, high] have been moved to its ends."""
+    edges, points = np.clip(seen.edges, low, high), np.clip(seen.points, low, high)
+    single = edges[1:] == edges[:-1]
+    return Density(
+        edges,
+        np.where(single, 0.0, seen.mass),
+        np.append(points, edges[:-1][single]),
+        np.append(seen.point_mass, seen.mass[single]),
+    )
+
+
+def expected_noise(
+    profile: TensorProfile, params: QuantParams, useful: tuple[float, float] = (-math.inf, math.inf)
+) -> Noise:
     """Return the expected noise of quantizing and dequantizing the tensor.
 
     Args:
         profile: what the tensor held; a tensor that held nothing has no signal and no noise.
         params: one scale for the whole tensor.
+        useful: the interval outside which no reader tells one value from another (see `Rule.useful`): signal
+            and noise are those of the values clipped to it.
 
     Raises:
         PlanError: there are several scales.
@@ -92,7 +122,7 @@ def expected_noise(profile: TensorProfile, params: QuantParams) -> Noise:
         )
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
-    seen = density(profile)
+    seen = narrowed(density(profile), *useful)
     scale, zero_point = params.scale[0], params.zero_point[0]
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     steps = seen.edges / scale

@@ -19,6 +19,7 @@ from .config import DATA_FREE, QuantConfig
 from .graph import Graph
 from .groups import find_groups
 from .hybrid import all_float, find_hybrids, with_limit
+from .noise_budget import Known, quiet_plan
 from .plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
 from .rules import Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
@@ -50,11 +51,33 @@ def make_plan(
         ConfigError: the settings name something that the model does not have.
     """
     config = with_limit(recipe.config)
+
+    def make(loud: Mapping[str, str]) -> QuantPlan:
+        plan = _plan(graph, profile, recipe, loud, start_everywhere=start_everywhere)
+        return replace(plan, model=model, notes=(*notes, *plan.notes))
+
+    known = Known(graph, profile, partial(useful_range, graph))
+    return quiet_plan(make, known, config.min_output_sqnr, model.opset)
+
+
+def _plan(
+    graph: Graph, profile: Profile, recipe: Recipe, loud: Mapping[str, str], *, start_everywhere: bool
+) -> QuantPlan:
+    """Make the plan in which the `loud` nodes stay float; its model is left open."""
+    config = with_limit(recipe.config)
+    notes: tuple[str, ...] = ()
     found: Mapping[str, Range] = {} if config.mode in DATA_FREE else _ranges(graph, profile, config)
-    in_16_bits = partial(_range, qtype=wide_type(config), graph=graph, profile=profile, config=config)
-    noisy, wide = judge_noise(graph, profile, found, config, recipe.target, in_16_bits=in_16_bits)
+    noisy, wide = judge_noise(
+        graph,
+        profile,
+        found,
+        config,
+        recipe.target,
+        in_16_bits=partial(_range, qtype=wide_type(config), graph=graph, profile=profile, config=config),
+        useful=partial(useful_range, graph),
+    )
     ranges = ChainMap(wide, found)  # type: ignore[arg-type]  # it is only read
-    limits = Limits(profile, recipe.target, config.tables, config.keep_float, config.propagation, noisy)
+    limits = Limits(profile, recipe.target, config.tables, config.keep_float, config.propagation, noisy, loud)
     if config.mode in DATA_FREE:
         choices = all_float(graph, config, recipe.target)
     else:
@@ -95,8 +118,10 @@ def make_plan(
     if recipe.target.unsigned_codes:
         tensors, nodes, more = _unsigned(graph, tensors, nodes)
         notes = (*notes, *more)
-    return QuantPlan(model, recipe.config, tensors, nodes, notes, groups=_shared(groups, activations))
+    return QuantPlan(NO_MODEL, recipe.config, tensors, nodes, notes, groups=_shared(groups, activations))
 
+
+NO_MODEL = ModelId("", "", 0)
 
 WIDE_SPELLINGS = {"sigmoid": "runtime", "codes": "", "leaky": ""}
 """What stands for a spelling that is for 8 bits only."""

@@ -39,6 +39,19 @@ from .conditions import (
     pad_value_is_a_code,
     undilated,
 )
+from .gains import (
+    Gain,
+    average,
+    factor,
+    normalised,
+    one,
+    part,
+    power_of,
+    probability,
+    quotient,
+    total,
+    window,
+)
 from .graph import Graph
 
 
@@ -92,6 +105,8 @@ class Rule:
         useful: the interval of inputs outside which the output no longer changes: a producer needs no codes
             there. None when every input matters.
         refuse: conditions of which the first that gives a sentence keeps the node float.
+        gain: how much noise power the operator lets through (see `noise_flow`); None where that follows from
+            weight, curve or constraint, or is as much as signal.
         domain: operator domain, "" for the standard one.
     """
 
@@ -106,6 +121,7 @@ class Rule:
     heavy: Callable[[ir.Node, Graph], bool] = never
     refuse: tuple[Refusal, ...] = ()
     useful: Useful | None = None
+    gain: Gain | None = None
     domain: str = ""
 
     def activations(self, node: ir.Node) -> tuple[int, ...]:
@@ -166,16 +182,19 @@ _RULES: tuple[Rule, ...] = (
     ),
     Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
     # Arithmetic
-    Rule("Add", data=None),
-    Rule("Sub", data=None),
-    Rule("Mul", data=None),
-    Rule("Div", data=None),
-    Rule("Sum", data=None),
+    Rule("Add", data=None, gain=one),
+    Rule("Sub", data=None, gain=one),
+    Rule("Mul", data=None, gain=factor),
+    Rule("Div", data=None, gain=quotient),
+    Rule("Sum", data=None, gain=one),
     Rule("Mean", data=None),
     Rule("PRelu", data=None),
     # Pooling and reducing
-    Rule("AveragePool", refuse=(undilated,)),
-    *_own("GlobalAveragePool", "LpPool", "GlobalLpPool", "ReduceMean", "ReduceSum", "ReduceProd"),
+    Rule("AveragePool", refuse=(undilated,), gain=window),
+    Rule("GlobalAveragePool", gain=average),
+    Rule("ReduceMean", gain=average),
+    Rule("ReduceSum", gain=total),
+    *_own("LpPool", "GlobalLpPool", "ReduceProd"),
     *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
     *_own("CumSum", "Trilu", "GridSample", "RoiAlign"),
     *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
@@ -187,7 +206,7 @@ _RULES: tuple[Rule, ...] = (
     Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
     Rule("Pad", Constraint.SAME, refuse=(pad_value_is_a_code,)),
     # One code space
-    Rule("Concat", Constraint.ALL_SAME, data=None),
+    Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),
     Rule("Where", Constraint.ALL_SAME, data=(1, 2)),
     *(
         Rule(op_type, Constraint.ALL_SAME, data=(0, 2), refuse=(attribute_is("reduction", "none", "none"),))
@@ -211,12 +230,18 @@ _RULES: tuple[Rule, ...] = (
     Rule("HardSwish", curve=True, useful=hard_swish_rises),
     *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
     *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
-    Rule("Pow", curve=True, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
+    Rule("Pow", curve=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
     # Normalisation
-    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0)),
+    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0), gain=probability),
     *_own("LogSoftmax", "LRN", "LpNormalization"),
     *(
-        Rule(op_type, weight=Weight(1, no_axis), bias=2, refuse=(constant_input(1, "scale"), constant_bias))
+        Rule(
+            op_type,
+            weight=Weight(1, no_axis),
+            bias=2,
+            gain=normalised,
+            refuse=(constant_input(1, "scale"), constant_bias),
+        )
         for op_type in ("InstanceNormalization", "LayerNormalization", "GroupNormalization")
     ),
 )

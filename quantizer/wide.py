@@ -53,6 +53,7 @@ def judge_noise(
     target: Target,
     *,
     in_16_bits: Callable[[str], Range],
+    useful: Callable[[str], tuple[float, float]],
 ) -> tuple[dict[str, str], dict[str, Range]]:
     """Return the activations whose codes would drown the signal, with the figures, and those with 16 bits.
 
@@ -63,6 +64,7 @@ def judge_noise(
         config: what was asked for.
         target: the runtime.
         in_16_bits: calibrates one activation for 16 bits.
+        useful: tells the interval of an activation outside which no reader tells values apart.
 
     Returns:
         Name to reason, and name to range in 16 bits.
@@ -76,7 +78,8 @@ def judge_noise(
     scheme = SCHEMES[config.schema]
 
     def figure(name: str, span: Range, qtype: QuantType) -> float:
-        return expected_noise(profile[name], choose_params(span.low, span.high, scheme, qtype)).sqnr_db
+        params = choose_params(span.low, span.high, scheme, qtype)
+        return expected_noise(profile[name], params, useful(name)).sqnr_db
 
     for name, span in ranges.items() if config.min_sqnr > 0.0 else ():
         qtype, sqnr = TYPES[config.activation_type], 0.0

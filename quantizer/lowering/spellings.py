@@ -14,10 +14,11 @@ import onnx_ir as ir
 
 from ...profiles.errors import PlanError
 from ..affine import UINT8, QuantParams, unsigned_twin
+from ..curves import function_of
 from ..graph import bodies, inner_graphs
 from ..plan import Kind, NodePlan
 from .emitter import Emitter, code_type, constant_array, new_value
-from .tables import build_table, function_of
+from .tables import build_table
 
 
 @dataclass(frozen=True)

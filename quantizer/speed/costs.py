@@ -189,7 +189,7 @@ def _stems(name: str) -> Iterator[str]:
 def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
     """Whether somebody makes or reads a tensor in float and somebody else in codes."""
     states = {in_codes(reader.name or "", plan) for reader, _ in graph.consumers(tensor)}
-    if tensor in graph.outputs or graph.is_captured(tensor):
+    if graph.is_result(tensor):
         states.add(False)
     maker = graph.producer(tensor)
     states.add(maker is not None and in_codes(maker.name or "", plan))

@@ -164,7 +164,7 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
         readers = dict.fromkeys(reader.name or "" for reader, _ in graph.consumers(name))
         if graph.is_constant(name) or not graph.is_float(name) or name not in profile:
             continue
-        if name in graph.outputs or graph.is_captured(name):
+        if graph.is_result(name):
             readers[""] = None
         maker = value.producer()
         owner = "" if maker is None else maker.name or ""

@@ -121,3 +121,13 @@ def test_the_batched_noise_is_the_noise_of_each(shape, profile_of):
     each = [expected_noise(profile, p) for p in chosen]
     # The batched sum subtracts large numbers: 2^-53 times the steps of the range over the noise in steps.
     assert total == pytest.approx([n.rounding_power + n.clipping_power for n in each], rel=1e-9)
+
+
+def test_values_that_no_reader_tells_apart_make_no_noise(profile_of):
+    values = np.random.default_rng(3).standard_normal(100_000)
+    profile = profile_of(values)
+    params = choose_params(0.0, profile.maximum, SCHEMES["asymmetric"], UINT8)  # a Relu follows: 0 and more
+    noise = expected_noise(profile, params, (0.0, math.inf))
+    assert noise.clipping_power == 0.0
+    # As above: the spread within a bin is not quite even.
+    assert noise.sqnr_db == pytest.approx(measured(np.maximum(values, 0.0), params), abs=0.1)

@@ -65,6 +65,7 @@ config:
   tables: target
   resolution: auto
   min_sqnr: 20.0
+  min_output_sqnr: 12.0
   keep_float: [Softmax, "/head/*"]
 notes:
   - opset raised from 11 to 13
@@ -244,8 +245,8 @@ MALFORMED = {
     "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
     "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
-    "duplicate tensor": ("  w: {", "  x: {", "line 29: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 34: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 30: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 35: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
     "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
     "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
@@ -298,7 +299,7 @@ MALFORMED = {
         "kind: integer, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 32: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 33: anchors and aliases are not used here; write the value"),
 }
 
 

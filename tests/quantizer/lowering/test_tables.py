@@ -13,7 +13,8 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.errors import ConfigError, PlanError
 from qprof_onnx.quantizer.affine import INT8, INT16, TYPES, UINT8, QuantParams, Rounding, dequantize, quantize
-from qprof_onnx.quantizer.lowering.tables import build_table, function_of, glow_table
+from qprof_onnx.quantizer.curves import function_of
+from qprof_onnx.quantizer.lowering.tables import build_table, glow_table
 from qprof_onnx.quantizer.schemes import SCHEMES, choose_params
 
 VECTORS = Path(__file__).parents[2] / "glow_vectors"
