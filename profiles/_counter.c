@@ -1,11 +1,13 @@
 /* The compiled twin of profiles/counter.py: ranges and histograms of float elements in one pass over memory.
  *
- * An array is worked through in blocks that stay in the first cache. Each is looked at first (range, zeros,
- * finite or not) and then counted. The first block that does not fit into the bins that the caller has stops
- * the count: the rest of the array is only looked at, and the caller widens its bins and goes on from there.
+ * An array is worked through in blocks that stay in the first cache. Each is looked at (range, zeros, finite or
+ * not) and its bin indices are computed, while the indices of the block before are counted: a processor finishes
+ * about one increment in memory a cycle, and has the arithmetic for the next block free meanwhile. The first block
+ * that does not fit into the bins that the caller has stops the count: the rest of the array is only looked at,
+ * and the caller widens its bins and goes on from there.
  *
- * The GIL is released for long arrays, memory is read where it lies, and the best instruction set is chosen at run time. The
- * results are exactly those of the numpy twin.
+ * The GIL is released for long arrays, memory is read where it lies, and the best instruction set is chosen at run
+ * time. The results are exactly those of the numpy twin.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -47,11 +49,36 @@ typedef struct {
     int zeros, finite;
 } block_range;
 
+typedef struct {
+    double minimum, maximum; /* all elements that are counted lie between them */
+    double scale;            /* 2**-exponent */
+    int64_t first;
+    Py_ssize_t bins;
+    int64_t *counts;
+} grid;
+
+/* Counts in short numbers, added to the grid's every FLUSH blocks. */
+typedef struct {
+    uint16_t tables[TABLES][MAX_BINS + 16];
+    int blocks;
+} tally;
+
+/* Indices of a block that fits the grid, not counted yet. */
+typedef struct {
+    uint16_t index[BLOCK + LANES];
+    int n;
+} pending;
+
 typedef block_range (*scan_float)(const float *x, int n);
-typedef int (*index_float)(const float *x, int n, float scale, int32_t first, int drop_zeros, uint16_t *out);
+typedef int (*index_float)(const float *x, int n, float scale, int32_t first, uint16_t *out);
 typedef block_range (*scan_double)(const double *x, int n);
 typedef int (*index_double)(const double *x, int n, double scale, int32_t first, uint16_t *out);
 typedef void (*widen_half)(const uint16_t *x, int n, float *out);
+
+/* Looks at a block, puts its indices into `out`, and counts those of `before` in the tables on the way. Indices mean
+ * nothing where the block does not fit. With `drop_zeros` zeros, which the range tells, have no index. */
+typedef block_range (*step_float)(const float *x, int n, float scale, int32_t first, int drop_zeros, pending *out,
+                                  tally *t, const pending *before);
 
 /* --- in plain C, for the compiler to vectorise for whatever it builds for ------------------------------- */
 
@@ -116,8 +143,7 @@ INLINE void widen_half_body(const uint16_t *x, int n, float *out) {
 
 static block_range scan_float_plain(const float *x, int n) { return scan_float_body(x, n); }
 static block_range scan_double_plain(const double *x, int n) { return scan_double_body(x, n); }
-static int index_float_plain(const float *x, int n, float scale, int32_t first, int drop_zeros, uint16_t *out) {
-    (void)drop_zeros;
+static int index_float_plain(const float *x, int n, float scale, int32_t first, uint16_t *out) {
     return index_float_body(x, n, scale, first, out);
 }
 static int index_double_plain(const double *x, int n, double scale, int32_t first, uint16_t *out) {
@@ -125,11 +151,29 @@ static int index_double_plain(const double *x, int n, double scale, int32_t firs
 }
 static void widen_half_plain(const uint16_t *x, int n, float *out) { widen_half_body(x, n, out); }
 
+/* --- increments ----------------------------------------------------------------------------------------- */
+
+/* Count four indices that were read as one number. */
+#define ADD_FOUR(t, from)                                                                                      \
+    do {                                                                                                       \
+        uint64_t four;                                                                                         \
+        memcpy(&four, from, sizeof four);                                                                      \
+        (t)->tables[0][four & 0xffff]++;                                                                       \
+        (t)->tables[1][four >> 16 & 0xffff]++;                                                                 \
+        (t)->tables[2][four >> 32 & 0xffff]++;                                                                 \
+        (t)->tables[3][four >> 48]++;                                                                          \
+    } while (0)
+
+INLINE void add_indices(tally *t, const uint16_t *index, int n) {
+    int i = 0;
+    for (; i + TABLES <= n; i += TABLES) ADD_FOUR(t, index + i);
+    for (; i < n; i++) t->tables[0][index[i]]++;
+}
+
 #if X86
 AVX2 static block_range scan_float_avx2(const float *x, int n) { return scan_float_body(x, n); }
 AVX2 static block_range scan_double_avx2(const double *x, int n) { return scan_double_body(x, n); }
-AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, int drop_zeros, uint16_t *out) {
-    (void)drop_zeros;
+AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, uint16_t *out) {
     return index_float_body(x, n, scale, first, out);
 }
 AVX2 static int index_double_avx2(const double *x, int n, double scale, int32_t first, uint16_t *out) {
@@ -164,34 +208,42 @@ AVX512 static block_range scan_float_avx512(const float *x, int n) {
     }                                                                                                          \
     whole = _mm512_sub_epi32(whole, firsts)
 
-AVX512 INLINE int index_float_512(const float *x, int n, float scale, int32_t first, int drop_zeros, int mend,
-                                  uint16_t *out) {
-    const __m512 scales = _mm512_set1_ps(scale);
+AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int32_t first, int drop_zeros, int mend,
+                                         pending *restrict out, tally *restrict t, const pending *restrict before) {
+    const __m512 scales = _mm512_set1_ps(scale), none = _mm512_setzero_ps();
     const __m512i firsts = _mm512_set1_epi32(first), magnitude = _mm512_set1_epi32(INT32_MAX);
-    if (!drop_zeros) {
-        for (int i = 0; i < n; i += LANES) {
-            const __m512 v = _mm512_loadu_ps(x + i);
-            INDEX_16(v);
-            _mm256_storeu_si256((void *)(out + i), _mm512_cvtepi32_epi16(whole));
-        }
-        return n;
-    }
-    int kept = 0;
+    __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
+    int others = 0, counted = 0;
     for (int i = 0; i < n; i += LANES) {
         const __m512 v = _mm512_loadu_ps(x + i);
+        low = _mm512_min_ps(v, low);
+        high = _mm512_max_ps(v, high);
+        poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
         const __mmask16 other = _mm512_test_epi32_mask(_mm512_castps_si512(v), magnitude);
         INDEX_16(v);
-        const __m512i packed = _mm512_maskz_compress_epi32(other, whole);
-        _mm256_storeu_si256((void *)(out + kept), _mm512_cvtepi32_epi16(packed));
-        kept += __builtin_popcount(other);
+        if (drop_zeros) {
+            whole = _mm512_maskz_compress_epi32(other, whole);
+            _mm256_storeu_si256((void *)(out->index + others), _mm512_cvtepi32_epi16(whole));
+        } else {
+            _mm256_storeu_si256((void *)(out->index + i), _mm512_cvtepi32_epi16(whole));
+        }
+        others += __builtin_popcount(other);
+        if (counted + LANES <= before->n) {
+            for (int k = 0; k < LANES; k += TABLES) ADD_FOUR(t, before->index + counted + k);
+            counted += LANES;
+        }
     }
-    return kept;
+    add_indices(t, before->index + counted, before->n - counted);
+    out->n = drop_zeros ? others : n;
+    const int finite = _mm512_cmp_ps_mask(poison, poison, _CMP_UNORD_Q) == 0;
+    return (block_range){_mm512_reduce_min_ps(low), _mm512_reduce_max_ps(high), n - others, finite};
 }
 
-AVX512 static int index_float_avx512(const float *x, int n, float scale, int32_t first, int drop_zeros,
-                                     uint16_t *out) {
-    return scale < 1.0f ? index_float_512(x, n, scale, first, drop_zeros, 1, out)
-                        : index_float_512(x, n, scale, first, drop_zeros, 0, out);
+AVX512 static block_range step_float_avx512(const float *x, int n, float scale, int32_t first, int drop_zeros,
+                                            pending *out, tally *t, const pending *before) {
+    if (scale < 1.0f) return step_float_512(x, n, scale, first, drop_zeros, 1, out, t, before);
+    return drop_zeros ? step_float_512(x, n, scale, first, 1, 0, out, t, before)
+                      : step_float_512(x, n, scale, first, 0, 0, out, t, before);
 }
 
 AVX512 static void widen_half_avx512(const uint16_t *x, int n, float *out) {
@@ -204,8 +256,8 @@ AVX512 static void widen_half_avx512(const uint16_t *x, int n, float *out) {
 
 typedef struct {
     const char *name;
-    int lanes;       /* what lengths must be a multiple of */
-    int drops_zeros; /* whether zeros, counted when the block is looked at, can be left out of the indices */
+    int lanes;             /* what lengths must be a multiple of */
+    step_float step_float; /* NULL where looking, indexing and counting are not done at once */
     scan_float scan_float;
     index_float index_float;
     scan_double scan_double;
@@ -213,13 +265,13 @@ typedef struct {
     widen_half widen_half;
 } kernels;
 
-static const kernels plain = {"plain",     1, 0, scan_float_plain, index_float_plain, scan_double_plain,
+static const kernels plain = {"plain",           1, NULL, scan_float_plain, index_float_plain, scan_double_plain,
                               index_double_plain, widen_half_plain};
 #if X86
-static const kernels avx2 = {"avx2",     1, 0, scan_float_avx2, index_float_avx2, scan_double_avx2,
+static const kernels avx2 = {"avx2",           1, NULL, scan_float_avx2, index_float_avx2, scan_double_avx2,
                              index_double_avx2, widen_half_plain};
-static const kernels avx512 = {"avx512",     LANES, 1, scan_float_avx512, index_float_avx512, scan_double_avx2,
-                               index_double_avx2, widen_half_avx512};
+static const kernels avx512 = {"avx512",          LANES, step_float_avx512, scan_float_avx512, index_float_avx2,
+                               scan_double_avx2, index_double_avx2, widen_half_avx512};
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
@@ -239,24 +291,11 @@ static int available(const kernels *found[3]) {
 /* --- counting ------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    double minimum, maximum; /* all elements that are counted lie between them */
-    double scale;            /* 2**-exponent */
-    int64_t first;
-    Py_ssize_t bins;
-    int64_t *counts;
-} grid;
-
-typedef struct {
     Py_ssize_t stop; /* elements before it are counted */
     double low, high; /* range of the finite elements from there on */
     int64_t zeros;    /* among the counted */
     int64_t nan, inf; /* from `stop` on */
 } result;
-
-typedef struct {
-    uint16_t tables[TABLES][MAX_BINS + 16];
-    int blocks;
-} tally;
 
 static void flush(tally *t, const grid *g) {
     for (int k = 0; k < TABLES; k++) {
@@ -264,18 +303,6 @@ static void flush(tally *t, const grid *g) {
         memset(t->tables[k], 0, (size_t)g->bins * sizeof(uint16_t));
     }
     t->blocks = 0;
-}
-
-static void add_indices(tally *t, const grid *g, const uint16_t *index, int n) {
-    int i = 0;
-    for (; i + TABLES <= n; i += TABLES) {
-        t->tables[0][index[i]]++;
-        t->tables[1][index[i + 1]]++;
-        t->tables[2][index[i + 2]]++;
-        t->tables[3][index[i + 3]]++;
-    }
-    for (; i < n; i++) t->tables[0][index[i]]++;
-    if (++t->blocks == FLUSH) flush(t, g);
 }
 
 /* Return the elements from `at` on as float or double, converted into `room` where they are something else. */
@@ -320,47 +347,87 @@ static void look_at_rest(const kernels *best, char type, const void *x, Py_ssize
     }
 }
 
-static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t start, Py_ssize_t n,
-                          const grid *g, result *r) {
+INLINE int fits(const block_range *s, const grid *g) {
+    return s->finite && s->low >= g->minimum && s->high <= g->maximum;
+}
+
+/* Look at a block and put its indices into `out`; count those of `before` as well. */
+static block_range step(const kernels *k, char type, const void *block, int m, const grid *g, int drop, pending *out,
+                        tally *t, const pending *before) {
+    if (type != 'd' && k->step_float != NULL)
+        return k->step_float(block, m, (float)g->scale, (int32_t)g->first, drop, out, t, before);
+    add_indices(t, before->index, before->n);
+    const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
+    if (fits(&s, g))
+        out->n = type == 'd' ? k->index_double(block, m, g->scale, (int32_t)g->first, out->index)
+                             : k->index_float(block, m, (float)g->scale, (int32_t)g->first, out->index);
+    return s;
+}
+
+/* Count long arrays into tables. */
+static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n, const grid *g,
+                             result *r) {
     tally t;
+    pending work[2];
     float room[BLOCK];
-    uint16_t index[BLOCK + LANES];
-    const int use_tables = n - start >= SMALL && g->bins > 1;
-    const int64_t at_zero = -g->first; /* bin of zero */
-    if (use_tables) {
-        memset(t.tables, 0, sizeof t.tables);
-        t.blocks = 0;
-    }
-    Py_ssize_t at = start;
+    int now = 0, drop = 0;
+    memset(t.tables, 0, sizeof t.tables);
+    t.blocks = work[0].n = work[1].n = 0;
     while (at < n) {
         int m = n - at < BLOCK ? (int)(n - at) : BLOCK;
         const kernels *k = best;
         if (m >= k->lanes) m -= m % k->lanes;
         else k = &plain;
+        const int dropped = drop && k->step_float != NULL && type != 'd';
+        const block_range s = step(k, type, block_at(k, type, x, at, m, room), m, g, dropped, &work[now], &t,
+                                   &work[!now]);
+        work[!now].n = 0;
+        if (++t.blocks == FLUSH) flush(&t, g);
+        if (!fits(&s, g)) {
+            work[now].n = 0;
+            break;
+        }
+        if (dropped) g->counts[-g->first] += s.zeros;
+        r->zeros += s.zeros;
+        drop = s.zeros * 16 > m; /* a guess for the next block */
+        at += m;
+        now = !now;
+    }
+    add_indices(&t, work[!now].index, work[!now].n);
+    flush(&t, g);
+    return at;
+}
+
+/* Count short arrays, or all into one bin, without tables. */
+static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n,
+                              const grid *g, result *r) {
+    float room[BLOCK];
+    uint16_t index[BLOCK + LANES];
+    for (int m; at < n; at += m) {
+        m = n - at < BLOCK ? (int)(n - at) : BLOCK;
+        const kernels *k = best;
+        if (m >= k->lanes) m -= m % k->lanes;
+        else k = &plain;
         const void *block = block_at(k, type, x, at, m, room);
         const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
-        if (!s.finite || s.low < g->minimum || s.high > g->maximum) break;
+        if (!fits(&s, g)) break;
         r->zeros += s.zeros;
-        at += m;
         if (g->bins == 1) {
             g->counts[0] += m;
             continue;
         }
-        int kept;
-        if (type == 'd') {
-            kept = k->index_double(block, m, g->scale, (int32_t)g->first, index);
-        } else {
-            const int drop = k->drops_zeros && s.zeros * 16 > m;
-            kept = k->index_float(block, m, (float)g->scale, (int32_t)g->first, drop, index);
-            if (drop) g->counts[at_zero] += s.zeros;
-        }
-        if (use_tables) add_indices(&t, g, index, kept);
-        else
-            for (int i = 0; i < kept; i++) g->counts[index[i]]++;
+        if (type == 'd') k->index_double(block, m, g->scale, (int32_t)g->first, index);
+        else k->index_float(block, m, (float)g->scale, (int32_t)g->first, index);
+        for (int i = 0; i < m; i++) g->counts[index[i]]++;
     }
-    if (use_tables) flush(&t, g);
-    r->stop = at;
-    look_at_rest(best, type, x, at, n, r);
+    return at;
+}
+
+static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t start, Py_ssize_t n,
+                          const grid *g, result *r) {
+    const int is_long = n - start >= SMALL && g->bins > 1;
+    r->stop = (is_long ? count_long : count_short)(best, type, x, start, n, g, r);
+    look_at_rest(best, type, x, r->stop, n, r);
 }
 
 /* --- Python --------------------------------------------------------------------------------------------- */
