@@ -5,6 +5,7 @@ from __future__ import annotations
 from .candidates import activation_names
 from .graph import Graph
 from .rules import rule_of
+from .seen import clipped_as
 
 
 def needed_tensors(graph: Graph) -> frozenset[str]:
@@ -12,13 +13,15 @@ def needed_tensors(graph: Graph) -> frozenset[str]:
 
     These are what operators of the table read as activations and make. No schema, calibrator, form or target
     quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
+    Nor does a tensor that is only clipped: the profile of the clipped one serves for it.
     """
     names: set[str] = set()
     for node in graph.nodes:
         rule = rule_of(node)
         if rule is not None:
             names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
-    return frozenset(name for name in names if name and graph.is_float(name) and graph.constant(name) is None)
+    names -= {"", *clipped_as(graph)}
+    return frozenset(name for name in names if graph.is_float(name) and graph.constant(name) is None)
 
 
 def weighed_channels(graph: Graph) -> dict[str, int]:

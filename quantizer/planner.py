@@ -23,6 +23,7 @@ from .noise_budget import Known, quiet_plan
 from .plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
 from .rules import Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
+from .seen import as_seen
 from .selection import select
 from .targets import Recipe
 from .wide import judge_noise, wide_note, wide_type
@@ -50,7 +51,7 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    config = with_limit(recipe.config)
+    config, profile = with_limit(recipe.config), as_seen(profile, graph)
 
     def make(loud: Mapping[str, str]) -> QuantPlan:
         plan = _plan(graph, profile, recipe, loud, start_everywhere=start_everywhere)

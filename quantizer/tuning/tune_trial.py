@@ -22,6 +22,7 @@ from ..modelfile import save_model
 from ..plan import Kind, QuantPlan
 from ..planner import make_plan
 from ..rules import rule_of
+from ..seen import as_seen
 from ..targets import Recipe, check_config
 from ..verify import verify_plan
 from .judging import Judgement, judge
@@ -157,7 +158,7 @@ def integer_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     input where that is fixed, and every other node its output elements. Outputs that the profile has not
     (shapes, indices) count nothing.
     """
-    done = total = 0.0
+    done, total, profile = 0.0, 0.0, as_seen(profile, graph)
     for node in graph.nodes:
         name = node.outputs[0].name or ""
         if name not in profile:

@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.graph import index
 from qprof_onnx.quantizer.needed import needed_tensors, weighed_channels
 from qprof_onnx.quantizer.pipeline import dump_profile, open_prepared, quantize
 from qprof_onnx.quantizer.rules import rule_of
+from qprof_onnx.quantizer.seen import clipped_as
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -39,7 +40,7 @@ def test_what_lies_between_operators_without_a_rule_is_not_needed() -> None:
     graph = index(graph_of(UNKNOWN))
     without = {node.op_type for node in graph.nodes if rule_of(node) is None}
     assert {"Einsum", "Hardmax", "ArgMax"} == without
-    assert needed_tensors(graph) == {"a", "s", "e", "y"}
+    assert needed_tensors(graph) == {"a", "s", "y"}
 
 
 def test_a_profile_of_what_is_needed_makes_the_same_model(tmp_path: Path) -> None:
@@ -104,3 +105,39 @@ def test_the_digits_profile_has_the_channels_of_its_products() -> None:
 def test_an_unknown_choice_of_channels_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"channels 'of': must be one of weighed, off\. Did you mean 'off'"):
         dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", channels="of")
+
+
+CLIPS = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[N, 4] x) => (float[N, 4] y, float[N, 4] d) {
+        a = Abs (x)
+        b = Relu (a)
+        c = Neg (b)
+        e = Relu (c)
+        f = Add (c, e)
+        d = Neg (f)
+        y = Relu (d)
+    }"""
+
+
+def test_what_is_only_clipped_needs_no_profile_of_its_own() -> None:
+    """`c` has another reader and `d` is an output."""
+    graph = index(graph_of(CLIPS))
+    assert clipped_as(graph) == {"a": "b"}
+    assert needed_tensors(graph) == {"x", "b", "c", "e", "f", "d", "y"}
+
+
+def test_of_clips_in_a_row_the_last_serves() -> None:
+    graph = index(
+        graph_of(
+            """<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) {
+            a = Neg (x)  b = Relu (a)  c = Relu (b)  y = Neg (c) }"""
+        )
+    )
+    assert clipped_as(graph) == {"a": "c", "b": "c"}
+
+
+def test_an_input_of_the_model_that_is_clipped_keeps_its_profile() -> None:
+    graph = index(
+        graph_of('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Relu (x) }')
+    )
+    assert clipped_as(graph) == {}
