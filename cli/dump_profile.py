@@ -27,7 +27,9 @@ NON_FINITE = click.Choice(["error", "skip"])
     "--non-finite", type=NON_FINITE, default="error", show_default=True, help="Stop at NaN, or count."
 )
 @run_options
-def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
+def command(
+    model: Path, data: str, output: Path | None, limit: int | None, format: str, **options: Any
+) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and range, mean
@@ -44,6 +46,7 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
     """
     from ..profiles import channel_counter, counter
     from ..quantizer.pipeline import dump_profile
+    from ..quantizer.run_settings import RunSettings
 
     output = output or Path(f"{model.stem}.profile.yaml")
     check_outputs([output, options["checkpoint"]], [model])
@@ -53,7 +56,16 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
         )
     notes: list[str] = []
     with progress("profiling") as report:
-        profile = dump_profile(model, data, output, progress=report, note=notes.append, **options)
+        profile = dump_profile(
+            model,
+            data,
+            output,
+            RunSettings(**options),
+            limit=limit,
+            format=format,
+            progress=report,
+            note=notes.append,
+        )
     for note in notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")

@@ -51,6 +51,11 @@ _OPTIONS = (
         help="Record each channel of what meets a weight.",
     ),
     click.option(
+        "--by-row",
+        is_flag=True,
+        help="Feed the rows of a batch one by one: same bytes however the data are batched.",
+    ),
+    click.option(
         "--provider",
         default="cpu",
         show_default=True,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .profile import DataId
-from .samples import InputSpec
+from .samples import InputSpec, Sample
 
 DIGEST_BYTES = 16
 
@@ -33,6 +33,16 @@ def data_id(feed: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) ->
     rows = len(next(iter(feed.values())))
     total = sum(_digest([(name, array[row]) for name, array in arrays]) for row in range(rows))
     return DataId(rows, _hex(total))
+
+
+def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
+    """Yield the rows of a batch, each as a batch of one; a feed that is no batch as it is."""
+    if not _batched(sample.feed, specs):
+        yield sample
+        return
+    for row in range(len(next(iter(sample.feed.values())))):
+        feed = {name: array[row : row + 1] for name, array in sample.feed.items()}
+        yield Sample(f"{sample.name}[{row}]", feed)
 
 
 def _batched(feed: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> bool:

@@ -19,7 +19,7 @@ NON_FINITE = ("error", "skip")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is profiled; of it `tensors`, `channels`, `non_finite` and `provider` show in the profile.
+    """How a model is profiled; of it the tensors, channels, non_finite, by_row and provider show in the profile.
 
     Attributes:
         non_finite: "error" stops at the first NaN or Inf; "skip" counts them and leaves them out of range
@@ -29,7 +29,9 @@ class Settings:
         channels: axis of the channels of each tensor whose channels are recorded one by one.
         provider: execution provider of onnxruntime, in full or short ("cpu").
         memory_limit: bytes that the process should stay below; None for no limit. Samples are then
-            run one after another, and if need be in several passes for some of the tensors each.
+            run one after another, and if need be in several passes for some of the tensors each. What they
+            take is measured on the feed with the largest inputs; to find it the data are read once more.
+        by_row: feed the rows of a batch one by one.
     """
 
     non_finite: str = "error"
@@ -38,6 +40,7 @@ class Settings:
     provider: str = CPU
     memory_limit: int | None = None
     channels: Mapping[str, int] = field(default_factory=dict)
+    by_row: bool = False
 
     def checked(self) -> Settings:
         """Return the settings with names and numbers filled in.

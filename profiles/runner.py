@@ -17,13 +17,13 @@ import onnxruntime as ort
 
 from .accumulator import Accumulator
 from .checkpoint import Checkpoint, Progressed, RunId, load_progress, save_progress
-from .data_digest import data_id
+from .data_digest import data_id, rows_of
 from .errors import ConfigError, DataError
 from .instrument import declared_shape, dtype_name
 from .loading import Loaded, Settings, loaded
 from .memory import MemoryPlan, one_pass, plan_memory, used_bytes
 from .profile import DataId, ModelId, Profile, TensorProfile, merged_shape
-from .samples import Sample, Samples
+from .samples import Sample, Samples, fixed_shapes
 from .session import CPU, RUNTIME_ERRORS, block_channels, first_line, measuring, opened, size_name
 from .side_by_side import side_by_side
 from .taps import Tap
@@ -47,6 +47,7 @@ def calibrate(
     provider: str = CPU,
     memory_limit: int | None = None,
     channels: Mapping[str, int] | None = None,
+    by_row: bool = False,
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> Profile:
@@ -56,6 +57,8 @@ def calibrate(
     forgotten. Threads run samples side by side, and each computes and counts one at a time. Order, grouping
     and number of the samples between calls do not matter, nor do threads and passes: the profile is the same
     to the byte, and merged profiles of shards equal the profile of all. Shapes may differ between samples.
+    How rows are batched does not matter either, where the runtime computes a row to the same bits in every
+    batch; some of its kernels do not (sums over all but the batch, for one), and for them there is `by_row`.
 
     onnxruntime optimises the graph for the machine as it does for plain inference. So the values can differ
     in the last bits from those of the graph as it is written, between kinds of processors, and between
@@ -65,7 +68,7 @@ def calibrate(
         model: the prepared model; unchanged.
         samples: checked feeds, as `open_samples` gives them.
         model_id: identity of the model, to be recorded.
-        non_finite, threads, tensors, provider, memory_limit, channels: see `Settings`.
+        non_finite, threads, tensors, provider, memory_limit, channels, by_row: see `Settings`.
         checkpoint: where progress is kept, so that a run that was killed goes on where it was; None for
             nowhere.
         progress: called after each sample.
@@ -77,7 +80,7 @@ def calibrate(
         ProfileError: the checkpoint belongs to another run.
     """
     chosen = None if tensors is None else frozenset(tensors)
-    settings = Settings(non_finite, threads, chosen, provider, memory_limit, channels or {})
+    settings = Settings(non_finite, threads, chosen, provider, memory_limit, channels or {}, by_row)
     with loaded(model, settings) as run:
         return profile_samples(run, samples, model_id, checkpoint, progress)
 
@@ -180,13 +183,15 @@ def _work(
     declared = {tap.name: declared_shape(tap.shape) for tap in taps}
     in_blocks = {tap.name for tap in taps if tap.source is not None and sources[tap.source] != tap.source}
     blocks = {tap.name: block_channels() for tap in taps if tap.name in in_blocks and tap.axis is not None}
+    fixed_inputs = fixed_shapes(run.specs)
 
     def count(sample: Sample, tap: Tap, array: npt.NDArray[Any]) -> None:
         fixed = declared[tap.name]
-        if tap.stacked is not None:
-            shape = fixed  # a body may not run at all: what is seen must not show
-        else:
-            shape = array.shape if fixed is None else merged_shape(fixed, array.shape)
+        if fixed is None and tap.stacked is None:
+            # Any dimension may hang on a free one of the inputs: on the batch, say.
+            fixed = array.shape if fixed_inputs else (None,) * array.ndim
+        # A body may not run at all: what is seen of its tensors must not show.
+        shape = fixed if tap.stacked is not None else merged_shape(fixed, array.shape)
         if tap.axis is not None and _channels_of(array, tap) != tap.channels:
             raise _other_shape(sample.name, tap, array)
         nan, inf = accumulators[tap.name].add(array, shape, blocks.get(tap.name, 1))
@@ -194,14 +199,15 @@ def _work(
             raise _not_finite(sample.name, tap, nan, inf, array.size)
 
     def work(sample: Sample) -> DataId:
-        arrays = _run(session, fetched, sample)
-        for tap in inputs:
-            count(sample, tap, sample.feed[tap.name])
-        for name in fetched:
-            array = arrays.pop(name)
-            for tap in readers[name]:
-                for part in _parts(array, tap):
-                    count(sample, tap, part)
+        for fed in _fed(run, sample):
+            arrays = _run(session, fetched, fed)
+            for tap in inputs:
+                count(fed, tap, fed.feed[tap.name])
+            for name in fetched:
+                array = arrays.pop(name)
+                for tap in readers[name]:
+                    for part in _parts(array, tap):
+                        count(fed, tap, part)
         return data_id(sample.feed, run.specs) if digest else DataId()
 
     return work
@@ -223,6 +229,11 @@ def _parts(found: npt.NDArray[Any] | list[npt.NDArray[Any]], tap: Tap) -> Iterat
             yield array
 
 
+def _fed(run: Loaded, sample: Sample) -> Iterable[Sample]:
+    """Return what is fed of a sample at a time."""
+    return rows_of(sample, run.specs) if run.settings.by_row else (sample,)
+
+
 def _from(samples: Samples | Iterable[Sample], start: int) -> Iterable[Sample]:
     if isinstance(samples, Samples):
         return samples.part(start)
@@ -235,12 +246,12 @@ def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
         return one_pass([tap.name for tap in run.read], settings.threads)
     if iter(samples) is samples:
         raise ConfigError("memory limit: the samples may have to be read again; give a list or a folder")
-    first = next(iter(samples), None)
-    if first is None:
+    largest = _largest(run, samples)
+    if largest is None:
         return one_pass([tap.name for tap in run.read], 1)
     sources = {tap.name: tap.source for tap in run.read if tap.source is not None}
     with measuring(run.graph, list(sources.values())) as session:
-        elements = _run(session, [output.name for output in session.get_outputs()], first)
+        elements = _run(session, [output.name for output in session.get_outputs()], largest)
         base = used_bytes()
 
     def size(tap: Tap) -> int:
@@ -255,6 +266,14 @@ def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
     return plan_memory(sizes, settings.threads, base, settings.memory_limit)
 
 
+def _largest(run: Loaded, samples: Samples | Iterable[Sample]) -> Sample | None:
+    """Return what is fed with the most bytes in its inputs; the first where all are alike, None for none."""
+    if fixed_shapes(run.specs):
+        return next(iter(samples), None)
+    every = (fed for sample in samples for fed in _fed(run, sample))
+    return max(every, key=lambda fed: sum(array.nbytes for array in fed.feed.values()), default=None)
+
+
 def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, model_id: ModelId) -> RunId:
     return RunId(
         model_id,
@@ -265,6 +284,7 @@ def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, 
             "passes": list(map(list, plan.passes)),
             "non_finite": run.settings.non_finite,
             "channels": [[tap.name, tap.axis] for tap in run.read if tap.axis is not None],
+            "by_row": run.settings.by_row,
             "provider": run.settings.provider,
             "onnxruntime": ort.__version__,
             "tool": tool_name(),

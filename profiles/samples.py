@@ -97,6 +97,11 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
     return tuple(specs)
 
 
+def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
+    """Tell whether every feed must have the same shapes."""
+    return all(spec.shape is not None and all(isinstance(d, int) for d in spec.shape) for spec in inputs)
+
+
 def open_samples(source: str, inputs: Sequence[InputSpec], limit: int | None = None) -> Samples:
     """Return the samples of a source, in a fixed order.
 

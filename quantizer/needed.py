@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from .candidates import activation_names
 from .graph import Graph
 from .rules import rule_of
 from .seen import clipped_as
 
 
-def needed_tensors(graph: Graph) -> frozenset[str]:
+def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
     """Return the floating-point activations that a plan may need, whatever is asked for.
 
     These are what operators of the table read as activations and make. No schema, calibrator, form or target
     quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
     Nor does a tensor that is only clipped: the profile of the clipped one serves for it.
+
+    Args:
+        graph: the prepared model.
+        hidden: tensors that the runtime cannot show.
     """
     names: set[str] = set()
     for node in graph.nodes:
         rule = rule_of(node)
         if rule is not None:
             names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
-    names -= {"", *clipped_as(graph)}
+    names -= {"", *hidden, *(name for name, to in clipped_as(graph).items() if to not in hidden)}
     return frozenset(name for name in names if graph.is_float(name) and graph.constant(name) is None)
 
 

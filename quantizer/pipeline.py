@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 import onnx_ir as ir
 
 from ..profiles.bodies import hidden_tensors
-from ..profiles.checkpoint import SECONDS, Checkpoint, remove_progress
+from ..profiles.checkpoint import remove_progress
 from ..profiles.cluster import calibrate_sharded
-from ..profiles.errors import ConfigError, ModelError, nearest
+from ..profiles.errors import ConfigError, ModelError
 from ..profiles.glow_yaml import bind_glow, glow_names
 from ..profiles.instrument import instrument as instrument_model
-from ..profiles.loading import Settings, loaded
+from ..profiles.loading import loaded
 from ..profiles.profile import DataId, ModelId, Profile
 from ..profiles.profiling_function import DOMAIN
 from ..profiles.runner import profile_samples
@@ -30,21 +30,17 @@ from .judge.inference import model_bytes, open_session
 from .judge.once import run_once
 from .lowering import lower
 from .modelfile import load_model, save_model
-from .needed import needed_tensors, weighed_channels
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
 from .prepare import narrow_constants, prepare, quantized_operators
+from .run_settings import RunSettings
 from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_speed
 from .targets import Recipe, load_recipe, target_names
 from .verify import verify_plan
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
-
-
-TENSORS = ("all", "needed")
-CHANNELS = ("weighed", "off")
 
 
 @dataclass(frozen=True)
@@ -129,19 +125,10 @@ def dump_profile(
     model_path: str | Path,
     data: str | Path,
     output: str | Path | None = None,
+    run: RunSettings | None = None,
     *,
     limit: int | None = None,
     format: str = "qprof",
-    non_finite: str = "error",
-    threads: int = 0,
-    tensors: str = "all",
-    channels: str = "weighed",
-    provider: str = "cpu",
-    memory_limit: int | None = None,
-    checkpoint: str | Path | None = None,
-    every: float = SECONDS,
-    workers: int = 0,
-    scheduler: str | None = None,
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Profile:
@@ -151,20 +138,9 @@ def dump_profile(
         model_path: float ONNX model.
         data: folder of samples, or "module:function" for a Python iterable of feeds.
         output: where to write the profile; None for nowhere.
+        run: how to run it; None for the defaults.
         limit: use the first so many samples only.
         format: "qprof", or "glow" for Glow's YAML.
-        non_finite: "error" stops at NaN and Inf, "skip" counts them and leaves them out.
-        threads: samples that run side by side; 0 for one for each core.
-        tensors: "all" floating-point activations, or those "needed" by some plan.
-        channels: "weighed" records range, mean and power of each channel of the activations that meet a
-            constant weight, "off" does not.
-        provider: execution provider of onnxruntime.
-        memory_limit: bytes that the process should stay below; None for no limit.
-        checkpoint: file that keeps progress, so that the same call goes on after the process was killed;
-            removed when the profile is written. None for none.
-        every: seconds between two writes of the checkpoint.
-        workers: processes on this machine that share the samples; 0 for this process alone.
-        scheduler: address of a Dask scheduler whose workers share the samples; None for none.
         progress: called after each sample, or each shard.
         note: called with remarks for the user, before the first sample: which tensors cannot be profiled.
 
@@ -173,16 +149,11 @@ def dump_profile(
 
     Raises:
         ModelError: the model cannot be read or run. DataError: the samples do not fit it.
+        ConfigError: a setting is not allowed.
     """
+    run = run or RunSettings()
+    keeper = run.keeper
     prepared = open_prepared(model_path)
-    if tensors not in TENSORS:
-        raise ConfigError(
-            f"tensors '{tensors}': must be one of {', '.join(TENSORS)}.{nearest(tensors, TENSORS)}"
-        )
-    if channels not in CHANNELS:
-        raise ConfigError(
-            f"channels '{channels}': must be one of {', '.join(CHANNELS)}.{nearest(channels, CHANNELS)}"
-        )
     if not input_specs(prepared.model):
         raise ModelError(
             f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
@@ -192,26 +163,21 @@ def dump_profile(
     if note is not None:
         for name, reason in hidden.items():
             note(f"tensor '{name}' is not profiled: {reason}")
-    names = needed_tensors(prepared.graph).difference(hidden) if tensors == "needed" else None
-    axes = weighed_channels(prepared.graph) if channels == "weighed" else {}
-    settings = Settings(non_finite, threads, names, provider, memory_limit, axes)
-    keeper = None if checkpoint is None else Checkpoint(Path(checkpoint), every)
-    if workers or scheduler is not None:
-        if keeper is not None:
-            raise ConfigError("checkpoint: is for one process; workers that are lost need none: leave it out")
+    settings = run.of_model(prepared.graph, hidden)
+    if run.sharded:
         profile = calibrate_sharded(
             prepared.model,
             Data(str(data), limit),
             prepared.identity,
             settings,
-            workers=workers,
-            scheduler=scheduler,
+            workers=run.workers,
+            scheduler=run.scheduler,
             progress=progress,
         )
     else:
         samples = open_samples(str(data), input_specs(prepared.model), limit)
-        with loaded(prepared.model, settings) as run:
-            profile = profile_samples(run, samples, prepared.identity, keeper, progress)
+        with loaded(prepared.model, settings) as ready:
+            profile = profile_samples(ready, samples, prepared.identity, keeper, progress)
     if output is not None:
         if format == "glow":
             save_profile(profile, output, format="glow", names=glow_names(prepared.model))

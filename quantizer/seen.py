@@ -22,9 +22,10 @@ def clipped_as(graph: Graph) -> dict[str, str]:
             continue
         source, output = node.inputs[0], node.outputs[0].name
         name = source.name if source is not None else None
-        if not name or not output or graph.producer(name) is None:
-            continue
-        if len(graph.consumers(name)) == 1 and name not in graph.outputs and not graph.is_captured(name):
+        maker = graph.producer(name) if name else None
+        if not name or not output or maker is None or maker.graph is not node.graph:
+            continue  # a body runs another number of times than the graph around it
+        if len(graph.consumers(name)) == 1 and not graph.is_result(name):
             found[name] = found.get(output, output)
     return found
 

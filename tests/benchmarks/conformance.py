@@ -29,6 +29,7 @@ import onnxruntime as ort
 from onnx import numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from qprof_onnx.quantizer.lowering import FORMS
+from qprof_onnx.quantizer.run_settings import RunSettings
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
@@ -234,7 +235,7 @@ def _planned(folder: Path) -> Record:
     from qprof_onnx.quantizer.prepare import prepare
 
     path = folder / "model.onnx"
-    profile = pipeline.dump_profile(path, folder / "data", non_finite="skip", threads=1)
+    profile = pipeline.dump_profile(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
     prepared = prepare(load_model(path))
     identity = model_id(prepared.model, path.name)
     plan = make_plan(index(prepared.model), profile, _everything(), identity, start_everywhere=True)

@@ -23,6 +23,7 @@ from qprof_onnx.profiles import workers as workers_module
 from qprof_onnx.profiles.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.workers import Shard, merged_texts, shards
 from qprof_onnx.quantizer.pipeline import dump_profile
+from qprof_onnx.quantizer.run_settings import RunSettings
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
@@ -52,8 +53,8 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "slow_digits:feeds"
 
 
-def profile_bytes(path: Path, data: str | Path = DATA, **settings: Any) -> bytes:
-    dump_profile(MODEL, data, path, **settings)
+def profile_bytes(path: Path, data: str | Path = DATA, limit: int | None = None, **settings: Any) -> bytes:
+    dump_profile(MODEL, data, path, RunSettings(**settings), limit=limit, progress=progress)
     return path.read_bytes()
 
 
@@ -114,7 +115,7 @@ def test_the_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
     for number in range(3):
         np.savez(tmp_path / f"{number}.npz", image=np.full((1, 1, 8, 8), number / number if number else 0.0))
     with pytest.raises(DataError, match=r"0\.npz: input 'image': has type float64"):
-        dump_profile(MODEL, tmp_path, workers=2)
+        dump_profile(MODEL, tmp_path, run=RunSettings(workers=2))
 
 
 def kill_one_after_it_began(pids: Path) -> tuple[threading.Thread, list[int]]:
@@ -158,7 +159,7 @@ def test_processes_that_die_again_and_again_are_an_error(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(workers_module, "ATTEMPTS", 2)
     with pytest.raises(ModelError, match=r"workers: 2 times in a row .* use fewer workers"):
-        dump_profile(MODEL, "deadly:feeds", workers=1)
+        dump_profile(MODEL, "deadly:feeds", run=RunSettings(workers=1))
 
 
 # ------------------------------------------------------------------------------------------------- Dask
@@ -234,13 +235,13 @@ def test_a_scheduler_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("distributed")
     monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 0.2)
     with pytest.raises(ConfigError, match=r"scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
-        dump_profile(MODEL, DATA, scheduler="tcp://127.0.0.1:9")
+        dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"Dask is not installed; .*qprof-onnx\[cluster\]"):
-        dump_profile(MODEL, DATA, scheduler="tcp://127.0.0.1:9")
+        dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
 
 
 def test_workers_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:

@@ -319,11 +319,18 @@ def limited(room: float) -> tuple[Profile, list[MemoryPlan]]:
         return calibrate(conv_net(), images(), ID, threads=4, memory_limit=1000 + int(room)), plans
 
 
-@pytest.mark.parametrize("room", [4096, 4500, 5000])
+@pytest.mark.parametrize("room", [6144, 7000, 13000])
 def test_passes_do_not_change_a_byte(room: int) -> None:
     profile, plans = limited(room)
     assert len(plans[0].passes) > 1
     assert dumps(profile) == dumps(whole())
+
+
+def test_room_is_made_for_the_largest_feed_wherever_it_comes() -> None:
+    """Its largest tensor has 2 * 8 * 12 * 8 elements, that of the first feed a third of them."""
+    limited(2 * 8 * 12 * 8 * 4)
+    with pytest.raises(ConfigError, match="the largest tensor"):
+        limited(2 * 8 * 12 * 8 * 4 - 1)
 
 
 def test_fewer_threads_come_before_passes() -> None:
@@ -357,6 +364,66 @@ def test_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> N
 @cache
 def whole() -> Profile:
     return calibrate(conv_net(), images(), ID)
+
+
+SUMS = """<ir_version: 8, opset_import: ["": 13]>
+    sums (float[N, 4099] x) => (float[N, 1] s) { y = Mul(x, x)  s = ReduceSum(y, axes) }"""
+
+
+@cache
+def summing() -> ir.Model:
+    """Its kernel sums in another order when there is one row: the last bits are others."""
+    proto = onnx.parser.parse_model(SUMS)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axes"))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+ROWS = np.random.default_rng(0).standard_normal((24, 4099)).astype(np.float32)
+
+
+def split(rows: np.ndarray, cuts: Sequence[int]) -> list[Sample]:
+    return [Sample(f"{i}", {"x": part}) for i, part in enumerate(np.split(rows, sorted(set(cuts))))]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 23), max_size=8), st.integers(1, 3))
+def test_row_by_row_the_batches_do_not_show(cuts: list[int], threads: int) -> None:
+    by_row = calibrate(summing(), split(ROWS, cuts), ID, by_row=True, threads=threads)
+    assert dumps(by_row) == dumps(calibrate(summing(), split(ROWS, range(1, 24)), ID))
+
+
+def test_a_failing_row_is_named() -> None:
+    x = np.ones((3, 4), np.float32)
+    x[1, 2] = np.nan
+    text = refusal(DataError, model_of(LOG), [sample(x=x)], by_row=True)
+    assert text.startswith("sample a.npz[1]:")
+
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.lists(st.integers(1, 63), max_size=12), st.randoms())
+def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
+    cuts: list[int], random: Any
+) -> None:
+    rows, model = digits()
+    samples = [Sample(s.name, {"image": s.feed["x"]}) for s in split(rows, cuts)]
+    random.shuffle(samples)
+    assert dumps(calibrate(model, samples, ID)) == one_by_one()
+
+
+@cache
+def digits() -> tuple[np.ndarray, ir.Model]:
+    model = ir.load(DIGITS / "model.onnx")
+    feeds = [s.feed["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
+    return np.concatenate(feeds), model
+
+
+@cache
+def one_by_one() -> str:
+    rows, model = digits()
+    return dumps(calibrate(model, [Sample("", {"image": row[None]}) for row in rows], ID))
 
 
 NUMBERS = st.lists(st.floats(width=32) | st.just(0.0), max_size=12).map(lambda v: np.array(v, np.float32))

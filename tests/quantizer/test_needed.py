@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.graph import index
 from qprof_onnx.quantizer.needed import needed_tensors, weighed_channels
 from qprof_onnx.quantizer.pipeline import dump_profile, open_prepared, quantize
 from qprof_onnx.quantizer.rules import rule_of
+from qprof_onnx.quantizer.run_settings import RunSettings
 from qprof_onnx.quantizer.seen import clipped_as
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
@@ -46,7 +47,7 @@ def test_what_lies_between_operators_without_a_rule_is_not_needed() -> None:
 def test_a_profile_of_what_is_needed_makes_the_same_model(tmp_path: Path) -> None:
     for tensors in ("all", "needed"):
         profile, model = tmp_path / f"{tensors}.yaml", tmp_path / f"{tensors}.onnx"
-        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", profile, tensors=tensors)
+        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", profile, RunSettings(tensors=tensors))
         quantize(DIGITS / "model.onnx", profile, model)
     assert (tmp_path / "all.onnx").read_bytes() == (tmp_path / "needed.onnx").read_bytes()
     assert set(load_profile(tmp_path / "needed.yaml")) <= set(load_profile(tmp_path / "all.yaml"))
@@ -98,13 +99,13 @@ def test_the_digits_profile_has_the_channels_of_its_products() -> None:
         assert channels.axis == axis
         assert channels.minimum.min() == profile[name].minimum
         assert int(channels.count.sum()) == profile[name].count
-    off = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", channels="off")
+    off = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="off"))
     assert all(tensor.channels is None for tensor in off.values())
 
 
 def test_an_unknown_choice_of_channels_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"channels 'of': must be one of weighed, off\. Did you mean 'off'"):
-        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", channels="of")
+        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
 
 
 CLIPS = """<ir_version: 8, opset_import: ["": 17]>

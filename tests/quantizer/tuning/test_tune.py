@@ -13,6 +13,7 @@ from qprof_onnx.quantizer.judge.inference import open_session
 from qprof_onnx.quantizer.modelfile import load_model
 from qprof_onnx.quantizer.pipeline import dump_profile
 from qprof_onnx.quantizer.plan_store import load_plan
+from qprof_onnx.quantizer.run_settings import RunSettings
 from qprof_onnx.quantizer.targets import load_recipe
 from qprof_onnx.quantizer.tuning.judging import (
     Judgement,
@@ -265,7 +266,7 @@ def test_a_file_that_is_no_state_is_refused(tmp_path, text) -> None:
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tune") / "profile.yaml"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, threads=1)
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(threads=1))
     return path
 
 
