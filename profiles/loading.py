@@ -19,7 +19,7 @@ NON_FINITE = ("error", "skip")
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is profiled; of it the tensors, channels, non_finite, by_row and provider show in the profile.
+    """How a model is profiled; memory limit and threads do not show in the profile.
 
     Attributes:
         non_finite: "error" stops at the first NaN or Inf; "skip" counts them and leaves them out of range

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -312,12 +312,22 @@ def _source(model: ir.Model, folder: Path) -> str:
         if _is_stored(model, folder):
             return _saved_beside(model, folder, place.name)
         ir.save(model, place / "model.onnx", external_data="weights.bin")
+        _unmap(model)
     except (OSError, ValueError) as error:
         raise ModelError(
             f"{_named(model)}: its weights cannot be brought to onnxruntime: {first_line(error)}; "
             "check that the files of external data are complete and that the temporary folder has room"
         ) from error
     return str(place / "model.onnx")
+
+
+def _unmap(model: ir.Model) -> None:
+    """Let go of the pages of weights in files, which onnxruntime reads for itself; they come back on use."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                with suppress(BufferError):  # somebody still looks at it
+                    value.const_value.release()
 
 
 def _is_stored(model: ir.Model, folder: Path) -> bool:

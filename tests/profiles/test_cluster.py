@@ -53,7 +53,9 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "slow_digits:feeds"
 
 
-def profile_bytes(path: Path, data: str | Path = DATA, limit: int | None = None, **settings: Any) -> bytes:
+def profile_bytes(
+    path: Path, data: str | Path = DATA, limit: int | None = None, progress: Any = None, **settings: Any
+) -> bytes:
     dump_profile(MODEL, data, path, RunSettings(**settings), limit=limit, progress=progress)
     return path.read_bytes()
 
