@@ -8,7 +8,7 @@ The model goes to each worker once. Shards of a worker that is lost are run agai
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
@@ -17,13 +17,23 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .errors import ConfigError, DataError
+from .errors import ConfigError, DataError, ModelError
 from .loading import Settings, cores
 from .profile import ModelId, Profile
 from .runner import Progress, tool_name
 from .samples import input_specs, open_samples
 from .store import loads
-from .workers import Data, Job, Shard, merged_texts, on_processes, samples_done, shard_of_files, shards
+from .workers import (
+    ATTEMPTS,
+    Data,
+    Job,
+    Shard,
+    merged_texts,
+    on_processes,
+    samples_done,
+    shard_of_files,
+    shards,
+)
 
 CONNECT_SECONDS = 10.0
 """How long a scheduler is waited for."""
@@ -90,29 +100,64 @@ def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
 def _on_cluster(
     address: str, folder: Path, job: Job, total: int | None, progress: Progress | None
 ) -> list[str]:
-    with _client(address) as client:
+    with _client(address) as client, _replicas_kept(client):
+        from distributed import CancelledError
+
         known = len(client.scheduler_info(n_workers=-1)["workers"])
         if known == 0:
             raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
         files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-        (sent,) = client.scatter([files], broadcast=True, hash=False)
-        parts = shards(total, known)
-        tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
-        if progress is not None:
-            _report(tasks, parts, total, progress)
-        kept = list(tasks)  # the scheduler forgets what nobody holds, and then cannot make it again
-
-        def join(a: Any, b: Any) -> Any:
-            kept.append(client.submit(merged_texts, a, b, pure=False))
-            return kept[-1]
-
-        text = str(_tree(tasks, join).result())
+        for attempt in range(ATTEMPTS):
+            try:
+                text = _text_of_all(client, files, job, shards(total, known), total=total, progress=progress)
+                break
+            except CancelledError as error:  # every worker that held the model is gone
+                if attempt == ATTEMPTS - 1:
+                    raise ModelError(
+                        f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
+                        "they may have run out of memory: use --memory-limit, or larger workers"
+                    ) from error
     if text and loads(text).tool != tool_name():
         raise ConfigError(
             f"scheduler {address}: a worker has {loads(text).tool}, this machine {tool_name()}; "
             "install the same version everywhere"
         )
     return [text]
+
+
+def _text_of_all(
+    client: Any,
+    files: Mapping[str, bytes],
+    job: Job,
+    parts: Sequence[Shard],
+    *,
+    total: int | None,
+    progress: Progress | None,
+) -> str:
+    """Return the text of the profile of all shards."""
+    (sent,) = client.scatter([files], broadcast=True, hash=False)
+    tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
+    if progress is not None:
+        _report(tasks, parts, total, progress)
+    kept = list(tasks)  # the scheduler forgets what nobody holds, and then cannot make it again
+
+    def join(a: Any, b: Any) -> Any:
+        kept.append(client.submit(merged_texts, a, b, pure=False))
+        return kept[-1]
+
+    return str(_tree(tasks, join).result())
+
+
+@contextmanager
+def _replicas_kept(client: Any) -> Iterator[None]:
+    """Keep Dask from dropping all copies of the model but one: that one is lost with its worker."""
+    running = client.amm.running()
+    client.amm.stop()
+    try:
+        yield
+    finally:
+        if running:
+            client.amm.start()
 
 
 def _report(tasks: Sequence[Any], parts: Sequence[Shard], total: int | None, progress: Progress) -> None:

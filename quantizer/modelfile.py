@@ -64,11 +64,22 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     return model
 
 
-def save_model(model: ir.Model, path: str | os.PathLike[str]) -> None:
+def has_external_data(model: ir.Model) -> bool:
+    """Tell whether the model has weights in files of their own."""
+    values = [v for graph in model.graphs() for v in graph.initializers.values()]
+    return any(isinstance(value.const_value, ir.ExternalTensor) for value in values)
+
+
+def save_model(model: ir.Model, path: str | os.PathLike[str], external: bool = False) -> None:
     """Write a model. The file is there complete or not at all; same model, same bytes.
 
-    Weights go to `<name>.data` beside the file when they do not fit into one (2 GiB), or when the model
-    came with external data and they are large. The argument keeps its own tensors.
+    Weights go to `<name>.data` beside the file, one after the other, when they do not fit into one (2 GiB),
+    or when they are large and the model came with external data. The argument keeps its own tensors.
+
+    Args:
+        model: what to write.
+        path: the file.
+        external: the model was made from one with external data.
 
     Raises:
         ConfigError: the folder is missing or cannot be written, or `path` is a folder.
@@ -77,7 +88,7 @@ def save_model(model: ir.Model, path: str | os.PathLike[str]) -> None:
         v.const_value for g in model.graphs() for v in g.initializers.values() if v.const_value is not None
     ]
     total = sum(tensor.nbytes for tensor in tensors)
-    mapped = any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
+    mapped = external or has_external_data(model)
     copy = model.clone()
     if total < PROTOBUF_LIMIT and not (mapped and total >= KEEP_EXTERNAL):
         ir.external_data.load_to_model(copy)

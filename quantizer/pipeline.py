@@ -29,7 +29,7 @@ from .graph import Graph, check_model, index, model_id
 from .judge.inference import model_bytes, open_session
 from .judge.once import run_once
 from .lowering import lower
-from .modelfile import load_model, save_model
+from .modelfile import has_external_data, load_model, save_model
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planner import make_plan
@@ -257,7 +257,9 @@ def quantize(
     if prepared.narrow is not None:
         made = narrow_constants(made, prepared.narrow)
     remarks = _conforming(made, plan, recipe, str(output))
-    more = (*lowered.notes, *remarks, *_save_checked(made, Path(output), Path(model_path), elements))
+    external = has_external_data(prepared.model)
+    told = _save_checked(made, Path(output), Path(model_path), elements, external)
+    more = (*lowered.notes, *remarks, *told)
     plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *more])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)
@@ -304,11 +306,12 @@ def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...
 
 
 def _save_checked(
-    model: ir.Model, output: Path, original: Path, elements: Mapping[str, float]
+    model: ir.Model, output: Path, original: Path, elements: Mapping[str, float], external: bool
 ) -> tuple[str, ...]:
     """Write a model that onnxruntime has loaded and run once: it lies in a folder of its own until then.
 
-    `elements` says how many a sample has of each input, as far as is known.
+    `elements` says how many a sample has of each input, as far as is known; `external`, whether the float
+    model has external data.
 
     Returns:
         A note when it could not be run.
@@ -321,7 +324,7 @@ def _save_checked(
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror}; check the folder") from error
     with folder as made:
-        save_model(model, Path(made, output.name))
+        save_model(model, Path(made, output.name), external)
         name = f"{output} (not written)"
         session = open_session(str(Path(made, output.name)), name)
         note = run_once(session, lambda: open_session(str(original), str(original)), name, elements)

@@ -233,6 +233,29 @@ def test_shards_of_a_killed_dask_worker_are_run_again(
         assert len(list((tmp_path / "pids").iterdir())) == 2  # the other one did it all
 
 
+@pytest.mark.parametrize("lost", [1, 3])
+def test_when_all_who_had_the_model_are_lost_it_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    whole, left = cluster_module._text_of_all, [lost]
+
+    def text(*args: Any, **named: Any) -> str:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise distributed.CancelledError("already forgotten")
+        return whole(*args, **named)
+
+    monkeypatch.setattr(cluster_module, "_text_of_all", text)
+    with dask_cluster(1) as address:
+        wait_for_workers(address, 1)
+        if lost < 3:
+            assert profile_bytes(tmp_path / "b", scheduler=address) == profile_bytes(tmp_path / "a")
+        else:
+            with pytest.raises(ModelError, match="3 times all workers that had the model were lost"):
+                profile_bytes(tmp_path / "b", scheduler=address)
+
+
 def test_a_scheduler_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 0.2)

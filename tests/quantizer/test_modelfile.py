@@ -8,7 +8,7 @@ import pytest
 from qprof_onnx.profiles.errors import ConfigError, ModelError
 from qprof_onnx.quantizer import modelfile
 from qprof_onnx.quantizer.graph import model_id
-from qprof_onnx.quantizer.modelfile import load_model, save_model
+from qprof_onnx.quantizer.modelfile import has_external_data, load_model, save_model
 
 TEXT = (
     '<ir_version: 8, opset_import: ["" : 17]>\ng (float[1,64] x) => (float[1,64] y) { [m] y = MatMul(x, w) }'
@@ -69,6 +69,20 @@ def test_large_external_data_stays_outside(tmp_path, monkeypatch):
     assert (tmp_path / "out.onnx").stat().st_size < 1000
     assert loaded.graph.initializers["w"].const_value.location == "m.weights"  # the argument stays
     assert model_id(load_model(tmp_path / "out.onnx"), "") == model_id(loaded, "")
+
+
+def test_what_is_made_of_large_external_data_goes_outside_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(modelfile, "KEEP_EXTERNAL", 10000)
+    loaded = load_model(external(tmp_path))
+    assert has_external_data(loaded)
+    in_memory = loaded.clone()
+    ir.external_data.load_to_model(in_memory)
+    assert not has_external_data(in_memory)
+    save_model(in_memory, tmp_path / "one.onnx")
+    save_model(in_memory, tmp_path / "two.onnx", external=True)
+    assert not (tmp_path / "one.onnx.data").exists()
+    assert (tmp_path / "two.onnx.data").exists()
+    assert model_id(load_model(tmp_path / "two.onnx"), "") == model_id(load_model(tmp_path / "one.onnx"), "")
 
 
 def test_weights_that_do_not_fit_one_file_go_outside(tmp_path, monkeypatch):
