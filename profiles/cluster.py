@@ -8,7 +8,7 @@ The model goes to each worker once. Shards of a worker that is lost are run agai
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
@@ -135,10 +135,13 @@ def _text_of_all(
     progress: Progress | None,
 ) -> str:
     """Return the text of the profile of all shards."""
+    from distributed import as_completed as completed
+
     (sent,) = client.scatter([files], broadcast=True, hash=False)
     tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
     if progress is not None:
-        _report(tasks, parts, total, progress)
+        at = dict(zip((task.key for task in tasks), parts, strict=True))
+        _report(completed(tasks, loop=client.loop), at, total, progress)
     kept = list(tasks)  # the scheduler forgets what nobody holds, and then cannot make it again
 
     def join(a: Any, b: Any) -> Any:
@@ -160,12 +163,10 @@ def _replicas_kept(client: Any) -> Iterator[None]:
             client.amm.start()
 
 
-def _report(tasks: Sequence[Any], parts: Sequence[Shard], total: int | None, progress: Progress) -> None:
-    from distributed import as_completed as completed
-
-    at = {task.key: part for task, part in zip(tasks, parts, strict=True)}
+def _report(done: Iterable[Any], at: Mapping[str, Shard], total: int | None, progress: Progress) -> None:
+    """Tell of each task as it is done."""
     found: list[Shard] = []
-    for task in completed(tasks):
+    for task in done:
         if task.status != "finished":
             return  # its error comes out when the results are merged
         found.append(at[task.key])

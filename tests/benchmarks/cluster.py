@@ -1,6 +1,6 @@
 """What sharing a calibration among processes costs, on one machine, and what follows for many.
 
-    python tests/benchmarks/cluster.py --work /tmp/benchmarks --model ppocr-cls --feeds 600
+    python tests/benchmarks/cluster.py --work /tmp/benchmarks --model resnet50 --feeds 1000
 
 The same feeds and the same number of cores: one process with a thread for each core, `--workers`, and a Dask
 scheduler with as many workers, in turns; the least of the rounds counts. All must give the same bytes. The
@@ -190,9 +190,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--model", default="ppocr-cls")
-    parser.add_argument("--feeds", type=int, default=600)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--feeds", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     folder = given.work / "cluster"

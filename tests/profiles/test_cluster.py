@@ -215,7 +215,10 @@ def wait_for_workers(address: str, number: int) -> None:
 def test_a_dask_cluster_gives_the_bytes_of_one_machine(tmp_path: Path) -> None:
     with dask_cluster(2) as address:
         wait_for_workers(address, 2)
-        assert profile_bytes(tmp_path / "b", scheduler=address) == profile_bytes(tmp_path / "a")
+        seen: list[tuple[int, int | None]] = []
+        shared = profile_bytes(tmp_path / "b", scheduler=address, progress=lambda *done: seen.append(done))
+        assert shared == profile_bytes(tmp_path / "a")
+        assert sorted(seen) == [(n, 8) for n in range(1, 9)]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
