@@ -12,7 +12,6 @@ from .profile_options import run_options
 from .progress import progress
 
 FORMATS = click.Choice(["qprof", "glow"])
-NON_FINITE = click.Choice(["error", "skip"])
 
 
 @click.command("dump-profile")
@@ -22,9 +21,6 @@ NON_FINITE = click.Choice(["error", "skip"])
 @limit_option
 @click.option(
     "--format", type=FORMATS, default="qprof", show_default=True, help="qprof's own YAML, or Glow's."
-)
-@click.option(
-    "--non-finite", type=NON_FINITE, default="error", show_default=True, help="Stop at NaN, or count."
 )
 @run_options
 def command(

@@ -30,6 +30,13 @@ def _bytes(ctx: click.Context, option: click.Parameter, value: str | None) -> in
 
 _OPTIONS = (
     click.option(
+        "--non-finite",
+        type=click.Choice(["error", "skip"]),
+        default="error",
+        show_default=True,
+        help="Stop at NaN, or count.",
+    ),
+    click.option(
         "--threads",
         type=click.IntRange(min=0),
         default=0,

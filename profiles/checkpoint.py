@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,6 +127,27 @@ def save_progress(checkpoint: Checkpoint, run: RunId, progressed: Progressed) ->
         "run": run.fields(),
     }
     write_atomically(checkpoint.path, json.dumps(head) + "\n" + dumps(progressed.profile))
+
+
+class Keeper:
+    """Writes progress when it is time to; the clock starts anew with each write."""
+
+    def __init__(self, checkpoint: Checkpoint | None, run: RunId) -> None:
+        self._checkpoint, self._run, self._last = checkpoint, run, time.monotonic()
+
+    def load(self) -> Progressed:
+        """Return how far an earlier run came."""
+        return load_progress(self._checkpoint, self._run) if self._checkpoint is not None else Progressed()
+
+    def is_due(self) -> bool:
+        """Tell whether progress should be written."""
+        return self._checkpoint is not None and time.monotonic() - self._last >= self._checkpoint.every
+
+    def save(self, passes: int, feeds: int, profile: Profile) -> None:
+        """Write progress."""
+        assert self._checkpoint is not None
+        save_progress(self._checkpoint, self._run, Progressed(passes, feeds, profile))
+        self._last = time.monotonic()
 
 
 def remove_progress(checkpoint: Checkpoint) -> None:

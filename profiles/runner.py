@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +15,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from .accumulator import Accumulator
-from .checkpoint import Checkpoint, Progressed, RunId, load_progress, save_progress
+from .checkpoint import Checkpoint, Keeper, RunId
 from .data_digest import data_id, rows_of
 from .errors import ConfigError, DataError
 from .instrument import declared_shape, dtype_name
@@ -94,7 +93,7 @@ def profile_samples(
 ) -> Profile:
     """Return the profile of these samples; see `calibrate`."""
     plan = _plan(run, samples)
-    keeper = _Keeper(checkpoint, _run_id(run, samples, plan, model_id))
+    keeper = Keeper(checkpoint, _run_id(run, samples, plan, model_id))
     before = keeper.load()
     data = before.profile.data if before.profile is not None else DataId()
     accumulators = _accumulators(run, before.profile)
@@ -290,24 +289,6 @@ def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, 
             "tool": tool_name(),
         },
     )
-
-
-class _Keeper:
-    """Writes progress when it is time to; the clock starts anew with each write."""
-
-    def __init__(self, checkpoint: Checkpoint | None, run: RunId) -> None:
-        self._checkpoint, self._run, self._last = checkpoint, run, time.monotonic()
-
-    def load(self) -> Progressed:
-        return load_progress(self._checkpoint, self._run) if self._checkpoint is not None else Progressed()
-
-    def is_due(self) -> bool:
-        return self._checkpoint is not None and time.monotonic() - self._last >= self._checkpoint.every
-
-    def save(self, passes: int, feeds: int, profile: Profile) -> None:
-        assert self._checkpoint is not None
-        save_progress(self._checkpoint, self._run, Progressed(passes, feeds, profile))
-        self._last = time.monotonic()
 
 
 def _run(

@@ -32,7 +32,15 @@ import onnxruntime as ort
 from record import package_folder, read_feeds
 
 HERE = Path(__file__).parent
-METHODS = ("plain", "qprof all", "qprof needed", "ort MinMax", "ort Entropy", "ort Percentile")
+METHODS = (
+    "plain",
+    "qprof all",
+    "qprof needed",
+    "qprof needed without channels",
+    "ort MinMax",
+    "ort Entropy",
+    "ort Percentile",
+)
 MODELS = {
     "resnet50": "ResNet-50, 224 x 224",
     "ppocr-cls": "MobileNetV3 (PP-OCR direction), 48 x 192",
@@ -68,19 +76,20 @@ def plain(model: Path, feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, f
     return {"load": loaded - start, "seconds": time.perf_counter() - loaded}
 
 
-def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], tensors: str) -> dict[str, float]:
-    """Profile the model."""
-    from qprof_onnx.profiles.loading import Settings, loaded
+def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], how: str) -> dict[str, float]:
+    """Profile the model; `how` is "all" or "needed", and "without channels" where they are not recorded."""
+    from qprof_onnx.profiles.loading import loaded
     from qprof_onnx.profiles.runner import profile_samples
     from qprof_onnx.profiles.samples import Sample
-    from qprof_onnx.quantizer.needed import needed_tensors
     from qprof_onnx.quantizer.pipeline import open_prepared
+    from qprof_onnx.quantizer.run_settings import RunSettings
 
     samples = [Sample(str(number), feed) for number, feed in enumerate(feeds)]
     start = time.perf_counter()
     prepared = open_prepared(model)
-    names = needed_tensors(prepared.graph) if tensors == "needed" else None
-    with loaded(prepared.model, Settings(tensors=names)) as run:
+    tensors, _, less = how.partition(" ")
+    settings = RunSettings(tensors, "off" if less else "weighed").of_model(prepared.graph)
+    with loaded(prepared.model, settings) as run:
         ready = time.perf_counter()
         profile_samples(run, samples, prepared.identity)
         return {"load": ready - start, "seconds": time.perf_counter() - ready}

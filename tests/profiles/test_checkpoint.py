@@ -182,8 +182,8 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
     def tick(done: int, total: int | None) -> None:
         now[0] += 10.0
 
-    monkeypatch.setattr("qprof_onnx.profiles.runner.save_progress", noted)
-    monkeypatch.setattr("qprof_onnx.profiles.runner.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("qprof_onnx.profiles.checkpoint.save_progress", noted)
+    monkeypatch.setattr("qprof_onnx.profiles.checkpoint.time.monotonic", lambda: now[0])
     samples = samples_of(images(10))
     calibrate(conv_net(), samples, ID, threads=1, checkpoint=Checkpoint(tmp_path / "c", 25.0), progress=tick)
     assert written == [4, 8]  # 40 s after the start, and 40 s later
