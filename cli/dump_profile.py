@@ -11,21 +11,14 @@ from .options import NEW, check_outputs, data_option, limit_option, model_argume
 from .profile_options import run_options
 from .progress import progress
 
-FORMATS = click.Choice(["qprof", "glow"])
-
 
 @click.command("dump-profile")
 @model_argument
 @data_option
 @click.option("-o", "--output", type=NEW, metavar="PROFILE.yaml", help="Default: MODEL.profile.yaml, here.")
 @limit_option
-@click.option(
-    "--format", type=FORMATS, default="qprof", show_default=True, help="qprof's own YAML, or Glow's."
-)
 @run_options
-def command(
-    model: Path, data: str, output: Path | None, limit: int | None, format: str, **options: Any
-) -> None:
+def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and range, mean
@@ -51,17 +44,10 @@ def command(
             "note: counting in numpy, at a fifth of the speed: the compiled counter is not built", err=True
         )
     notes: list[str] = []
+    which = {name: options.pop(name) for name in ("limit", "format")}
     with progress("profiling") as report:
-        profile = dump_profile(
-            model,
-            data,
-            output,
-            RunSettings(**options),
-            limit=limit,
-            format=format,
-            progress=report,
-            note=notes.append,
-        )
+        run = RunSettings(**options)
+        profile = dump_profile(model, data, output, run, progress=report, note=notes.append, **which)
     for note in notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")

@@ -30,6 +30,13 @@ def _bytes(ctx: click.Context, option: click.Parameter, value: str | None) -> in
 
 _OPTIONS = (
     click.option(
+        "--format",
+        type=click.Choice(["qprof", "glow"]),
+        default="qprof",
+        show_default=True,
+        help="qprof's own YAML, or Glow's.",
+    ),
+    click.option(
         "--non-finite",
         type=click.Choice(["error", "skip"]),
         default="error",

@@ -35,6 +35,7 @@ from .plan_store import load_plan, save_plan
 from .planner import make_plan
 from .prepare import narrow_constants, prepare, quantized_operators
 from .run_settings import RunSettings
+from .seen import as_seen
 from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_speed
 from .targets import Recipe, load_recipe, target_names
 from .verify import verify_plan
@@ -298,6 +299,7 @@ def _conforming(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: 
 
 def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:
     """Return a note when the profile, which may be Glow's, lacks activations of the model."""
+    profile = as_seen(profile, graph)
     names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
     lacking = [name for name in names if name and graph.is_float(name) and name not in profile]
     if not lacking:
