@@ -49,15 +49,18 @@ class Folder(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no
         return next(self._rest, None)
 
 
-def pre_processed(model: Path, folder: Path, opset: int, symbolic: bool) -> Path:
+def pre_processed(folder: Path, given: argparse.Namespace) -> Path:
     """Raise the opset if the model's is lower, then run onnxruntime's pre-processing."""
+    model, opset = given.model, given.opset
     loaded = onnx.load(model)
     known = next(o.version for o in loaded.opset_import if o.domain in {"", "ai.onnx"})
     if opset > known:
         model = folder / "raised.onnx"
         onnx.save(onnx.version_converter.convert_version(loaded, opset), model)
+    if not given.pre_process:
+        return model
     ready = folder / "ready.onnx"
-    quant_pre_process(str(model), str(ready), skip_symbolic_shape=not symbolic)
+    quant_pre_process(str(model), str(ready), skip_symbolic_shape=given.skip_symbolic_shape)
     return ready
 
 
@@ -91,9 +94,10 @@ def main() -> None:
     parser.add_argument("--per-channel", action="store_true")
     parser.add_argument("--opset", type=int, default=0, help="raise the model to this opset first")
     parser.add_argument("--skip-symbolic-shape", action="store_true", help="where symbolic shapes fail")
+    parser.add_argument("--no-pre-process", dest="pre_process", action="store_false", help="where it fails")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        ready = pre_processed(given.model, Path(folder), given.opset, not given.skip_symbolic_shape)
+        ready = pre_processed(Path(folder), given)
         if given.dynamic:
             quantize_dynamic(str(ready), str(given.output), weight_type=QuantType[given.weights])
         else:

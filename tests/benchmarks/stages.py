@@ -31,6 +31,8 @@ PEERS: Mapping[str, Sequence[Sequence[str]]] = {
     # onnxruntime has no integer convolution with signed weights: unsigned ones are its advice.
     "ort-dynamic": [["--dynamic"], ["--dynamic", "--weights", "QUInt8"]],
 }
+# Pre-processing fails on some models, or spoils them: then without symbolic shapes, then without all of it.
+FALLBACKS: Sequence[Sequence[str]] = ((), ("--skip-symbolic-shape",), ("--no-pre-process",))
 QPROF, TUNED, DYNAMIC = "qprof", "qprof-tuned", "ort-dynamic"
 
 
@@ -47,10 +49,7 @@ def build_peers(model: RealModel, data: Data, work: Path) -> None:
     for label, choices in PEERS.items():
         out = _built(model, work, label)
         command = [sys.executable, str(script), str(path), "--data", str(data.calibration), "-o", str(out)]
-        # Symbolic shapes fail on several models; onnxruntime's advice is to go on without.
-        attempts = [
-            [[*command, *options, *more]] for options in choices for more in ([], ["--skip-symbolic-shape"])
-        ]
+        attempts = [[[*command, *options, *more]] for options in choices for more in FALLBACKS]
         build(out, attempts, digest_of(script, work / model.name / "data.json"))
 
 
