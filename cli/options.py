@@ -11,7 +11,16 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.errors import ConfigError
-from ..quantizer.config import GRANULARITIES, MODES, PROPAGATIONS, RESOLUTIONS, TABLES
+from ..quantizer.config import (
+    BIAS_CORRECTIONS,
+    EQUALIZATIONS,
+    GRANULARITIES,
+    MODES,
+    PROPAGATIONS,
+    RESOLUTIONS,
+    ROUNDINGS,
+    TABLES,
+)
 
 if TYPE_CHECKING:
     from ..quantizer.targets import Recipe
@@ -108,6 +117,13 @@ _SETTINGS = (
         "--resolution", type=Name(lambda: RESOLUTIONS), help="Whether inputs of Concat, ... share scales."
     ),
     click.option("--tables", type=Name(lambda: TABLES), help="Spelling of Sigmoid, Tanh, ... as a table."),
+    click.option(
+        "--equalization", type=Name(lambda: EQUALIZATIONS), help="Even out the channels of activations."
+    ),
+    click.option(
+        "--bias-correction", type=Name(lambda: BIAS_CORRECTIONS), help="Make up for rounded weights."
+    ),
+    click.option("--rounding", type=Name(lambda: ROUNDINGS), help="Of weights: each, or keeping sums."),
     click.option(
         "--min-sqnr", type=float, metavar="DB", help="Activations that would fall below stay float."
     ),

@@ -54,7 +54,8 @@ class Limits:
         keep_float: node names, operator types or globs that stay float.
         propagation: `QuantConfig.propagation`.
         noisy: tensors that must not be in codes, each with the reason.
-        loud: nodes that stay float because of what their noise does to the outputs, each with the reason.
+        loud: nodes that stay float because of what their noise does to the outputs, or for what they serve,
+            each with the reason.
     """
 
     profile: Profile

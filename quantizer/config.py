@@ -10,6 +10,9 @@ MODES = ("static", "dynamic", "weight-only", "auto")
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 PROPAGATIONS = ("stay", "return")
+EQUALIZATIONS = ("auto", "free", "off")
+BIAS_CORRECTIONS = ("auto", "off")
+ROUNDINGS = ("nearest", "sums")
 TABLES = ("target", "runtime", "sigmoid", "portable", "off")
 
 
@@ -49,6 +52,10 @@ class QuantConfig:
             its own (`hybrid.AUTO_SQNR`).
         min_output_sqnr: signal over noise (dB) that each output keeps, as `noise_flow` reckons it: the nodes
             that take most of it stay float; 0 lets outputs drown.
+        equalization: whether channels of activations are evened out by factors that weights take back:
+            "auto", "free" (only where constants of the model can divide them, no Mul is added), "off".
+        bias_correction: whether biases make up for the mean error of rounded weights: "auto", "off".
+        rounding: of weights: each to the "nearest" code, or so that errors of neighbours cancel in "sums".
         keep_float: node names, operator types or glob patterns of nodes that stay float.
     """
 
@@ -68,4 +75,7 @@ class QuantConfig:
     resolution: str = "auto"
     min_sqnr: float = 0.0
     min_output_sqnr: float = 12.0
+    equalization: str = "auto"
+    bias_correction: str = "auto"
+    rounding: str = "nearest"
     keep_float: tuple[str, ...] = ()

@@ -32,13 +32,12 @@ from .lowering import lower
 from .modelfile import has_external_data, load_model, save_model
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
-from .planner import make_plan
+from .planning import open_plan, plan_model
 from .prepare import narrow_constants, prepare, quantized_operators
 from .run_settings import RunSettings
 from .seen import as_seen
 from .speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_speed
 from .targets import Recipe, load_recipe, target_names
-from .verify import verify_plan
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
@@ -230,8 +229,7 @@ def quantize(
     found = None
     elements: Mapping[str, float] = {}
     if plan_path is not None:
-        plan = load_plan(plan_path)
-        where = str(plan_path)
+        planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
     else:
         recipe = recipe or load_recipe()
         profile = Profile(prepared.identity, DataId(), {})
@@ -245,15 +243,14 @@ def quantize(
                 f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
                 f"or use a mode without data ({', '.join(DATA_FREE)})"
             )
-        plan = make_plan(prepared.graph, profile, recipe, prepared.identity, notes)
-        where = "plan"
+        planned = plan_model(prepared.model, profile, recipe, prepared.identity, notes)
         if speed is not None:
             subject = Subject(
                 Path(model_path), prepared.model, prepared.graph, prepared.identity, profile, recipe, notes
             )
-            plan, found = check_speed(subject, plan, speed)
-    verify_plan(plan, prepared.graph, prepared.identity, where)
-    lowered = lower(prepared.model, plan)
+            planned, found = check_speed(subject, planned, speed)
+    plan = planned.plan
+    lowered = lower(planned.model, plan)
     made = lowered.model
     if prepared.narrow is not None:
         made = narrow_constants(made, prepared.narrow)

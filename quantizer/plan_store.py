@@ -57,7 +57,17 @@ from ..profiles.yaml_text import (
     text_at,
 )
 from .affine import TYPES, QuantParams
-from .config import GRANULARITIES, MODES, PROPAGATIONS, RESOLUTIONS, TABLES, QuantConfig
+from .config import (
+    BIAS_CORRECTIONS,
+    EQUALIZATIONS,
+    GRANULARITIES,
+    MODES,
+    PROPAGATIONS,
+    RESOLUTIONS,
+    ROUNDINGS,
+    TABLES,
+    QuantConfig,
+)
 from .plan import SPELLINGS, Group, Kind, NodePlan, QuantPlan
 from .schemes import SCHEMES
 
@@ -75,6 +85,9 @@ _WORDS = {
     "granularity": GRANULARITIES,
     "tables": TABLES,
     "resolution": RESOLUTIONS,
+    "equalization": EQUALIZATIONS,
+    "bias_correction": BIAS_CORRECTIONS,
+    "rounding": ROUNDINGS,
     "activation_type": tuple(TYPES),
     "weight_type": tuple(TYPES),
 }

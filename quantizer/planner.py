@@ -37,6 +37,7 @@ def make_plan(
     notes: tuple[str, ...] = (),
     *,
     start_everywhere: bool = False,
+    fixed: Mapping[str, str] | None = None,
 ) -> QuantPlan:
     """Decide everything about one model.
 
@@ -47,6 +48,7 @@ def make_plan(
         model: identity of the prepared model.
         notes: remarks of earlier steps that the user should see.
         start_everywhere: let integers start at light operators too, whatever their neighbours are.
+        fixed: nodes that stay float whatever was asked for, each with the reason.
 
     Raises:
         ConfigError: the settings name something that the model does not have.
@@ -54,7 +56,7 @@ def make_plan(
     config, profile = with_limit(recipe.config), as_seen(profile, graph)
 
     def make(loud: Mapping[str, str]) -> QuantPlan:
-        plan = _plan(graph, profile, recipe, loud, start_everywhere=start_everywhere)
+        plan = _plan(graph, profile, recipe, {**loud, **(fixed or {})}, start_everywhere=start_everywhere)
         return replace(plan, model=model, notes=(*notes, *plan.notes))
 
     known = Known(graph, profile, partial(useful_range, graph))

@@ -35,7 +35,17 @@ import yaml
 
 from ..profiles.errors import ConfigError, nearest
 from .affine import TYPES
-from .config import GRANULARITIES, MODES, PROPAGATIONS, RESOLUTIONS, TABLES, QuantConfig
+from .config import (
+    BIAS_CORRECTIONS,
+    EQUALIZATIONS,
+    GRANULARITIES,
+    MODES,
+    PROPAGATIONS,
+    RESOLUTIONS,
+    ROUNDINGS,
+    TABLES,
+    QuantConfig,
+)
 from .lowering import FORMS
 from .schemes import SCHEMES
 from .target_values import Reader, by_operator, check_known, flag, name_of, names, names_of, opsets
@@ -177,6 +187,9 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
         ("granularity", GRANULARITIES),
         ("tables", TABLES),
         ("resolution", RESOLUTIONS),
+        ("equalization", EQUALIZATIONS),
+        ("bias_correction", BIAS_CORRECTIONS),
+        ("rounding", ROUNDINGS),
     ):
         value = getattr(config, key)
         if value not in allowed:

@@ -28,12 +28,25 @@ def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "pla
 
     Args:
         plan: the plan.
-        graph: the prepared model that it is to be applied to.
+        graph: the model that it is to be applied to: the prepared one with the plan's adjustments.
         model: identity of that model.
         where: how to name the plan in messages.
 
     Raises:
         PlanError: naming the first breaches, with node or tensor.
+    """
+    check_identity(plan, model, where)
+    breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
+    if breaches:
+        more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
+        raise PlanError(f"{where}: {'; '.join(breaches[:3])}{more}")
+
+
+def check_identity(plan: QuantPlan, model: ModelId, where: str = "plan") -> None:
+    """Refuse a plan that was made for another model.
+
+    Raises:
+        PlanError: saying which two.
     """
     if plan.model.structure != model.structure or plan.model.weights != model.weights:
         raise PlanError(
@@ -41,10 +54,6 @@ def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "pla
             f"this is {describe(model)}; "
             "make a new plan from a profile of this model"
         )
-    breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
-    if breaches:
-        more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
-        raise PlanError(f"{where}: {'; '.join(breaches[:3])}{more}")
 
 
 def _scales_are_finite_and_positive(plan: QuantPlan, graph: Graph) -> Iterator[str]:

@@ -54,8 +54,8 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the quantized model that `plan` describes, in the form that it asks for.
 
     Args:
-        model: the prepared float model: opset 13 or later, nodes named, constants as initialisers. It is
-            left as it was.
+        model: the prepared float model with the plan's factors (`planning.open_plan`): opset 13 or later,
+            nodes named, constants as initialisers. It is left as it was.
         plan: the plan of this model, verified.
 
     Returns:
@@ -68,4 +68,18 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     form = plan.config.form
     if form not in FORMS:
         raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
-    return FORMS[form](model, plan)
+    return FORMS[form](compensated(model, plan), plan)
+
+
+def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
+    """Return the float model with what makes up for rounding: the plan's biases, and weights on its codes.
+
+    Quantizing finds these codes again, so that no form has to know how weights are rounded.
+    """
+    from ..adjust.apply import apply_biases
+    from ..adjust.rounding import round_weights
+    from ..plan import Kind
+
+    integer = {name for name, entry in plan.nodes.items() if entry.kind is Kind.INTEGER}
+    biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in integer}
+    return apply_biases(round_weights(model, plan), biases)

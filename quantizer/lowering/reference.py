@@ -43,6 +43,9 @@ def run_plan(model: ir.Model, plan: QuantPlan, feed: Mapping[str, Array]) -> dic
         plan: its plan, verified.
         feed: an array for each input.
     """
+    from . import compensated
+
+    model = compensated(model, plan)
     opset = model.opset_imports[""]
     known = {name: Tensor(np.asarray(array)) for name, array in feed.items()}
     for name, value in model.graph.initializers.items():

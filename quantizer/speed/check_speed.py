@@ -22,15 +22,15 @@ import onnxruntime as ort
 from ...profiles.errors import ConfigError, DataError
 from ...profiles.profile import ModelId, Profile
 from ...profiles.samples import input_specs, open_samples
+from ..adjust.statistics import adjusted_profile
 from ..graph import Graph
 from ..judge.inference import Feed, open_session, run
 from ..judge.latency import Latency, measure
 from ..lowering import lower
 from ..modelfile import save_model
 from ..plan import Kind, QuantPlan
-from ..planner import make_plan
+from ..planning import PlannedModel, plan_model
 from ..targets import Recipe
-from ..verify import verify_plan
 from .costs import Costs, find_costs
 from .islands import Island, find_islands
 from .node_times import node_times
@@ -116,13 +116,11 @@ class Subject:
     recipe: Recipe
     notes: tuple[str, ...] = ()
 
-    def plan_without(self, names: Iterable[str]) -> QuantPlan:
+    def plan_without(self, names: Iterable[str]) -> PlannedModel:
         """Return the verified plan that leaves these nodes float, besides those of the settings."""
         config = self.recipe.config
         recipe = Recipe(replace(config, keep_float=(*config.keep_float, *names)), self.recipe.target)
-        plan = make_plan(self.graph, self.profile, recipe, self.identity, self.notes)
-        verify_plan(plan, self.graph, self.identity)
-        return plan
+        return plan_model(self.model, self.profile, recipe, self.identity, self.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +137,9 @@ class _Bench:
         """The operator types of the model."""
         return frozenset(node.op_type for node in self.subject.graph.nodes)
 
-    def written(self, plan: QuantPlan, name: str) -> Path:
+    def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
-        save_model(lower(self.subject.model, plan).model, path)
+        save_model(lower(planned.model, planned.plan).model, path)
         return path
 
     def compared(self, first: Path, second: Path) -> Latency:
@@ -161,10 +159,10 @@ class _Bench:
             threads=self.demand.threads,
         )
 
-    def costs(self, plan: QuantPlan, prepared: Path, quantized: Path) -> Costs:
+    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        return find_costs(self.subject.graph, plan, floats, codes)
+        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.graph)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
@@ -179,39 +177,39 @@ def check_demand(demand: SpeedDemand, target: str) -> None:
         raise ConfigError(f"min_speedup: {demand.min_speedup:g} must be above 0")
 
 
-def check_speed(subject: Subject, plan: QuantPlan, demand: SpeedDemand) -> tuple[QuantPlan, SpeedCheck]:
+def check_speed(
+    subject: Subject, planned: PlannedModel, demand: SpeedDemand
+) -> tuple[PlannedModel, SpeedCheck]:
     """Return the fastest plan that was found, with the reasons of what it takes back, and the report.
 
     Args:
         subject: the model.
-        plan: the plan to start from: the one that is made of the subject.
+        planned: the plan to start from: the one that is made of the subject.
         demand: the samples, and what is asked for.
 
     Raises:
         ConfigError: the demand makes no sense. DataError: there are no samples.
         ModelError: a model cannot be run.
     """
-    check_demand(demand, plan.config.target)
+    check_demand(demand, planned.plan.config.target)
     samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or FEEDS))
     if not samples:
         raise DataError(f"{demand.data}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         bench = _Bench(subject, demand, tuple(sample.feed for sample in samples), Path(folder))
-        return _searched(bench, plan)
+        return _searched(bench, planned)
 
 
-def _searched(bench: _Bench, plan: QuantPlan) -> tuple[QuantPlan, SpeedCheck]:
+def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
     prepared = bench.folder / "prepared.onnx"
     save_model(bench.subject.model, prepared)
-    path = bench.written(plan, "plan-0")
+    path = bench.written(planned, "plan-0")
     before = bench.compared(bench.subject.float_path, path)
     taken: tuple[Island, ...] = ()
     trials = 0
     while True:
-        costs = bench.costs(plan, prepared, path)
-        islands = _worth_it(
-            find_islands(bench.subject.graph, plan, bench.subject.profile, costs), bench.types
-        )
+        costs = bench.costs(planned, prepared, path)
+        islands = _worth_it(_islands(bench.subject, planned, costs), bench.types)
         accepted = False
         while islands and trials < TRIALS and not accepted:
             trials += 1
@@ -219,15 +217,21 @@ def _searched(bench: _Bench, plan: QuantPlan) -> tuple[QuantPlan, SpeedCheck]:
             candidate = bench.written(changed, f"plan-{trials}")
             accepted = bench.compared(path, candidate).speedup_low > 1.0
             if accepted:
-                plan, path, taken = changed, candidate, (*taken, *islands)
+                planned, path, taken = changed, candidate, (*taken, *islands)
             else:
                 islands = _better_half(islands)
         if not accepted:
             break
     after = bench.compared(bench.subject.float_path, path) if taken else before
-    reasons = _reasons(plan, costs) if after.speedup < 1.0 else ()
+    reasons = _reasons(planned.plan, costs) if after.speedup < 1.0 else ()
     found = SpeedCheck(bench.demand, before, after, taken, trials, reasons, costs.unfused)
-    return replace(plan, notes=(*plan.notes, *notes_of(found))), found
+    notes = (*planned.plan.notes, *notes_of(found))
+    return replace(planned, plan=replace(planned.plan, notes=notes)), found
+
+
+def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
+    profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
+    return find_islands(planned.graph, planned.plan, profile, costs)
 
 
 def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island, ...]:
@@ -248,10 +252,10 @@ def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
     return ()
 
 
-def _without(bench: _Bench, islands: Sequence[Island]) -> QuantPlan:
+def _without(bench: _Bench, islands: Sequence[Island]) -> PlannedModel:
     """Return the plan with the islands in float, and their nodes' reasons."""
     made = bench.subject.plan_without(name for island in islands for name in island.nodes)
-    nodes = dict(made.nodes)
+    nodes = dict(made.plan.nodes)
     for island in islands:
         reason = f"slower in int8: {island.integer_ms:.3g} ms against {island.float_ms:.3g} ms float"
         if len(island.nodes) > 1:
@@ -259,7 +263,7 @@ def _without(bench: _Bench, islands: Sequence[Island]) -> QuantPlan:
         nodes.update(
             {n: replace(nodes[n], reason=reason) for n in island.nodes if nodes[n].kind is Kind.FLOAT}
         )
-    return replace(made, nodes=nodes)
+    return replace(made, plan=replace(made.plan, nodes=nodes))
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:

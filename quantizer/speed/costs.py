@@ -54,17 +54,22 @@ class Costs:
 
 
 def find_costs(
-    graph: Graph, plan: QuantPlan, floats: Sequence[Executed], quantized: Sequence[Executed]
+    graph: Graph,
+    plan: QuantPlan,
+    floats: Sequence[Executed],
+    quantized: Sequence[Executed],
+    prepared: Graph | None = None,
 ) -> Costs:
     """Charge what was executed.
 
     Args:
-        graph: the prepared model.
+        graph: the model that the plan is of.
         plan: its plan.
         floats: what was executed of the prepared model itself.
         quantized: what was executed of the model that the plan describes.
+        prepared: the prepared model, where the plan's adjustments make another model of it.
     """
-    floating, _, _ = _Charged(graph, floats).costs(QuantPlan(plan.model, plan.config, {}, {}))
+    floating, _, _ = _Charged(prepared or graph, floats).costs(QuantPlan(plan.model, plan.config, {}, {}))
     integer, border, products = _Charged(graph, quantized).costs(plan)
     unfused = [
         name

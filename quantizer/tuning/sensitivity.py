@@ -40,9 +40,8 @@ from ..judge.outputs import OutputResult, OutputSums
 from ..pipeline import open_prepared, read_profile
 from ..plan import Kind, QuantPlan
 from ..plan_store import load_plan
-from ..planner import make_plan
+from ..planning import open_plan, plan_model
 from ..targets import Recipe, load_recipe
-from ..verify import verify_plan
 from .pieces import Cuttable, Values, cuttable, only, open_piece, without
 
 LIMIT = 8
@@ -136,15 +135,14 @@ def sensitivity(
     """
     prepared = open_prepared(model_path)
     if plan_path is not None:
-        plan = load_plan(plan_path)
+        planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
     elif profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
-        plan = make_plan(prepared.graph, profile, recipe or load_recipe(), prepared.identity)
+        planned = plan_model(prepared.model, profile, recipe or load_recipe(), prepared.identity)
     else:
         raise PlanError(f"{model_path}: a profile or a plan is needed; make one with qprof dump-profile")
-    verify_plan(plan, prepared.graph, prepared.identity, str(plan_path or "plan"))
     samples = list(open_samples(str(data), input_specs(prepared.model), limit))
-    return sensitivity_of(prepared.model, plan, samples, threads, progress)
+    return sensitivity_of(planned.model, planned.plan, samples, threads, progress)
 
 
 def sensitivity_of(
@@ -154,7 +152,7 @@ def sensitivity_of(
     threads: int = 0,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Sensitivities:
-    """Measure what every quantized node of a verified plan of a prepared model costs; see `sensitivity`.
+    """Measure what every quantized node of a planned model (`planning`) costs; see `sensitivity`.
 
     Raises:
         DataError: there are no samples. ModelError: a part of the model cannot be run.

@@ -209,8 +209,8 @@ def _answered(task: _Run, state: State, asked: Asked) -> State:
     """Return the state with the answer to what the search asked."""
     if isinstance(asked, Candidate):
         return state.with_trial(try_candidate(task.subject, asked, task.tuning, state.trials))
-    plan = plan_of(task.subject, Candidate(asked.base))
-    found = sensitivity_of(task.subject.model, plan, task.tuning.samples[:LIMIT])
+    planned = plan_of(task.subject, Candidate(asked.base))
+    found = sensitivity_of(planned.model, planned.plan, task.tuning.samples[:LIMIT])
     return state.with_ranking(asked.base, tuple(node.node for node in found.nodes))
 
 
@@ -220,9 +220,9 @@ def _known(state: State, asked: Asked) -> Trial | tuple[str, ...] | None:
 
 def _proved(subject: Subject, result: TuneResult, best: Trial, proof: JudgedSet, files: Files) -> TuneResult:
     """Judge the chosen plan on the proof's samples, and write what was asked for."""
-    plan = plan_of(subject, best.candidate)
-    lowered = lower(subject.model, plan)
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes])))
+    planned = plan_of(subject, best.candidate)
+    lowered = lower(planned.model, planned.plan)
+    plan = replace(planned.plan, notes=tuple(dict.fromkeys([*planned.plan.notes, *lowered.notes])))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "best.onnx"
         save_model(lowered.model, path)

@@ -20,11 +20,10 @@ from ..judge.latency import measure
 from ..lowering import lower
 from ..modelfile import save_model
 from ..plan import Kind, QuantPlan
-from ..planner import make_plan
+from ..planning import PlannedModel, plan_model
 from ..rules import rule_of
 from ..seen import as_seen
 from ..targets import Recipe, check_config
-from ..verify import verify_plan
 from .judging import Judgement, judge
 from .search import Candidate, Trial, kept
 from .tuning_data import JudgedSet, outputs_of
@@ -68,8 +67,8 @@ class Subject:
     threads: int
 
 
-def plan_of(subject: Subject, candidate: Candidate) -> QuantPlan:
-    """Return the verified plan of a candidate.
+def plan_of(subject: Subject, candidate: Candidate) -> PlannedModel:
+    """Return the verified plan of a candidate, with the model that it is lowered from.
 
     Raises:
         ConfigError, PlanError: it cannot be made.
@@ -78,9 +77,7 @@ def plan_of(subject: Subject, candidate: Candidate) -> QuantPlan:
     keep_float = (*config.keep_float, *candidate.keep_float)
     config = replace(config, **{**candidate.base.settings, "keep_float": keep_float})  # type: ignore[arg-type]
     recipe = Recipe(check_config(config, subject.recipe.target, candidate.base.name), subject.recipe.target)
-    plan = make_plan(subject.graph, subject.profile, recipe, subject.identity, subject.notes)
-    verify_plan(plan, subject.graph, subject.identity)
-    return plan
+    return plan_model(subject.model, subject.profile, recipe, subject.identity, subject.notes)
 
 
 def try_candidate(
@@ -92,18 +89,19 @@ def try_candidate(
     is not run again.
     """
     try:
-        plan = plan_of(subject, candidate)
+        planned = plan_of(subject, candidate)
+        plan = planned.plan
         digest = plan_digest(plan)
         same = next((t for t in before if t.plan == digest), None)
         if same is not None:
             return replace(same, candidate=candidate)
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "trial.onnx"
-            save_model(lower(subject.model, plan).model, path)
+            save_model(lower(planned.model, plan).model, path)
             judgement = judged(path, tuning)
             found = Trial(candidate, judgement, None, integer_nodes(plan), digest)
             if kept(found, subject.max_drop):
-                found = replace(found, value=_value(subject, plan, path, tuning))
+                found = replace(found, value=_value(subject, planned, path, tuning))
             return found
     except (ConfigError, PlanError, ModelError) as error:
         return Trial(candidate, None, None, 0, error=str(error))
@@ -112,7 +110,9 @@ def try_candidate(
 def plan_digest(plan: QuantPlan) -> str:
     """Return a digest of what a plan makes of the model, whatever the settings and reasons were."""
     nodes = [(name, entry.kind.value, entry.spelling, entry.inputs) for name, entry in plan.nodes.items()]
-    return hashlib.sha256(repr((dict(plan.tensors), nodes, plan.config.form)).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        repr((dict(plan.tensors), nodes, plan.adjustments, plan.config.form, plan.config.rounding)).encode()
+    ).hexdigest()[:16]
 
 
 def judged(path: Path, samples: JudgedSet) -> Judgement:
@@ -131,12 +131,12 @@ def integer_nodes(plan: QuantPlan) -> int:
     return sum(entry.kind in INTEGER_KINDS for entry in plan.nodes.values())
 
 
-def _value(subject: Subject, plan: QuantPlan, path: Path, tuning: JudgedSet) -> float:
+def _value(subject: Subject, planned: PlannedModel, path: Path, tuning: JudgedSet) -> float:
     """Return what the objective is for a model in a file."""
     if subject.objective == "size":
         return model_bytes(subject.float_path) / model_bytes(path)
     if subject.objective == "integer-share":
-        return integer_share(plan, subject.graph, subject.profile)
+        return integer_share(planned.plan, planned.graph, subject.profile)
     session = open_session(str(path), "quantized model", subject.threads)
     feeds = [sample.feed for sample in tuning.samples[:LATENCY_FEEDS]]
     names = [output.name for output in session.get_outputs()]

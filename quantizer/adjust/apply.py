@@ -1,0 +1,183 @@
+"""Adjustments applied to a float model. Pure: the model that is given stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.errors import PlanError
+from ..graph import index
+from ..prepare.edit import add_initializer, constant, fresh, replace_constant, value_names
+from ..rules import rule_of
+from .record import ChannelFactors
+from .sites import Array, reader_factors, takes_factors, upstream
+
+INSERTED = "_scaled"
+"""Ends the name of an activation that an inserted Mul makes, and of the Mul itself."""
+
+
+def apply_factors(model: ir.Model, factors: Mapping[str, ChannelFactors], where: str = "plan") -> ir.Model:
+    """Return the prepared model with its factors; in real numbers it computes the same.
+
+    Args:
+        model: the prepared model.
+        factors: by activation; none give the model itself back.
+        where: how to name them in messages.
+
+    Raises:
+        PlanError: they do not fit the model: an activation or a number of channels is another, or nothing
+            can take them.
+    """
+    if not factors:
+        return model
+    work = model.clone()
+    taken = value_names(work)
+    for name, entry in factors.items():
+        _apply_factors(work, name, entry, taken, f"{where}: adjustments: factors of '{name}'")
+    return work
+
+
+def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where: str = "plan") -> ir.Model:
+    """Return the model with corrected biases. Entries of nodes that it does not have are left out.
+
+    Raises:
+        PlanError: a node has no constant bias, or another number of output channels.
+    """
+    if not biases:
+        return model
+    work = model.clone()
+    taken = value_names(work)
+    for node in list(work.graph):
+        if node.name is not None and node.name in biases:
+            told = f"{where}: adjustments: bias of '{node.name}'"
+            _add_to_bias(node, np.asarray(biases[node.name], np.float32), taken, told)
+    return work
+
+
+def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
+    """Return the names of the nodes that adjustments have added, in graph order."""
+    old = {node.name for node in model.graph}
+    return tuple(node.name or "" for node in adjusted.graph if node.name not in old)
+
+
+def _apply_factors(model: ir.Model, name: str, factors: ChannelFactors, taken: set[str], where: str) -> None:
+    graph = index(model)
+    if name not in graph.values:
+        raise PlanError(f"{where}: the model has no such activation; correct the name")
+    shape = graph.shape(name)
+    divisors = np.asarray(factors.divisors, np.float32)
+    if shape is None or not 0 <= factors.axis < len(shape) or shape[factors.axis] != divisors.size:
+        raise PlanError(
+            f"{where}: {divisors.size} divisors along axis {factors.axis} do not fit its shape "
+            f"{None if shape is None else list(shape)}; give one for each channel"
+        )
+    readers = [use for use in graph.consumers(name) if takes_factors(graph, use, factors.axis)]
+    if not readers:
+        raise PlanError(f"{where}: no reader has a constant weight that could take them; remove the entry")
+    if not factors.inserted:
+        path = upstream(graph, name, factors.axis, divisors.size)
+        if path is None or len(readers) != len(graph.consumers(name)):
+            raise PlanError(
+                f"{where}: whoever makes or reads it cannot take them all; set inserted, or remove the entry"
+            )
+        nodes = {node.name: node for node in model.graph}
+        for site in path.sites:
+            vector = (1 / divisors if site.divide else divisors).reshape(site.shape)
+            _multiply(nodes[site.node], site.index, vector, taken)
+    for node, _ in readers:
+        position = _weight_index(node)
+        weight = constant(node.inputs[position])
+        assert weight is not None
+        _multiply(node, position, reader_factors(node, weight.shape, divisors), taken)
+    if factors.inserted:
+        _insert(model, graph.values[name], factors, [node for node, _ in readers], taken)
+
+
+def _insert(
+    model: ir.Model, source: ir.Value, factors: ChannelFactors, readers: list[ir.Node], taken: set[str]
+) -> None:
+    """Put a Mul by 1 / divisors between an activation and some of its readers."""
+    name = source.name or ""
+    assert source.shape is not None
+    inverse = 1 / np.asarray(factors.divisors, np.float32)
+    along = inverse.reshape(-1, *(1,) * (len(source.shape) - factors.axis - 1))
+    vector = add_initializer(model.graph, fresh(f"{name}_factors", taken), along)
+    names = {node.name for node in model.graph if node.name}
+    node = ir.Node("", "Mul", [source, vector], name=fresh(f"{name}{INSERTED}", names))
+    result = node.outputs[0]
+    result.name = fresh(f"{name}{INSERTED}", taken)
+    result.type, result.shape = source.type, source.shape.copy()
+    for reader in readers:
+        reader.replace_input_with(0, result)
+    model.graph.insert_before(readers[0], node)
+
+
+def _multiply(node: ir.Node, position: int, factors: Array, taken: set[str]) -> None:
+    old = constant(node.inputs[position])
+    assert old is not None
+    replace_constant(node, position, np.asarray(old * factors, old.dtype), taken)
+
+
+def _weight_index(node: ir.Node) -> int:
+    rule = rule_of(node)
+    assert rule is not None
+    assert rule.weight is not None
+    return rule.weight.index
+
+
+def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> None:
+    """Add a vector to the bias of a node, which gets one when it has none; behind MatMul to the Add."""
+    place = bias_place(node)
+    if place is None:
+        raise PlanError(f"{where}: the node has no constant bias; remove the entry")
+    holder, position = place
+    old = constant(holder.inputs[position]) if position < len(holder.inputs) else None
+    channels = bias_size(node)
+    if delta.size != channels:
+        raise PlanError(f"{where}: {delta.size} numbers for {channels} output channels; give one for each")
+    if old is not None:
+        made = old + delta.reshape(old.shape if old.size == delta.size else delta.shape)
+        replace_constant(holder, position, np.asarray(made, np.float32), taken)
+        return
+    graph = holder.graph
+    assert graph is not None
+    holder.resize_inputs(position + 1)
+    value = add_initializer(graph, fresh(f"{holder.outputs[0].name}_bias", taken), delta)
+    holder.replace_input_with(position, value)
+
+
+def bias_place(node: ir.Node) -> tuple[ir.Node, int] | None:
+    """Return the node and the input whose constant is added to each output channel; None without one.
+
+    Of Conv, ConvTranspose and Gemm it is their own third input, present or not; of MatMul the constant of an
+    Add that alone reads it.
+    """
+    if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+        given = len(node.inputs) > 2 and node.inputs[2] is not None
+        return (node, 2) if not given or constant(node.inputs[2]) is not None else None
+    output = node.outputs[0]
+    uses = list(output.uses())
+    if node.op_type != "MatMul" or len(uses) != 1 or output.is_graph_output():
+        return None
+    add, at = uses[0].node, uses[0].idx
+    if add.op_type != "Add" or add.graph is not node.graph:
+        return None
+    bias = constant(add.inputs[1 - at])
+    fits = bias is not None and bias.size == bias_size(node) and bias.shape[-1:] == (bias.size,)
+    return (add, 1 - at) if fits else None
+
+
+def bias_size(node: ir.Node) -> int:
+    """Return the number of output channels of a node with a constant weight."""
+    weight = constant(node.inputs[1])
+    assert weight is not None
+    match node.op_type:
+        case "Conv":
+            return int(weight.shape[0])
+        case "ConvTranspose":
+            return int(weight.shape[1]) * node.attributes.get_int("group", 1)
+        case "Gemm" if node.attributes.get_int("transB", 0):
+            return int(weight.shape[0])
+    return int(weight.shape[-1])

@@ -1,0 +1,225 @@
+"""Scale migration: which activations get their channels evened out, and by which factors. Pure.
+
+An activation has one scale; a channel that is much smaller than the largest keeps few codes. Dividing the
+channels by factors that the weights of the readers take back moves the spread into the weights, where every
+output channel has a scale of its own (cross-layer equalization: Nagel et al. 2019, section 4.1; between an
+activation and a MatMul: SmoothQuant, Xiao et al. 2022, equation 4). Both are one mechanism here; they differ
+in who divides: constants upstream, for nothing, or a Mul that is put in.
+
+The factors of channel c are r_c^a / w_c^b for a small grid of exponents, with r_c the largest magnitude of
+the channel and w_c that of the weights that read it, rounded to powers of two. The one is taken whose
+expected noise at the readers' outputs is least, relative to their signal:
+
+    activation:  sum over c of  e_c * s_c^2 * |W_c|^2,   e_c = min(step^2 / 12, E[x_c^2])
+    weight:      sum over outputs o and inputs c of  step_o^2 / 12 * taps * E[x_c^2]
+
+where x_c are the divided channels. A channel smaller than half a step is lost, which costs no more than all
+of it: hence the minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.profile import Profile, TensorProfile
+from ..affine import TYPES
+from ..calibrators import calibrate
+from ..config import QuantConfig
+from ..graph import Graph
+from ..plan import Kind, QuantPlan
+from ..schemes import SCHEMES, choose_params
+from .record import ChannelFactors
+from .sites import SAME_RANGE, blocks, takes_factors, upstream
+from .statistics import Spread, channel_errors, divided, spread_of
+
+Floats = npt.NDArray[np.float64]
+
+EXPONENTS = (
+    (0.25, 0.0),
+    (0.5, 0.0),
+    (0.75, 0.0),
+    (1.0, 0.0),
+    (0.5, 0.5),
+    (0.75, 0.25),
+    (0.75, 0.5),
+    (1.0, 0.5),
+)
+"""Exponents a and b of the range of the activation and of the weights."""
+
+WIDEST = 2.0**12
+"""Largest ratio of two factors: channels that are smaller still are as good as dead."""
+
+FREE_GAIN_DB, INSERTED_GAIN_DB = 0.5, 2.0
+"""Least expected gain at the readers for which factors are taken: for nothing, or at the price of a pass."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A product that reads the activation.
+
+    Attributes:
+        energy: of the weights that read each channel, summed squares.
+        largest: largest magnitude of the weights from each input channel to each output channel, (out, in);
+            0 where there is none.
+        taps: weights between two channels.
+        signal: mean square of the output's elements times the output's channels.
+    """
+
+    energy: Floats
+    largest: Floats
+    taps: int
+    signal: float
+
+
+def find_factors(
+    graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan
+) -> dict[str, ChannelFactors]:
+    """Return the factors of every activation that gains enough by them, in graph order.
+
+    Args:
+        graph: the prepared model.
+        profile: its profile; activations without records of their channels are left alone.
+        config: what was asked for.
+        plan: the plan of the model without adjustments: only what is in integers there is considered.
+    """
+    found: dict[str, ChannelFactors] = {}
+    order = [*graph.inputs, *(v.name for node in graph.nodes for v in node.outputs if v.name)]
+    for name in order:
+        factors = _factors(graph, profile, config, plan, name) if name in profile else None
+        if factors is not None:
+            found[name] = factors
+    return found
+
+
+def _factors(
+    graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, name: str
+) -> ChannelFactors | None:
+    channels, shape = profile[name].channels, graph.shape(name)
+    if channels is None or shape is None or name not in plan.tensors:
+        return None
+    axis = channels.axis % len(shape)
+    size = channels.minimum.size
+    uses = [use for use in graph.consumers(name) if takes_factors(graph, use, axis)]
+    nodes = [node for node, _ in uses if plan.nodes[node.name or ""].kind is Kind.INTEGER]
+    if not nodes or shape[axis] != size:
+        return None
+    free = len(uses) == len(graph.consumers(name)) and _is_free(graph, plan, name, axis, size)
+    if not free and (config.equalization == "free" or not _is_float(graph, plan, name)):
+        return None
+    readers = [_reader(graph, profile, node, size) for node in nodes]
+    divisors, gain = _best(profile[name], readers, config)
+    if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
+        return None
+    return ChannelFactors(axis, tuple(divisors.tolist()), not free)
+
+
+def _is_free(graph: Graph, plan: QuantPlan, name: str, axis: int, size: int) -> bool:
+    """Whether constants can divide an activation, and what lies between is in no codes of unknown range."""
+    path = upstream(graph, name, axis, size)
+    return path is not None and all(
+        inner not in plan.tensors or reader in SAME_RANGE for inner, reader in path.inner
+    )
+
+
+def _is_float(graph: Graph, plan: QuantPlan, name: str) -> bool:
+    """Whether an activation is made in float: a Mul then changes it before it is rounded."""
+    producer = graph.producer(name)
+    return producer is not None and plan.nodes[producer.name or ""].kind is Kind.FLOAT
+
+
+def _reader(graph: Graph, profile: Profile, node: ir.Node, size: int) -> Reader:
+    weight = np.asarray(graph.constant(node.inputs[1].name or ""), np.float64)  # type: ignore[union-attr]
+    squares, largest, taps = _per_channel(node, weight, size)
+    output = node.outputs[0].name or ""
+    power = signal_power(profile[output]) if output in profile and profile[output].count else 0.0
+    return Reader(squares, largest, taps, power * largest.shape[0])
+
+
+def _per_channel(node: ir.Node, weight: Floats, size: int) -> tuple[Floats, Floats, int]:
+    """Return energy by input channel, largest magnitude (out, in), and weights between two channels."""
+    flat = blocks(node, weight, size)
+    groups = flat.shape[0]
+    outs = flat.shape[1]
+    energy = np.square(flat).sum((1, 3)).reshape(-1)
+    largest = np.zeros((groups, outs, groups, size // groups))
+    every = np.arange(groups)
+    largest[every, :, every] = np.abs(flat).max(3)
+    return energy, largest.reshape(groups * outs, size), flat.shape[3]
+
+
+def signal_power(tensor: TensorProfile) -> float:
+    """Return the mean square of a tensor's elements, reckoned from its histogram."""
+    from ..noise import density
+
+    seen = density(tensor)
+    low, high = seen.edges[:-1], seen.edges[1:]
+    return float(
+        seen.mass @ ((low * low + low * high + high * high) / 3.0) + seen.point_mass @ seen.points**2
+    )
+
+
+def _best(tensor: TensorProfile, readers: list[Reader], config: QuantConfig) -> tuple[Floats, float]:
+    """Return the divisors with the least expected noise, and what they gain in dB."""
+    channels, spread = tensor.channels, spread_of(tensor)
+    if channels is None or spread is None:
+        return np.ones(0), 0.0
+    largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
+    weights = np.sqrt(sum((r.energy for r in readers), np.zeros_like(largest)))
+    none = np.ones_like(largest)
+    before = _noise(tensor, spread, none, readers, config)
+    best, least = none, before
+    for a, b in EXPONENTS:
+        divisors = _divisors(largest, weights, a, b)
+        noise = _noise(divided(tensor, spread, divisors), spread, divisors, readers, config)
+        if noise < least:
+            best, least = divisors, noise
+    if least <= 0.0:
+        return none, 0.0
+    return best, 10.0 * math.log10(before / least)
+
+
+def _divisors(largest: Floats, weights: Floats, a: float, b: float) -> Floats:
+    """Return powers of two near largest^a / weights^b, such that the widest channel keeps its width."""
+    alive = (largest > 0.0) & (weights > 0.0)
+    if not alive.any():
+        return np.ones_like(largest)
+    exponent = np.zeros_like(largest)
+    exponent[alive] = a * np.log2(largest[alive]) - b * np.log2(weights[alive])
+    width = np.where(alive, np.log2(np.where(alive, largest, 1.0)), -np.inf)
+    exponent -= float(exponent[int(np.argmax(width))])
+    exponent = np.clip(np.rint(exponent), -math.log2(WIDEST), math.log2(WIDEST))
+    return np.asarray(np.ldexp(1.0, np.where(alive, exponent, 0.0).astype(int)), np.float64)
+
+
+def _noise(
+    tensor: TensorProfile, spread: Spread, divisors: Floats, readers: list[Reader], config: QuantConfig
+) -> float:
+    """Return the expected noise of the readers' outputs relative to their signal, summed.
+
+    Args:
+        tensor: profile of the divided activation.
+        spread: of the channels before they are divided.
+        divisors: one for each channel.
+        readers: what reads it.
+        config: calibrator, schemas and types.
+    """
+    scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
+    span = calibrate(tensor, config.calibrator, scheme, qtype)
+    params = choose_params(span.low, span.high, scheme, qtype)
+    errors = channel_errors(spread, divisors, params) * divisors**2
+    half = 2.0 ** (TYPES[config.weight_type].bits - 1) - 1
+    total = 0.0
+    for reader in readers:
+        largest = (reader.largest * divisors).max(1) / half
+        if config.granularity == "tensor":
+            largest = np.full_like(largest, largest.max())
+        connected = reader.largest > 0.0
+        of_weights = float((largest**2 / 12.0) @ (connected @ (spread.power / divisors**2))) * reader.taps
+        if reader.signal > 0.0:
+            total += (float(errors @ reader.energy) + of_weights) / reader.signal
+    return total

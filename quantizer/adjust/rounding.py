@@ -1,0 +1,124 @@
+"""Rounding of weights that keeps sums: errors of neighbours cancel out instead of adding up. Pure.
+
+Inputs under the taps of a kernel are much alike, and so, less so, are those of different channels. What the
+errors of the weights do to the output then depends on their sum before all else. SQuant (Guo et al., "SQuant:
+On-the-Fly Data-Free Quantization via Diagonal Hessian Approximation", 2022, section 3) rounds to the nearest
+and then rounds some weights the other way: in each kernel, until its errors add up to half a step at most,
+and then over the kernels of an output channel. No error reaches a whole step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..affine import QuantParams
+from ..graph import index
+from ..plan import Kind, QuantPlan
+from ..rules import rule_of
+from .sites import Array, blocks, in_main, input_channels, unblocked
+
+Floats = npt.NDArray[np.float64]
+
+
+def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
+    """Return the model with the weights of its integer nodes on codes, as `plan.config.rounding` says.
+
+    With "nearest" that is the model itself: quantizing rounds to the nearest. A weight that several nodes
+    read, or that has a scale for each block, is left to that as well.
+
+    Args:
+        model: the model that is lowered.
+        plan: its plan.
+    """
+    if plan.config.rounding == "nearest":
+        return model
+    work = model.clone()
+    graph = index(work)
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        if entry is None or entry.kind is not Kind.INTEGER or rule is None or rule.weight is None:
+            continue
+        value = node.inputs[rule.weight.index]
+        name = "" if value is None else value.name or ""
+        weight = graph.constant(name)
+        params = entry.inputs.get(rule.weight.index, plan.tensors.get(name))
+        if weight is None or value is None or params is None or params.block is not None:
+            continue
+        if (
+            in_main(graph, node)
+            and len(value.uses()) == 1
+            and not value.is_graph_output()
+            and weight.ndim > 1
+        ):
+            new = rounded_to_sums(node, weight, params, input_channels(node, weight.shape))
+            value.const_value = ir.Tensor(new, name=name)
+    return work
+
+
+def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams, size: int) -> Array:
+    """Return a weight of nearby codes' real numbers, float32, whose errors nearly add up to zero.
+
+    Args:
+        node: the product that reads it.
+        weight: the constant, float32.
+        params: what it will be quantized with: one scale, or one for each output channel.
+        size: number of input channels.
+
+    Returns:
+        scale * (code - zero_point) for codes next to the weights; quantizing gives these codes again.
+    """
+    scale = params.scale_array.astype(np.float64)
+    zero_point = np.asarray(params.zero_point, np.float64)
+    if params.axis is not None:
+        shape = tuple(-1 if i == params.axis else 1 for i in range(weight.ndim))
+        scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+    else:
+        zero_point = zero_point.reshape(())
+    exact = np.asarray(weight, np.float64) / scale
+    low = np.broadcast_to(params.qtype.low - zero_point, exact.shape)
+    high = np.broadcast_to(params.qtype.high - zero_point, exact.shape)
+    nearest = np.clip(np.rint(exact), low, high)
+    flat, codes = blocks(node, exact, size), blocks(node, nearest, size)
+    free = [blocks(node, np.asarray(bound), size) for bound in (low, high)]
+    steps = _sums_kept(flat, codes, *free)
+    return np.asarray(unblocked(node, steps, weight.shape) * scale, np.float32)
+
+
+def _sums_kept(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the steps (groups, outputs, inputs, taps) with some of them moved to the other neighbour."""
+    codes = _flipped(exact, codes, low, high)  # over the taps of each kernel
+    groups, outs, ins, taps = exact.shape
+    # One candidate for each kernel: the tap whose other neighbour costs least in the direction needed.
+    error = codes - exact
+    total = error.sum((2, 3), keepdims=True)
+    toward = np.sign(total)
+    movable = (error * toward > 0.0) & (codes - toward >= low) & (codes - toward <= high)
+    gain = np.where(movable, error * toward, -np.inf)
+    best = gain.argmax(3)[..., None]
+    kernel = np.take_along_axis(gain, best, 3)[..., 0]
+    # A kernel may be off by one step at most afterwards.
+    kernel = np.where(np.abs(error.sum(3) - toward[..., 0]) <= 1.0, kernel, -np.inf)
+    order = np.argsort(-kernel, axis=2, kind="stable")
+    wanted = np.rint(np.abs(total[..., 0, 0]))[..., None]
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(ins), order.shape), axis=2)
+    chosen = (rank < wanted) & np.isfinite(kernel)
+    moved = codes.copy()
+    change = np.zeros((groups, outs, ins, taps))
+    np.put_along_axis(change, best, (chosen * toward[..., 0])[..., None], 3)
+    return np.asarray(moved - change)
+
+
+def _flipped(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
+    """Return codes whose errors along the last axis add up to half a step at most, where they can."""
+    error = codes - exact
+    total = error.sum(-1, keepdims=True)
+    toward = np.sign(total)
+    movable = (error * toward > 0.0) & (codes - toward >= low) & (codes - toward <= high)
+    gain = np.where(movable, error * toward, -np.inf)
+    order = np.argsort(-gain, axis=-1, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[-1]), order.shape), axis=-1)
+    return np.asarray(codes - np.where((rank < np.rint(np.abs(total))) & movable, toward, 0.0))

@@ -1,0 +1,284 @@
+"""Where the factors of an activation's channels can go: constants upstream and weights downstream.
+
+Upstream every operator of a path must be linear or positively homogeneous in each channel (Nagel et al.,
+"Data-Free Quantization Through Weight Equalization and Bias Correction", 2019, section 4.1): f(s x) = s f(x)
+for s > 0. Nothing else may read what lies on the path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..graph import Graph, Use
+from ..rules import rule_of
+
+Array = npt.NDArray[Any]
+
+HOMOGENEOUS = ("Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+"""Positively homogeneous operators that keep channel axis 1 apart; the first three keep every axis apart."""
+
+SAME_RANGE = ("Relu", "MaxPool", "GlobalMaxPool", "Transpose")
+"""Operators whose input needs no codes outside the range of the output: cutting it off changes nothing."""
+
+ANY_AXIS = ("Relu", "LeakyRelu", "PRelu")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A constant that takes the factors.
+
+    Attributes:
+        node: name of the node that reads it.
+        index: position of the input.
+        shape: shape that the vector of factors gets to be multiplied with the constant.
+        divide: whether the constant is divided by the divisors of the activation, else multiplied.
+    """
+
+    node: str
+    index: int
+    shape: tuple[int, ...]
+    divide: bool = True
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """What divides the channels of an activation.
+
+    Attributes:
+        sites: constants that take the factors.
+        inner: activations between them and the activation, each with the operator that reads it.
+    """
+
+    sites: tuple[Site, ...]
+    inner: tuple[tuple[str, str], ...] = ()
+
+
+def upstream(graph: Graph, name: str, axis: int, size: int) -> Upstream | None:
+    """Return what divides an activation's channels, None where something stands in the way.
+
+    Args:
+        graph: the model.
+        name: the activation; the caller answers for all of its readers.
+        axis: of the channels, counted from the front.
+        size: number of channels.
+    """
+    node = graph.producer(name)
+    rank = _rank(graph, name)
+    if node is None or rank is None or node.domain != "" or graph.is_result(name) or not in_main(graph, node):
+        return None
+    along = (size, *(1,) * (rank - axis - 1))
+    match node.op_type:
+        case "Conv" | "ConvTranspose" | "Gemm" | "MatMul":
+            return _linear(graph, node, axis, size, rank)
+        case "LayerNormalization" if axis == rank - 1 and not any(v.name for v in node.outputs[1:]):
+            return _constants(graph, node, (1, 2), (size,))
+        case "InstanceNormalization" if axis == 1:
+            return _constants(graph, node, (1, 2), (size,))
+        case "Mul":
+            return _either(graph, node, axis, along)
+        case "Div":
+            first = _factor_side(graph, node, 0, axis, along)
+            if first is not None:
+                return first
+            second = _constant_site(graph, node, 1, along)
+            return None if second is None else Upstream((replace(second, divide=False),))
+        case "Add" | "Sub":
+            sides = [_factor_side(graph, node, i, axis, along) for i in (0, 1)]
+            return _joined(sides)
+        case "Transpose":
+            order = node.attributes.get_ints("perm", tuple(reversed(range(rank))))
+            return _further(graph, node, 0, order[axis], size)
+    if node.op_type in HOMOGENEOUS and (axis == 1 or node.op_type in ANY_AXIS):
+        if node.op_type == "MaxPool" and len(node.outputs) > 1 and node.outputs[1].name:
+            return None
+        return _further(graph, node, 0, axis, size)
+    return None
+
+
+def in_main(graph: Graph, node: ir.Node) -> bool:
+    """Whether a node is one of the main graph: what lies in bodies is left as it is."""
+    return node.graph is graph.nodes[-1].graph
+
+
+def takes_factors(graph: Graph, use: Use, axis: int) -> bool:
+    """Whether a reader can multiply its constant weight by factors of the channels that it reads."""
+    node, index = use
+    rule, name = rule_of(node), _input(node, 0)
+    if rule is None or rule.weight is None or index != 0 or rule.weight.index >= len(node.inputs):
+        return False
+    weight, rank = graph.constant(_input(node, rule.weight.index)), _rank(graph, name)
+    if weight is None or rank is None or weight.dtype != np.float32:
+        return False
+    if node.op_type == "Gemm":
+        return axis == 1 and node.attributes.get_int("transA", 0) == 0
+    return axis == (rank - 1 if node.op_type == "MatMul" else 1)
+
+
+def reader_factors(node: ir.Node, shape: tuple[int, ...], vector: Array) -> Array:
+    """Return factors that broadcast with a reader's weight of `shape`, given one for each input channel."""
+    if node.op_type == "MatMul":
+        return vector.reshape(-1, 1) if len(shape) > 1 else vector
+    if node.op_type == "Gemm":
+        return vector.reshape(1, -1) if node.attributes.get_int("transB", 0) else vector.reshape(-1, 1)
+    spatial = (1,) * (len(shape) - 2)
+    if node.op_type == "ConvTranspose":  # [in, out / group, ...]
+        return vector.reshape(-1, 1, *spatial)
+    groups = node.attributes.get_int("group", 1)  # [out, in / group, ...]: outputs of a group lie together
+    repeated = np.repeat(vector.reshape(groups, -1), shape[0] // groups, axis=0)
+    return np.asarray(repeated.reshape(shape[0], -1, *spatial))
+
+
+def input_channels(node: ir.Node, shape: tuple[int, ...]) -> int:
+    """Return the number of input channels of a reader with a weight of `shape`."""
+    match node.op_type:
+        case "MatMul":
+            return shape[-2] if len(shape) > 1 else shape[0]
+        case "Gemm":
+            return shape[1] if node.attributes.get_int("transB", 0) else shape[0]
+        case "ConvTranspose":
+            return shape[0]
+    return shape[1] * node.attributes.get_int("group", 1)
+
+
+def blocks(node: ir.Node, weight: Array, size: int) -> Array:
+    """Return a reader's weight as (groups, outputs, inputs, taps), outputs and inputs of one group.
+
+    Output channel o of group g is channel g * outputs + o of the result, and so are the inputs. A stack of
+    matrices counts as one matrix of several taps.
+
+    Args:
+        node: the reader.
+        weight: its constant.
+        size: number of input channels.
+    """
+    groups = node.attributes.get_int("group", 1) if node.op_type in ("Conv", "ConvTranspose") else 1
+    match node.op_type:
+        case "MatMul":
+            last = weight.shape[-1] if weight.ndim > 1 else 1
+            return weight.reshape(-1, size, last).transpose(2, 1, 0)[None]
+        case "Gemm":
+            return (weight if node.attributes.get_int("transB", 0) else weight.T)[None, :, :, None]
+        case "ConvTranspose":
+            return weight.reshape(groups, size // groups, weight.shape[1], -1).transpose(0, 2, 1, 3)
+    return weight.reshape(groups, weight.shape[0] // groups, size // groups, -1)
+
+
+def unblocked(node: ir.Node, flat: Array, shape: tuple[int, ...]) -> Array:
+    """Return what `blocks` has made of a weight of `shape` in that shape again."""
+    match node.op_type:
+        case "MatMul":
+            return flat[0].transpose(2, 1, 0).reshape(shape)
+        case "Gemm":
+            matrix: Array = flat[0, :, :, 0]
+            return matrix if node.attributes.get_int("transB", 0) else matrix.T
+        case "ConvTranspose":
+            return flat.transpose(0, 2, 1, 3).reshape(shape)
+    return np.asarray(flat.reshape(shape))
+
+
+def _input(node: ir.Node, index: int) -> str:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    return "" if value is None else value.name or ""
+
+
+def _rank(graph: Graph, name: str) -> int | None:
+    shape = graph.shape(name)
+    return None if shape is None else len(shape)
+
+
+def _linear(graph: Graph, node: ir.Node, axis: int, size: int, rank: int) -> Upstream | None:
+    weight = graph.constant(_input(node, 1))
+    if weight is None or weight.dtype != np.float32 or weight.ndim < 2:
+        return None
+    if axis != (rank - 1 if node.op_type in ("MatMul", "Gemm") else 1):
+        return None
+    match node.op_type:
+        case "Conv":
+            shape: tuple[int, ...] = (size, *(1,) * (weight.ndim - 1))
+        case "ConvTranspose":
+            if node.attributes.get_int("group", 1) != 1:
+                return None
+            shape = (1, size, *(1,) * (weight.ndim - 2))
+        case "Gemm" if node.attributes.get_int("transB", 0):
+            shape = (size, 1)
+        case _:
+            shape = (1, size)
+    sites = [Site(node.name or "", 1, shape)]
+    if _input(node, 2):
+        bias = graph.constant(_input(node, 2))
+        if bias is None or (bias.ndim > 1 and bias.shape[0] != 1):
+            return None
+        sites.append(Site(node.name or "", 2, (size,)))
+    return Upstream(tuple(sites))
+
+
+def _constants(
+    graph: Graph, node: ir.Node, indices: tuple[int, ...], shape: tuple[int, ...]
+) -> Upstream | None:
+    """Return sites at the given inputs that are present; None when one is not a vector of `shape`."""
+    sites = []
+    for index in indices:
+        if not _input(node, index):
+            continue
+        constant = graph.constant(_input(node, index))
+        if constant is None or constant.shape != shape or constant.dtype != np.float32:
+            return None
+        sites.append(Site(node.name or "", index, shape))
+    return Upstream(tuple(sites))
+
+
+def _constant_site(graph: Graph, node: ir.Node, index: int, along: tuple[int, ...]) -> Site | None:
+    """Return the site of a constant operand whose product with a vector `along` the axis grows no larger."""
+    constant = graph.constant(_input(node, index))
+    other = _rank(graph, _input(node, 1 - index))
+    if constant is None or constant.dtype != np.float32 or other is None or constant.ndim > other:
+        return None
+    made = np.broadcast_shapes(constant.shape, along)
+    if len(made) > other or int(np.prod(made)) > max(constant.size, along[0]):
+        return None
+    return Site(node.name or "", index, along)
+
+
+def _factor_side(
+    graph: Graph, node: ir.Node, index: int, axis: int, along: tuple[int, ...]
+) -> Upstream | None:
+    """Return what divides one operand: its own elements when it is constant, else what makes it."""
+    if graph.is_constant(_input(node, index)):
+        site = _constant_site(graph, node, index, along)
+        return None if site is None else Upstream((site,))
+    return _further(graph, node, index, axis, along[0])
+
+
+def _either(graph: Graph, node: ir.Node, axis: int, along: tuple[int, ...]) -> Upstream | None:
+    """Return what divides a product: one operand, a constant before an activation."""
+    order = sorted((0, 1), key=lambda i: not graph.is_constant(_input(node, i)))
+    for index in order:
+        found = _factor_side(graph, node, index, axis, along)
+        if found is not None:
+            return found
+    return None
+
+
+def _further(graph: Graph, node: ir.Node, index: int, axis: int, size: int) -> Upstream | None:
+    """Return what divides an input that no one else reads and that has the channels of the output."""
+    name, output = _input(node, index), node.outputs[0].name or ""
+    if not name or len(graph.consumers(name)) != 1:
+        return None
+    shape, rank = graph.shape(name), _rank(graph, output)
+    if shape is None or len(shape) != rank or shape[axis] != size:
+        return None
+    found = upstream(graph, name, axis, size)
+    return None if found is None else Upstream(found.sites, ((name, node.op_type), *found.inner))
+
+
+def _joined(sides: list[Upstream | None]) -> Upstream | None:
+    """Return both operands of a sum together; None when one cannot be divided."""
+    found = [side for side in sides if side is not None]
+    if len(found) != len(sides):
+        return None
+    return Upstream(tuple(s for f in found for s in f.sites), tuple(i for f in found for i in f.inner))

@@ -1,0 +1,119 @@
+"""A plan with its adjustments: the one way from a prepared model and its profile to what is written.
+
+    prepared model, profile -> a first plan: what would be in integers
+                            -> factors (`adjust.factors`): the model and the profile with channels evened out
+                            -> a second plan, of that model
+                            -> biases (`adjust.biases`) of what is in integers there
+                            -> the plan: of the model with both
+
+A plan belongs to the prepared model and carries its adjustments; `open_plan` applies them to the model again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from ..profiles.profile import ModelId, Profile
+from .adjust.apply import apply_biases, apply_factors, inserted_nodes
+from .adjust.biases import channel_means, find_biases
+from .adjust.factors import find_factors
+from .adjust.record import Adjustments, ChannelFactors
+from .adjust.rounding import round_weights
+from .adjust.statistics import adjusted_profile
+from .graph import Graph, index
+from .plan import QuantPlan
+from .planner import make_plan
+from .targets import Recipe
+from .verify import check_identity, verify_plan
+
+INSERTED_REASON = "evens out the channels of an activation before it is rounded"
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedModel:
+    """A verified plan and the model that its names are those of.
+
+    Attributes:
+        plan: the plan.
+        model: the prepared model with the plan's factors; in real numbers it computes the same. This is what
+            is lowered.
+        graph: its index.
+    """
+
+    plan: QuantPlan
+    model: ir.Model
+    graph: Graph
+
+
+def plan_model(
+    model: ir.Model,
+    profile: Profile,
+    recipe: Recipe,
+    identity: ModelId,
+    notes: tuple[str, ...] = (),
+) -> PlannedModel:
+    """Decide everything about a prepared model.
+
+    Args:
+        model, identity: the prepared model.
+        profile: its profile, bound to its tensor names.
+        recipe: what was asked for and what the runtime can execute.
+        notes: remarks of earlier steps that the user should see.
+
+    Raises:
+        ConfigError: the settings name something that the model does not have. PlanError: the plan breaks a
+            rule.
+    """
+    config, graph = recipe.config, index(model)
+    plan = make_plan(graph, profile, recipe, identity, notes)
+    wanted = config.equalization != "off" or config.bias_correction != "off"
+    if wanted and not any(tensor.channels is not None for tensor in profile.values()):
+        told = "the profile has no records of channels: no equalization, no bias correction; profile again"
+        return open_plan(model, replace(plan, notes=(*plan.notes, told)), identity)
+    factors: dict[str, ChannelFactors] = {}
+    if config.equalization != "off":
+        factors = find_factors(graph, profile, config, plan)
+    adjusted = apply_factors(model, factors)
+    fixed = dict.fromkeys(inserted_nodes(model, adjusted), INSERTED_REASON)
+    notes = (*notes, *_told(factors))
+    if factors:
+        even = adjusted_profile(graph, profile, factors)
+        plan = make_plan(index(adjusted), even, recipe, identity, notes, fixed=fixed)
+    else:
+        even = profile
+    biases: dict[str, tuple[float, ...]] = {}
+    if config.bias_correction != "off":
+        means = channel_means(profile, factors)
+        biases = find_biases(index(adjusted), index(round_weights(adjusted, plan)), means, plan)
+        if biases:
+            plan = make_plan(
+                index(apply_biases(adjusted, biases)), even, recipe, identity, notes, fixed=fixed
+            )
+    return open_plan(model, replace(plan, adjustments=Adjustments(factors, biases)), identity)
+
+
+def open_plan(model: ir.Model, plan: QuantPlan, identity: ModelId, where: str = "plan") -> PlannedModel:
+    """Return a plan with the model that it is to be applied to, after `verify_plan`.
+
+    Args:
+        model, identity: the prepared model.
+        plan: made for it, perhaps edited since.
+        where: how to name the plan in messages.
+
+    Raises:
+        PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
+    """
+    check_identity(plan, identity, where)
+    adjusted = apply_factors(model, plan.adjustments.factors, where)
+    corrected = apply_biases(adjusted, plan.adjustments.biases, where)
+    verify_plan(plan, index(corrected), identity, where)
+    return PlannedModel(plan, adjusted, index(adjusted))
+
+
+def _told(factors: dict[str, ChannelFactors]) -> tuple[str, ...]:
+    if not factors:
+        return ()
+    inserted = sum(entry.inserted for entry in factors.values())
+    return (f"the channels of {len(factors)} activations are evened out, {inserted} of them by an added Mul",)
