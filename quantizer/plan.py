@@ -89,9 +89,9 @@ class QuantPlan:
             node produces or consumes, weights, biases. An activation that is not here is float.
         nodes: decision for every node of the main graph, by node name, in graph order.
         notes: remarks for the user, such as an opset that had to be raised.
-        adjustments: what is changed in the float model first; tensors and nodes are those of the result.
         tool: name and version of the writer.
         groups: activations that share their parameters, two or more each.
+        adjustments: what is changed in the float model first; tensors and nodes are those of the result.
     """
 
     model: ModelId
@@ -99,6 +99,6 @@ class QuantPlan:
     tensors: Mapping[str, QuantParams]
     nodes: Mapping[str, NodePlan]
     notes: tuple[str, ...] = ()
-    adjustments: Adjustments = NONE
     tool: str = field(default="", compare=False)
     groups: tuple[Group, ...] = ()
+    adjustments: Adjustments = NONE

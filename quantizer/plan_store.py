@@ -18,6 +18,11 @@
         winners: [x]                 those whose own ranges make it
         ties: [concat1]              the nodes that tied them
         members: each with its own range
+    adjustments:                     only when there are some; each vector is one text
+      factors:                       log2 of the divisor of each channel
+        x: {axis: 1, inserted: false, exponents: 0 -1 -3}
+      biases:                        what is added to the bias of each output channel
+        conv1: 0.25 -1e-05
     ...
 
 The last line is "...", so that a cut-off file is noticed. A scale is written as the shortest decimal of
@@ -56,6 +61,7 @@ from ..profiles.yaml_text import (
     text,
     text_at,
 )
+from .adjust.store import adjustments_at, adjustments_text
 from .affine import TYPES, QuantParams
 from .config import (
     BIAS_CORRECTIONS,
@@ -74,7 +80,7 @@ from .schemes import SCHEMES
 FAMILY, VERSION = "qprof-plan", 1
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
-_LATER = ("tool", "notes", "groups")
+_LATER = ("tool", "notes", "groups", "adjustments")
 """Keys that may be missing: older files lack them, and people need not write them."""
 
 _WORDS = {
@@ -128,6 +134,7 @@ def dumps(plan: QuantPlan) -> str:
             "tensors:\n" + tensors if tensors else "tensors: {}\n",
             "nodes:\n" + nodes if nodes else "nodes: {}\n",
             "groups:\n" + groups if groups else "groups: []\n",
+            adjustments_text(plan.adjustments),
             "...\n",
         ]
     )
@@ -196,6 +203,7 @@ def _plan(top: dict[str, object]) -> QuantPlan:
         nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
         notes=tuple(text_at(note, "notes") for note in notes),
         groups=tuple(_group(item) for item in list_at(top.get("groups", []), "groups")),
+        adjustments=adjustments_at(top.get("adjustments")),
         tool=text_at(top.get("tool", ""), "tool"),
     )
 

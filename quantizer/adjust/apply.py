@@ -85,12 +85,12 @@ def _apply_factors(model: ir.Model, name: str, factors: ChannelFactors, taken: s
         nodes = {node.name: node for node in model.graph}
         for site in path.sites:
             vector = (1 / divisors if site.divide else divisors).reshape(site.shape)
-            _multiply(nodes[site.node], site.index, vector, taken)
+            _multiply(nodes[site.node], site.index, vector, taken, where)
     for node, _ in readers:
         position = _weight_index(node)
         weight = constant(node.inputs[position])
         assert weight is not None
-        _multiply(node, position, reader_factors(node, weight.shape, divisors), taken)
+        _multiply(node, position, reader_factors(node, weight.shape, divisors), taken, where)
     if factors.inserted:
         _insert(model, graph.values[name], factors, [node for node, _ in readers], taken)
 
@@ -114,10 +114,14 @@ def _insert(
     model.graph.insert_before(readers[0], node)
 
 
-def _multiply(node: ir.Node, position: int, factors: Array, taken: set[str]) -> None:
+def _multiply(node: ir.Node, position: int, factors: Array, taken: set[str], where: str) -> None:
     old = constant(node.inputs[position])
     assert old is not None
-    replace_constant(node, position, np.asarray(old * factors, old.dtype), taken)
+    with np.errstate(over="ignore"):
+        new = np.asarray(old * factors, old.dtype)
+    if not np.all(np.isfinite(new)):
+        raise PlanError(f"{where}: a constant of '{node.name}' overflows; give divisors nearer to 1")
+    replace_constant(node, position, new, taken)
 
 
 def _weight_index(node: ir.Node) -> int:

@@ -3,8 +3,8 @@
 The codes of a weight differ from it by an error that is the same for every sample, so the output of a channel
 is off by the sum over inputs of error times mean input (Nagel et al., "Data-Free Quantization Through Weight
 Equalization and Bias Correction", 2019, section 4.2; Finkelstein et al., "Fighting Quantization Bias With
-Bias", 2019). The means are in the profile. At the borders of a padded convolution fewer inputs take part; that
-is not reckoned with.
+Bias", 2019). The means are in the profile. At the borders of a padded convolution fewer inputs take part;
+that is not reckoned with.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def find_biases(
         name = (node.inputs[0].name or "") if node.inputs and node.inputs[0] is not None else ""
         if plan.nodes[node.name or ""].kind is not Kind.INTEGER or name not in means:
             continue
-        axis = _axis(graph, node, name)
-        if axis is None or not takes_factors(graph, (node, 0), axis) or bias_place(node) is None:
+        rank = len(graph.shape(name) or ())
+        if not any(takes_factors(graph, (node, 0), axis) for axis in range(rank)) or bias_place(node) is None:
             continue
         delta = _delta(graph, rounded, node, means[name], plan).astype(np.float32)
         if np.any(delta) and np.all(np.isfinite(delta)):
@@ -65,14 +65,6 @@ def channel_means(profile: Profile, factors: Mapping[str, ChannelFactors]) -> di
         if name not in factors or factors[name].inserted:
             means[name] = mean
     return means
-
-
-def _axis(graph: Graph, node: ir.Node, name: str) -> int | None:
-    """Return the axis that the product runs over."""
-    shape = graph.shape(name)
-    if shape is None:
-        return None
-    return len(shape) - 1 if node.op_type == "MatMul" else 1
 
 
 def _delta(graph: Graph, rounded: Graph, node: ir.Node, mean: Floats, plan: QuantPlan) -> Floats:

@@ -108,15 +108,13 @@ def in_main(graph: Graph, node: ir.Node) -> bool:
 def takes_factors(graph: Graph, use: Use, axis: int) -> bool:
     """Whether a reader can multiply its constant weight by factors of the channels that it reads."""
     node, index = use
-    rule, name = rule_of(node), _input(node, 0)
-    if rule is None or rule.weight is None or index != 0 or rule.weight.index >= len(node.inputs):
+    rule, rank = rule_of(node), _rank(graph, _input(node, 0))
+    if rule is None or rule.weight is None or rule.weight.data_axis is None or index != 0 or rank is None:
         return False
-    weight, rank = graph.constant(_input(node, rule.weight.index)), _rank(graph, name)
-    if weight is None or rank is None or weight.dtype != np.float32:
+    weight = graph.constant(_input(node, rule.weight.index))
+    if weight is None or weight.dtype != np.float32 or node.attributes.get_int("transA", 0) == 1:
         return False
-    if node.op_type == "Gemm":
-        return axis == 1 and node.attributes.get_int("transA", 0) == 0
-    return axis == (rank - 1 if node.op_type == "MatMul" else 1)
+    return axis == rule.weight.data_axis % rank
 
 
 def reader_factors(node: ir.Node, shape: tuple[int, ...], vector: Array) -> Array:
@@ -164,8 +162,9 @@ def blocks(node: ir.Node, weight: Array, size: int) -> Array:
         case "Gemm":
             return (weight if node.attributes.get_int("transB", 0) else weight.T)[None, :, :, None]
         case "ConvTranspose":
-            return weight.reshape(groups, size // groups, weight.shape[1], -1).transpose(0, 2, 1, 3)
-    return weight.reshape(groups, weight.shape[0] // groups, size // groups, -1)
+            split: Array = weight.reshape(groups, size // groups, weight.shape[1], -1)
+            return split.transpose(0, 2, 1, 3)
+    return np.asarray(weight.reshape(groups, weight.shape[0] // groups, size // groups, -1))
 
 
 def unblocked(node: ir.Node, flat: Array, shape: tuple[int, ...]) -> Array:
@@ -174,8 +173,8 @@ def unblocked(node: ir.Node, flat: Array, shape: tuple[int, ...]) -> Array:
         case "MatMul":
             return flat[0].transpose(2, 1, 0).reshape(shape)
         case "Gemm":
-            matrix: Array = flat[0, :, :, 0]
-            return matrix if node.attributes.get_int("transB", 0) else matrix.T
+            matrix = flat[0, :, :, 0]
+            return np.asarray(matrix if node.attributes.get_int("transB", 0) else matrix.T)
         case "ConvTranspose":
             return flat.transpose(0, 2, 1, 3).reshape(shape)
     return np.asarray(flat.reshape(shape))
