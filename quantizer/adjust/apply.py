@@ -84,7 +84,8 @@ def _apply_factors(model: ir.Model, name: str, factors: ChannelFactors, taken: s
             )
         nodes = {node.name: node for node in model.graph}
         for site in path.sites:
-            vector = (1 / divisors if site.divide else divisors).reshape(site.shape)
+            with np.errstate(over="ignore"):  # `_multiply` refuses what comes of it
+                vector = (1 / divisors if site.divide else divisors).reshape(site.shape)
             _multiply(nodes[site.node], site.index, vector, taken, where)
     for node, _ in readers:
         position = _weight_index(node)

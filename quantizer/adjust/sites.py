@@ -171,7 +171,7 @@ def unblocked(node: ir.Node, flat: Array, shape: tuple[int, ...]) -> Array:
     """Return what `blocks` has made of a weight of `shape` in that shape again."""
     match node.op_type:
         case "MatMul":
-            return flat[0].transpose(2, 1, 0).reshape(shape)
+            return np.asarray(flat[0].transpose(2, 1, 0).reshape(shape))
         case "Gemm":
             matrix = flat[0, :, :, 0]
             return np.asarray(matrix if node.attributes.get_int("transB", 0) else matrix.T)

@@ -11,6 +11,7 @@ from qprof_onnx.profiles.profile import ModelId, Profile
 from qprof_onnx.profiles.runner import calibrate
 from qprof_onnx.profiles.samples import Sample
 from qprof_onnx.quantizer.graph import Graph, index, model_id
+from qprof_onnx.quantizer.needed import weighed_channels
 from qprof_onnx.quantizer.plan import QuantPlan
 from qprof_onnx.quantizer.planner import make_plan
 from qprof_onnx.quantizer.prepare import prepare
@@ -21,6 +22,7 @@ from qprof_onnx.quantizer.targets import load_recipe
 class Network:
     """A prepared model with everything that planning needs."""
 
+    model: ir.Model
     graph: Graph
     profile: Profile
     identity: ModelId
@@ -45,7 +47,9 @@ def network(
     model = prepare(ir.serde.deserialize_model(proto)).model
     identity = model_id(model, "net.onnx")
     samples = [Sample(str(i), {"x": rng.standard_normal(shape).astype(np.float32)}) for i in range(3)]
-    return Network(index(model), calibrate(model, samples, identity), identity)
+    channels = weighed_channels(index(model))
+    profile = calibrate(model, samples, identity, channels=channels)
+    return Network(model, index(model), profile, identity)
 
 
 WIDE = (8, 8, 3, 3)
