@@ -1,11 +1,11 @@
 """How the values of each channel are spread, reckoned from the histogram of the whole tensor.
 
 A profile has one histogram for a tensor, and of each channel its smallest and largest value, mean and mean
-square. Among all spreads of a channel that agree with these four, the one nearest to the tensor's histogram
-is taken (least relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share,
-cut to the channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels together
-make the histogram; it and the tilts are found in turns. From the spreads follows what the tensor holds when its channels are divided
-by factors; ranges stay exact, the histogram is an estimate.
+square. Among all spreads of the channels that agree with these, the one is taken that assumes least (least
+relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share, cut to the
+channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels together make the
+histogram; it and the tilts are found in turns. From the spreads follows what the tensor holds when its
+channels are divided by factors; ranges stay exact, the histogram is an estimate.
 """
 
 from __future__ import annotations
