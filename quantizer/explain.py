@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ..profiles.errors import ConfigError, nearest
 from ..profiles.profile import Profile, TensorProfile
+from .adjust.statistics import adjusted_profile
 from .affine import TYPES, QuantParams
 from .graph import Graph
 from .groups import lost_to
@@ -22,8 +23,8 @@ from .pipeline import open_prepared, read_profile
 from .plan import Group, QuantPlan
 from .plan_store import load_plan
 from .planner import useful_range
+from .planning import open_plan
 from .schemes import SCHEMES, choose_params
-from .verify import verify_plan
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,12 @@ def explain(
             raise ConfigError(f"{profile_path}: a profile is read with its model; give the model too")
         return explain_tensor(plan, tensor, str(plan_path))
     prepared = open_prepared(model_path)
-    verify_plan(plan, prepared.graph, prepared.identity, str(plan_path))
+    graph = open_plan(prepared.model, plan, prepared.identity, str(plan_path)).graph
     profile = None
     if profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
-    return explain_tensor(plan, tensor, str(plan_path), prepared.graph, profile)
+        profile = adjusted_profile(prepared.graph, profile, plan.adjustments.factors)
+    return explain_tensor(plan, tensor, str(plan_path), graph, profile)
 
 
 def explain_tensor(

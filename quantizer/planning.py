@@ -22,6 +22,7 @@ from .adjust.factors import find_factors
 from .adjust.record import Adjustments, ChannelFactors
 from .adjust.rounding import round_weights
 from .adjust.statistics import adjusted_profile
+from .config import DATA_FREE
 from .graph import Graph, index
 from .plan import QuantPlan
 from .planner import make_plan
@@ -68,6 +69,8 @@ def plan_model(
     """
     config, graph = recipe.config, index(model)
     plan = make_plan(graph, profile, recipe, identity, notes)
+    if config.mode in DATA_FREE:
+        return open_plan(model, plan, identity)
     wanted = config.equalization != "off" or config.bias_correction != "off"
     if wanted and not any(tensor.channels is not None for tensor in profile.values()):
         told = "the profile has no records of channels: no equalization, no bias correction; profile again"

@@ -14,8 +14,9 @@ from ..rules import rule_of
 from .record import ChannelFactors
 from .sites import Array, reader_factors, takes_factors, upstream
 
-INSERTED = "_scaled"
-"""Ends the name of an activation that an inserted Mul makes, and of the Mul itself."""
+SCALED = "_scaled"
+"""Ends the name of an activation whose channels are divided, and of the Mul that divides it, if there is one.
+A name keeps its meaning: the activation without factors is another one."""
 
 
 def apply_factors(model: ir.Model, factors: Mapping[str, ChannelFactors], where: str = "plan") -> ir.Model:
@@ -87,32 +88,47 @@ def _apply_factors(model: ir.Model, name: str, factors: ChannelFactors, taken: s
             with np.errstate(over="ignore"):  # `_multiply` refuses what comes of it
                 vector = (1 / divisors if site.divide else divisors).reshape(site.shape)
             _multiply(nodes[site.node], site.index, vector, taken, where)
+        for divided in (name, *(inner for inner, _ in path.inner)):
+            graph.values[divided].name = _free(f"{divided}{SCALED}", taken, where)
     for node, _ in readers:
         position = _weight_index(node)
         weight = constant(node.inputs[position])
         assert weight is not None
         _multiply(node, position, reader_factors(node, weight.shape, divisors), taken, where)
     if factors.inserted:
-        _insert(model, graph.values[name], factors, [node for node, _ in readers], taken)
+        _insert(graph.values[name], factors, [node for node, _ in readers], taken, where)
 
 
 def _insert(
-    model: ir.Model, source: ir.Value, factors: ChannelFactors, readers: list[ir.Node], taken: set[str]
+    source: ir.Value, factors: ChannelFactors, readers: list[ir.Node], taken: set[str], where: str
 ) -> None:
     """Put a Mul by 1 / divisors between an activation and some of its readers."""
-    name = source.name or ""
+    name, graph = source.name or "", readers[0].graph
+    assert isinstance(graph, ir.Graph)
     assert source.shape is not None
     inverse = 1 / np.asarray(factors.divisors, np.float32)
     along = inverse.reshape(-1, *(1,) * (len(source.shape) - factors.axis - 1))
-    vector = add_initializer(model.graph, fresh(f"{name}_factors", taken), along)
-    names = {node.name for node in model.graph if node.name}
-    node = ir.Node("", "Mul", [source, vector], name=fresh(f"{name}{INSERTED}", names))
+    vector = add_initializer(graph, fresh(f"{name}_factors", taken), along)
+    names = {node.name for node in graph if node.name}
+    node = ir.Node("", "Mul", [source, vector], name=fresh(f"{name}{SCALED}", names))
     result = node.outputs[0]
-    result.name = fresh(f"{name}{INSERTED}", taken)
+    result.name = _free(f"{name}{SCALED}", taken, where)
     result.type, result.shape = source.type, source.shape.copy()
     for reader in readers:
         reader.replace_input_with(0, result)
-    model.graph.insert_before(readers[0], node)
+    graph.insert_before(readers[0], node)
+
+
+def _free(name: str, taken: set[str], where: str) -> str:
+    """Return a name after entering it as taken.
+
+    Raises:
+        PlanError: something is called so already.
+    """
+    if name in taken:
+        raise PlanError(f"{where}: something else is called '{name}'; remove the entry")
+    taken.add(name)
+    return name
 
 
 def _multiply(node: ir.Node, position: int, factors: Array, taken: set[str], where: str) -> None:

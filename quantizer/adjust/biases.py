@@ -20,7 +20,7 @@ from ...profiles.profile import Profile
 from ..affine import dequantize, quantize
 from ..graph import Graph
 from ..plan import Kind, QuantPlan
-from .apply import INSERTED, bias_place
+from .apply import SCALED, bias_place
 from .record import ChannelFactors
 from .sites import blocks, takes_factors
 
@@ -60,8 +60,7 @@ def channel_means(profile: Profile, factors: Mapping[str, ChannelFactors]) -> di
             continue
         mean = np.asarray(tensor.channels.mean, np.float64)
         if name in factors:
-            divided = mean / np.asarray(factors[name].divisors)
-            means[f"{name}{INSERTED}" if factors[name].inserted else name] = divided
+            means[f"{name}{SCALED}"] = mean / np.asarray(factors[name].divisors)
         if name not in factors or factors[name].inserted:
             means[name] = mean
     return means

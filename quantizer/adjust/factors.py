@@ -33,6 +33,7 @@ from ..config import QuantConfig
 from ..graph import Graph
 from ..plan import Kind, QuantPlan
 from ..schemes import SCHEMES, choose_params
+from .apply import SCALED
 from .record import ChannelFactors
 from .sites import SAME_RANGE, blocks, takes_factors, upstream
 from .statistics import Spread, channel_errors, divided, spread_of
@@ -100,7 +101,7 @@ def _factors(
     graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, name: str
 ) -> ChannelFactors | None:
     channels, shape = profile[name].channels, graph.shape(name)
-    if channels is None or shape is None or name not in plan.tensors:
+    if channels is None or shape is None or name not in plan.tensors or f"{name}{SCALED}" in graph.values:
         return None
     axis = channels.axis % len(shape)
     size = channels.minimum.size
@@ -122,7 +123,8 @@ def _is_free(graph: Graph, plan: QuantPlan, name: str, axis: int, size: int) -> 
     """Whether constants can divide an activation, and what lies between is in no codes of unknown range."""
     path = upstream(graph, name, axis, size)
     return path is not None and all(
-        inner not in plan.tensors or reader in SAME_RANGE for inner, reader in path.inner
+        (inner not in plan.tensors or reader in SAME_RANGE) and f"{inner}{SCALED}" not in graph.values
+        for inner, reader in path.inner
     )
 
 

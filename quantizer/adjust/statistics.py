@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.errors import ProfileError
 from ...profiles.histogram import BINS, EqualBins
 from ...profiles.profile import Profile, TensorProfile
 from ..affine import QuantParams
 from ..graph import Graph
 from ..noise import density
-from .apply import INSERTED
+from .apply import SCALED
 from .record import ChannelFactors
 from .sites import SAME_RANGE, upstream
 
@@ -210,21 +211,29 @@ def adjusted_profile(graph: Graph, profile: Profile, factors: Mapping[str, Chann
         graph: the prepared model, without factors.
         profile: its profile.
         factors: what was applied.
+
+    Raises:
+        ProfileError: the profile has no records of the channels of such an activation.
     """
-    tensors = dict(profile.tensors)
+    instead: dict[str, dict[str, TensorProfile]] = {}
     for name, entry in factors.items():
         divisors, spread = np.asarray(entry.divisors), spread_of(profile[name])
-        assert spread is not None
+        if spread is None:
+            raise ProfileError(f"tensor '{name}': the profile has no records of its channels; profile again")
         new = divided(profile[name], spread, divisors)
         if entry.inserted:
-            tensors[f"{name}{INSERTED}"] = new
+            instead[name] = {name: profile[name], f"{name}{SCALED}": new}
             continue
-        tensors[name] = new
+        instead[name] = {f"{name}{SCALED}": new}
         path = upstream(graph, name, entry.axis, divisors.size)
         assert path is not None
         for inner, reader in path.inner:
             if inner in profile:
-                tensors[inner] = new if reader in SAME_RANGE else _bounded(profile[inner], divisors)
+                between = new if reader in SAME_RANGE else _bounded(profile[inner], divisors)
+                instead[inner] = {f"{inner}{SCALED}": between}
+    tensors: dict[str, TensorProfile] = {}
+    for name, tensor in profile.items():
+        tensors |= instead.get(name, {name: tensor})
     return replace(profile, tensors=tensors)
 
 

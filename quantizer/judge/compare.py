@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ...profiles.errors import DataError, ModelError
 from ...profiles.samples import Sample, input_specs, open_samples
+from ..adjust.apply import apply_factors
 from ..modelfile import load_model, save_model
 from ..plan import NodePlan
 from ..plan_store import load_plan
@@ -109,6 +110,8 @@ def compare_layers(
     """
     prepared, quantized = prepare(load_model(float_path)).model, load_model(quantized_path)
     loaded = None if plan is None else load_plan(plan)
+    if loaded is not None:
+        prepared = apply_factors(prepared, loaded.adjustments.factors, str(plan))
     found = matches(prepared, quantized, None if loaded is None else loaded.tensors)
     if not found:
         raise ModelError(

@@ -66,6 +66,9 @@ config:
   resolution: auto
   min_sqnr: 20.0
   min_output_sqnr: 12.0
+  equalization: auto
+  bias_correction: auto
+  rounding: nearest
   keep_float: [Softmax, "/head/*"]
 notes:
   - opset raised from 11 to 13
@@ -243,10 +246,25 @@ MALFORMED = {
     "unknown top key": ("config:\n", "notes_:\n", "unknown key 'notes_'.*Did you mean 'notes'"),
     "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'.*Did you mean 'schema'"),
     "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
+    "exponents out of bounds": (
+        "...",
+        "adjustments: {factors: {x: {axis: 1, inserted: false, exponents: 0 -61}}}\n...",
+        "factors of 'x': exponents must be whole numbers from -60 to 60",
+    ),
+    "inserted is no truth value": (
+        "...",
+        "adjustments: {factors: {x: {axis: 1, inserted: 1, exponents: 0 1}}}\n...",
+        "factors of 'x': inserted must be true or false",
+    ),
+    "a bias that is no number": (
+        "...",
+        "adjustments: {biases: {conv1: 1.0 nan}}\n...",
+        "bias of 'conv1': must be finite numbers with spaces between them",
+    ),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
     "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
-    "duplicate tensor": ("  w: {", "  x: {", "line 30: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 35: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 33: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 38: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
     "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
     "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
@@ -299,7 +317,7 @@ MALFORMED = {
         "kind: integer, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 33: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 36: anchors and aliases are not used here; write the value"),
 }
 
 

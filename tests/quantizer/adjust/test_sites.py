@@ -127,7 +127,8 @@ def test_the_activation_itself_is_divided(name: str) -> None:
     found = []
     for each in (model, adjusted):
         copy = each.clone()
-        copy.graph.outputs[:] = [next(v for n in copy.graph for v in n.outputs if v.name == "t")]
+        name = "t" if each is model else "t_scaled"
+        copy.graph.outputs[:] = [next(v for n in copy.graph for v in n.outputs if v.name == name)]
         found.append(np.moveaxis(run(copy, feed), case.axis, -1))
     np.testing.assert_allclose(found[1] * DIVISORS, found[0], rtol=0, atol=2e-6 * np.abs(found[0]).max())
 

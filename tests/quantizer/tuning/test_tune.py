@@ -295,10 +295,13 @@ def test_few_rows_prove_no_promise_of_half_a_point(profile) -> None:
     assert any("200 rows are too few to prove it" in text for text in found.limits)
 
 
+BAD = {"calibrator": "kl", "bias_correction": "off"}
+"""A recipe that drops more than half a point."""
+
+
 def test_a_promise_that_cannot_be_kept_fails_and_writes_no_model(profile, tmp_path) -> None:
     files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    recipe = load_recipe(None, {"calibrator": "kl"})
-    found = tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=recipe, files=files)
+    found = tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), files=files)
     assert not found.kept
     assert not files.model.exists()
     assert files.plan.exists()
@@ -308,7 +311,7 @@ def test_a_promise_that_cannot_be_kept_fails_and_writes_no_model(profile, tmp_pa
 
 
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
-    found = tuned(profile, Promise(0.5, "integer-share"), recipe=load_recipe(None, {"calibrator": "kl"}))
+    found = tuned(profile, Promise(0.5, "integer-share"), recipe=load_recipe(None, BAD))
     assert found.trials[0].drop > 0.5
     assert found.best is not None
     assert found.best.candidate.base.name.startswith("calibrator")
