@@ -118,12 +118,18 @@ _SETTINGS = (
     ),
     click.option("--tables", type=Name(lambda: TABLES), help="Spelling of Sigmoid, Tanh, ... as a table."),
     click.option(
-        "--equalization", type=Name(lambda: EQUALIZATIONS), help="Even out the channels of activations."
+        "--equalization",
+        type=Name(lambda: EQUALIZATIONS),
+        help="Even out the channels of activations: by a Mul where need be, only for free, or not.",
     ),
     click.option(
-        "--bias-correction", type=Name(lambda: BIAS_CORRECTIONS), help="Make up for rounded weights."
+        "--bias-correction",
+        type=Name(lambda: BIAS_CORRECTIONS),
+        help="Let biases make up for rounded weights.",
     ),
-    click.option("--rounding", type=Name(lambda: ROUNDINGS), help="Of weights: each, or keeping sums."),
+    click.option(
+        "--rounding", type=Name(lambda: ROUNDINGS), help="Of weights: to the nearest code, or keeping sums."
+    ),
     click.option(
         "--min-sqnr", type=float, metavar="DB", help="Activations that would fall below stay float."
     ),

@@ -20,7 +20,8 @@ from qprof_onnx.quantizer.adjust.rounding import rounded_to_sums
 from qprof_onnx.quantizer.adjust.statistics import adjusted_profile, channel_errors, divided, spread_of
 from qprof_onnx.quantizer.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.graph import index, model_id
-from qprof_onnx.quantizer.lowering import lower
+from qprof_onnx.quantizer.lowering import FORMS, lower
+from qprof_onnx.quantizer.lowering.reference import run_plan
 from qprof_onnx.quantizer.needed import weighed_channels
 from qprof_onnx.quantizer.noise import expected_noise
 from qprof_onnx.quantizer.plan import Kind
@@ -252,3 +253,16 @@ def test_what_lies_on_the_way_gets_a_range_too() -> None:
     for name in ("a", "t"):
         scaled = f"{name}_scaled"
         assert profile[scaled].maximum == pytest.approx(real[scaled].maximum, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_writes_the_adjusted_model(form: str) -> None:
+    made = planned(uneven(), form=form, rounding="sums")
+    assert made.plan.adjustments.factors
+    assert made.plan.adjustments.biases
+    feed = np.random.default_rng(70).standard_normal((1, 8, 6, 6)).astype("f")
+    expected = run_plan(made.model, made.plan, {"x": feed})["y"]
+    session = ort.InferenceSession(ir.to_proto(lower(made.model, made.plan).model).SerializeToString())
+    assert expected.params is not None
+    # One step: onnxruntime rescales the sums in float32, the reference rounds them once.
+    assert np.abs(session.run(None, {"x": feed})[0] - expected.real).max() <= 1.01 * expected.params.scale[0]
