@@ -31,6 +31,7 @@ from ..affine import TYPES
 from ..calibrators import calibrate
 from ..config import QuantConfig
 from ..graph import Graph
+from ..noise import signal_power
 from ..plan import Kind, QuantPlan
 from ..schemes import SCHEMES, choose_params
 from .apply import SCALED
@@ -152,17 +153,6 @@ def _per_channel(node: ir.Node, weight: Floats, size: int) -> tuple[Floats, Floa
     every = np.arange(groups)
     largest[every, :, every] = np.abs(flat).max(3)
     return energy, largest.reshape(groups * outs, size), flat.shape[3]
-
-
-def signal_power(tensor: TensorProfile) -> float:
-    """Return the mean square of a tensor's elements, reckoned from its histogram."""
-    from ..noise import density
-
-    seen = density(tensor)
-    low, high = seen.edges[:-1], seen.edges[1:]
-    return float(
-        seen.mass @ ((low * low + low * high + high * high) / 3.0) + seen.point_mass @ seen.points**2
-    )
 
 
 def _best(tensor: TensorProfile, readers: list[Reader], config: QuantConfig) -> tuple[Floats, float]:

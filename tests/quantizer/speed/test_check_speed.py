@@ -11,7 +11,7 @@ from qprof_onnx.quantizer.judge.latency import Latency
 from qprof_onnx.quantizer.pipeline import dump_profile, open_prepared, quantize, read_profile
 from qprof_onnx.quantizer.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan_store import load_plan
-from qprof_onnx.quantizer.planner import make_plan
+from qprof_onnx.quantizer.planning import PlannedModel, plan_model
 from qprof_onnx.quantizer.speed import check_speed as module
 from qprof_onnx.quantizer.speed.check_speed import SpeedCheck, SpeedDemand, Subject, check_speed
 from qprof_onnx.quantizer.speed.costs import Costs
@@ -36,8 +36,12 @@ def subject(profile: Path) -> Subject:
     return Subject(MODEL, made.model, made.graph, made.identity, bound, load_recipe(), made.notes)
 
 
+def first(subject: Subject) -> PlannedModel:
+    return plan_model(subject.model, subject.profile, subject.recipe, subject.identity, subject.notes)
+
+
 def first_plan(subject: Subject) -> QuantPlan:
-    return make_plan(subject.graph, subject.profile, subject.recipe, subject.identity, subject.notes)
+    return first(subject).plan
 
 
 def latency(float_ms: float, quantized_ms: float) -> Latency:
@@ -57,9 +61,9 @@ class Machine:
         monkeypatch.setattr(module._Bench, "compared", self.compared)
         monkeypatch.setattr(module._Bench, "costs", self.costs)
 
-    def written(self, plan: QuantPlan, name: str) -> Path:
+    def written(self, planned: PlannedModel, name: str) -> Path:
         path = Path(name)
-        self.plans[path] = plan
+        self.plans[path] = planned.plan
         return path
 
     def spent(self, path: Path) -> float:
@@ -72,12 +76,13 @@ class Machine:
     def compared(self, first: Path, second: Path) -> Latency:
         return latency(self.spent(first), self.spent(second))
 
-    def costs(self, plan: QuantPlan, prepared: Path, quantized: Path) -> Costs:
+    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         return Costs(self.codes, self.floats, {}, ())
 
 
 def checked(subject: Subject, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
-    return check_speed(subject, first_plan(subject), replace(SpeedDemand(DATA), **demand))
+    planned, found = check_speed(subject, first(subject), replace(SpeedDemand(DATA), **demand))
+    return planned.plan, found
 
 
 def test_a_node_that_is_slower_goes_back_with_its_figures(
@@ -172,7 +177,7 @@ def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) ->
 def test_a_target_that_cannot_be_measured_here_is_refused(subject: Subject) -> None:
     glow = replace(subject, recipe=load_recipe("glow"))
     with pytest.raises(ConfigError, match="says nothing about the speed on target glow"):
-        check_speed(glow, first_plan(glow), SpeedDemand(DATA))
+        check_speed(glow, first(glow), SpeedDemand(DATA))
 
 
 @pytest.mark.parametrize("speedup", [0.0, -1.0, float("nan")])
@@ -183,4 +188,4 @@ def test_a_demand_that_is_no_ratio_is_refused(subject: Subject, speedup: float) 
 
 def test_no_samples_are_told(subject: Subject, tmp_path: Path) -> None:
     with pytest.raises(DataError):
-        check_speed(subject, first_plan(subject), SpeedDemand(str(tmp_path)))
+        check_speed(subject, first(subject), SpeedDemand(str(tmp_path)))
