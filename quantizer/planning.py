@@ -26,6 +26,7 @@ from .config import DATA_FREE
 from .graph import Graph, index
 from .plan import QuantPlan
 from .planner import make_plan
+from .seen import as_seen
 from .targets import Recipe
 from .verify import check_identity, verify_plan
 
@@ -68,6 +69,7 @@ def plan_model(
             rule.
     """
     config, graph = recipe.config, index(model)
+    profile = as_seen(profile, graph)
     plan = make_plan(graph, profile, recipe, identity, notes)
     if config.mode in DATA_FREE:
         return open_plan(model, plan, identity)

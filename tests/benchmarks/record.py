@@ -57,6 +57,7 @@ class RealModel:
             array (units, counts); a unit is what the bootstrap draws: a feed, or a pair of feeds. None for a
             model whose weights are random, where speed alone means something.
         score: sums of the counts over units -> the score.
+        profiling: options of `qprof dump-profile` that the model's own infinities ask for; none otherwise.
         helpers: modules whose source decides about the data, beside the one that holds `evaluation`.
     """
 
@@ -70,6 +71,7 @@ class RealModel:
     evaluation: Callable[[], Iterator[tuple[Feed, Label]]]
     count: Callable[[Iterable[Outputs], Sequence[Label]], np.ndarray] | None
     score: Callable[[np.ndarray], Scores] = share
+    profiling: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
 
 

@@ -59,7 +59,8 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
     profile = out.with_suffix(".yaml")
     path = str(model.path(work / model.name))
     commands = [
-        [*_qprof(), "dump-profile", path, "--data", str(data.calibration), "-o", str(profile)],
+        [*_qprof(), "dump-profile", path, "--data", str(data.calibration), "-o", str(profile)]
+        + list(model.profiling),
         [*_qprof(), "quantize", path, "--profile", str(profile), "-o", str(out), *options],
     ]
     build(out, [commands], _qprof_digest(model, work, options))

@@ -139,11 +139,13 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
 def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, tmp_path: Path) -> None:
     """On the machine of the test: all the time is charged to nodes and tensors of the model."""
     bench = module._Bench(subject, SpeedDemand(DATA), (_feed(),), tmp_path)
-    plan = first_plan(subject)
-    prepared = bench.written(replace(plan, tensors={}, nodes=_all_float(plan)), "prepared")
-    quantized = bench.written(plan, "quantized")
+    planned = first(subject)
+    plan = planned.plan
+    floating = replace(plan, tensors={}, nodes=_all_float(plan))
+    prepared = bench.written(replace(planned, plan=floating), "prepared")
+    quantized = bench.written(planned, "quantized")
     floats, codes = node_times({"a": prepared, "b": quantized}, bench.feeds, seconds=0.0)
-    found = module.find_costs(subject.graph, plan, floats, codes)
+    found = module.find_costs(planned.graph, plan, floats, codes)
     assert not {"", *found.integer, *found.floating} - set(plan.nodes) - {""}
     assert "" not in found.integer
     assert sum(found.floating.values()) == pytest.approx(sum(e.microseconds for e in floats), rel=1e-9)
