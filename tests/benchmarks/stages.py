@@ -58,9 +58,9 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
     out = _built(model, work, "qprof")
     profile = out.with_suffix(".yaml")
     path = str(model.path(work / model.name))
+    calibrate = ["dump-profile", path, "--data", str(data.calibration), "-o", str(profile), *model.profiling]
     commands = [
-        [*_qprof(), "dump-profile", path, "--data", str(data.calibration), "-o", str(profile)]
-        + list(model.profiling),
+        [*_qprof(), *calibrate],
         [*_qprof(), "quantize", path, "--profile", str(profile), "-o", str(out), *options],
     ]
     build(out, [commands], _qprof_digest(model, work, options))
