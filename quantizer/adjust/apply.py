@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.errors import PlanError
-from ..graph import index
+from ..graph import Graph, index
 from ..prepare.edit import add_initializer, constant, fresh, replace_constant, value_names
 from ..rules import rule_of
 from .record import ChannelFactors
@@ -35,8 +35,12 @@ def apply_factors(model: ir.Model, factors: Mapping[str, ChannelFactors], where:
         return model
     work = model.clone()
     taken = value_names(work)
+    graph = index(work)
     for name, entry in factors.items():
-        _apply_factors(work, name, entry, taken, f"{where}: adjustments: factors of '{name}'")
+        constants = len(work.graph.initializers) + entry.inserted
+        _apply_factors(graph, name, entry, taken, f"{where}: adjustments: factors of '{name}'")
+        if len(work.graph.initializers) != constants:  # a shared constant was copied: readers have new names
+            graph = index(work)
     return work
 
 
@@ -63,8 +67,7 @@ def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
     return tuple(node.name or "" for node in adjusted.graph if node.name not in old)
 
 
-def _apply_factors(model: ir.Model, name: str, factors: ChannelFactors, taken: set[str], where: str) -> None:
-    graph = index(model)
+def _apply_factors(graph: Graph, name: str, factors: ChannelFactors, taken: set[str], where: str) -> None:
     if name not in graph.values:
         raise PlanError(f"{where}: the model has no such activation; correct the name")
     shape = graph.shape(name)
@@ -83,11 +86,10 @@ def _apply_factors(model: ir.Model, name: str, factors: ChannelFactors, taken: s
             raise PlanError(
                 f"{where}: whoever makes or reads it cannot take them all; set inserted, or remove the entry"
             )
-        nodes = {node.name: node for node in model.graph}
         for site in path.sites:
             with np.errstate(over="ignore"):  # `_multiply` refuses what comes of it
                 vector = (1 / divisors if site.divide else divisors).reshape(site.shape)
-            _multiply(nodes[site.node], site.index, vector, taken, where)
+            _multiply(site.node, site.index, vector, taken, where)
         for divided in (name, *(inner for inner, _ in path.inner)):
             graph.values[divided].name = _free(f"{divided}{SCALED}", taken, where)
     for node, _ in readers:
@@ -132,13 +134,18 @@ def _free(name: str, taken: set[str], where: str) -> str:
 
 
 def _multiply(node: ir.Node, position: int, factors: Array, taken: set[str], where: str) -> None:
-    old = constant(node.inputs[position])
+    value, old = node.inputs[position], constant(node.inputs[position])
+    assert value is not None
     assert old is not None
     with np.errstate(over="ignore"):
         new = np.asarray(old * factors, old.dtype)
     if not np.all(np.isfinite(new)):
         raise PlanError(f"{where}: a constant of '{node.name}' overflows; give divisors nearer to 1")
-    replace_constant(node, position, new, taken)
+    if len(value.uses()) == 1 and not value.is_graph_output():
+        # The value stays, so that the index of the graph still knows it.
+        value.const_value, value.shape = ir.Tensor(new, name=value.name), ir.Shape(new.shape)
+    else:
+        replace_constant(node, position, new, taken)
 
 
 def _weight_index(node: ir.Node) -> int:

@@ -28,24 +28,24 @@ SAME_RANGE = ("Relu", "MaxPool", "GlobalMaxPool", "Transpose")
 ANY_AXIS = ("Relu", "LeakyRelu", "PRelu")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """A constant that takes the factors.
 
     Attributes:
-        node: name of the node that reads it.
+        node: the node that reads it.
         index: position of the input.
         shape: shape that the vector of factors gets to be multiplied with the constant.
         divide: whether the constant is divided by the divisors of the activation, else multiplied.
     """
 
-    node: str
+    node: ir.Node
     index: int
     shape: tuple[int, ...]
     divide: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Upstream:
     """What divides the channels of an activation.
 
@@ -207,12 +207,12 @@ def _linear(graph: Graph, node: ir.Node, axis: int, size: int, rank: int) -> Ups
             shape = (size, 1)
         case _:
             shape = (1, size)
-    sites = [Site(node.name or "", 1, shape)]
+    sites = [Site(node, 1, shape)]
     if _input(node, 2):
         bias = graph.constant(_input(node, 2))
         if bias is None or (bias.ndim > 1 and bias.shape[0] != 1):
             return None
-        sites.append(Site(node.name or "", 2, (size,)))
+        sites.append(Site(node, 2, (size,)))
     return Upstream(tuple(sites))
 
 
@@ -227,7 +227,7 @@ def _constants(
         constant = graph.constant(_input(node, index))
         if constant is None or constant.shape != shape or constant.dtype != np.float32:
             return None
-        sites.append(Site(node.name or "", index, shape))
+        sites.append(Site(node, index, shape))
     return Upstream(tuple(sites))
 
 
@@ -240,7 +240,7 @@ def _constant_site(graph: Graph, node: ir.Node, index: int, along: tuple[int, ..
     made = np.broadcast_shapes(constant.shape, along)
     if len(made) > other or int(np.prod(made)) > max(constant.size, along[0]):
         return None
-    return Site(node.name or "", index, along)
+    return Site(node, index, along)
 
 
 def _factor_side(

@@ -42,6 +42,7 @@ CASES = {
         "t = Conv(x, w) a = Conv(t, v) c = Conv(t, u) y = Mul(a, c)",
         {"w": (4, 4, 1, 1), "v": (3, 4, 2, 2), "u": (3, 4, 2, 2)},
     ),
+    "a shared weight": Case("t = Conv(x, w) y = Conv(t, w)", {"w": (4, 4, 1, 1)}),
     "ConvTranspose": Case(
         "t = ConvTranspose(x, w, b) y = ConvTranspose(t, v)",
         {"w": (4, 4, 2, 2), "b": (4,), "v": (4, 3, 2, 2)},
@@ -131,6 +132,20 @@ def test_the_activation_itself_is_divided(name: str) -> None:
         copy.graph.outputs[:] = [next(v for n in copy.graph for v in n.outputs if v.name == name)]
         found.append(np.moveaxis(run(copy, feed), case.axis, -1))
     np.testing.assert_allclose(found[1] * DIVISORS, found[0], rtol=0, atol=2e-6 * np.abs(found[0]).max())
+
+
+@pytest.mark.parametrize("weights", ["www", "wvp"])
+@pytest.mark.parametrize("between", ["t = Relu(a) b = Conv(t, {1})", "t = Relu(a) b = Conv<group=4>(t, d)"])
+def test_factors_of_one_activation_after_the_other(weights: str, between: str) -> None:
+    text = f"a = Conv(x, {{0}}) {between} u = Relu(b) y = Conv(u, {{2}})".format(*weights)
+    shapes = {name: (4, 4, 1, 1) for name in weights if name in text} | {"d": (4, 1, 2, 2)}
+    model = model_of(Case(text, {name: shape for name, shape in shapes.items() if f"{name})" in text}))
+    both = {"t": ChannelFactors(1, DIVISORS), "u": ChannelFactors(1, DIVISORS[::-1])}
+    feed = np.random.default_rng(6).normal(size=(1, 4, 5, 5)).astype("f")
+    expected = run(model, feed)
+    np.testing.assert_allclose(
+        run(apply_factors(model, both), feed), expected, rtol=0, atol=2e-6 * np.abs(expected).max()
+    )
 
 
 REFUSED = {
