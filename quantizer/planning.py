@@ -2,7 +2,7 @@
 
     prepared model, profile -> a first plan: what would be in integers
                             -> factors (`adjust.factors`): the model and the profile with channels evened out
-                            -> a second plan, of that model
+                            -> a second plan, of that model; what was float stays float
                             -> biases (`adjust.biases`) of what is in integers there
                             -> the plan: of the model with both
 
@@ -11,6 +11,7 @@ A plan belongs to the prepared model and carries its adjustments; `open_plan` ap
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -24,7 +25,7 @@ from .adjust.rounding import round_weights
 from .adjust.statistics import adjusted_profile
 from .config import DATA_FREE
 from .graph import Graph, index
-from .plan import QuantPlan
+from .plan import Kind, QuantPlan
 from .planner import make_plan
 from .seen import as_seen
 from .targets import Recipe
@@ -81,22 +82,43 @@ def plan_model(
     if config.equalization != "off":
         factors = find_factors(graph, profile, config, plan)
     adjusted = apply_factors(model, factors)
-    fixed = dict.fromkeys(inserted_nodes(model, adjusted), INSERTED_REASON)
-    notes = (*notes, *_told(factors))
+    again = _Again(recipe, identity, (*notes, *_told(factors)), _fixed(plan, inserted_nodes(model, adjusted)))
+    even = adjusted_profile(graph, profile, factors)
     if factors:
-        even = adjusted_profile(graph, profile, factors)
-        plan = make_plan(index(adjusted), even, recipe, identity, notes, fixed=fixed)
-    else:
-        even = profile
+        plan = again.plan(index(adjusted), even)
     biases: dict[str, tuple[float, ...]] = {}
     if config.bias_correction != "off":
         means = channel_means(profile, factors)
         biases = find_biases(index(adjusted), index(round_weights(adjusted, plan)), means, plan)
         if biases:
-            plan = make_plan(
-                index(apply_biases(adjusted, biases)), even, recipe, identity, notes, fixed=fixed
-            )
+            plan = again.plan(index(apply_biases(adjusted, biases)), even)
     return open_plan(model, replace(plan, adjustments=Adjustments(factors, biases)), identity)
+
+
+@dataclass(frozen=True)
+class _Again:
+    """What plans of the adjusted model are made from, besides it and its profile.
+
+    What the first plan left float stays so: its noise at the outputs was judged there, for which the channels
+    of a divided activation are too uneven.
+    """
+
+    recipe: Recipe
+    identity: ModelId
+    notes: tuple[str, ...]
+    fixed: Mapping[str, str]
+
+    def plan(self, graph: Graph, profile: Profile) -> QuantPlan:
+        config = self.recipe.config
+        judged = Recipe(replace(config, min_output_sqnr=0.0), self.recipe.target)
+        made = make_plan(graph, profile, judged, self.identity, self.notes, fixed=self.fixed)
+        return replace(made, config=replace(made.config, min_output_sqnr=config.min_output_sqnr))
+
+
+def _fixed(plan: QuantPlan, inserted: Iterable[str]) -> dict[str, str]:
+    """Return the nodes that stay float in further plans, each with its reason."""
+    floats = {name: entry.reason for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
+    return {**floats, **dict.fromkeys(inserted, INSERTED_REASON)}
 
 
 def open_plan(model: ir.Model, plan: QuantPlan, identity: ModelId, where: str = "plan") -> PlannedModel:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
 import numpy.typing as npt
@@ -102,7 +103,12 @@ def _factors(
     graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, name: str
 ) -> ChannelFactors | None:
     channels, shape = profile[name].channels, graph.shape(name)
-    if channels is None or shape is None or name not in plan.tensors or f"{name}{SCALED}" in graph.values:
+    if (
+        channels is None
+        or shape is None
+        or name not in plan.tensors
+        or not _may_be_renamed(graph, config, name)
+    ):
         return None
     axis = channels.axis % len(shape)
     size = channels.minimum.size
@@ -110,7 +116,7 @@ def _factors(
     nodes = [node for node, _ in uses if plan.nodes[node.name or ""].kind is Kind.INTEGER]
     if not nodes or shape[axis] != size:
         return None
-    free = len(uses) == len(graph.consumers(name)) and _is_free(graph, plan, name, axis, size)
+    free = len(uses) == len(graph.consumers(name)) and _is_free(graph, plan, config, name, axis)
     if not free and (config.equalization == "free" or not _is_float(graph, plan, name)):
         return None
     readers = [_reader(graph, profile, node, size) for node in nodes]
@@ -120,11 +126,18 @@ def _factors(
     return ChannelFactors(axis, tuple(divisors.tolist()), not free)
 
 
-def _is_free(graph: Graph, plan: QuantPlan, name: str, axis: int, size: int) -> bool:
+def _may_be_renamed(graph: Graph, config: QuantConfig, name: str) -> bool:
+    """Whether no setting knows an activation by its name, and the name that it gets divided is free."""
+    known = any(fnmatchcase(name, pattern) for pattern in config.wide)
+    return not known and f"{name}{SCALED}" not in graph.values
+
+
+def _is_free(graph: Graph, plan: QuantPlan, config: QuantConfig, name: str, axis: int) -> bool:
     """Whether constants can divide an activation, and what lies between is in no codes of unknown range."""
-    path = upstream(graph, name, axis, size)
+    size = (graph.shape(name) or ())[axis]
+    path = None if size is None else upstream(graph, name, axis, size)
     return path is not None and all(
-        (inner not in plan.tensors or reader in SAME_RANGE) and f"{inner}{SCALED}" not in graph.values
+        (inner not in plan.tensors or reader in SAME_RANGE) and _may_be_renamed(graph, config, inner)
         for inner, reader in path.inner
     )
 

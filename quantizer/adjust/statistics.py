@@ -118,8 +118,8 @@ def _tilted(base: Floats, first: Floats, second: Floats, mean: Floats, power: Fl
             tilt = np.clip(tilt + _newton(mass, first, second, mean, power), -1e4, 1e4)
         mass = _normal(logs + tilt[:, :1] * first + tilt[:, 1:] * second)
         made = mass.mean(0)
-        ratio = np.divide(wanted, made, where=(made > 0.0) & (wanted > 0.0), out=np.ones_like(made))
-        logs += np.log(ratio)
+        both = (made > 0.0) & (wanted > 0.0)
+        logs += np.log(np.divide(wanted, made, out=np.ones_like(made), where=both))
     for _ in range(STEPS):
         mass = _normal(logs + tilt[:, :1] * first + tilt[:, 1:] * second)
         tilt = np.clip(tilt + _newton(mass, first, second, mean, power), -1e4, 1e4)

@@ -266,3 +266,19 @@ def test_every_form_writes_the_adjusted_model(form: str) -> None:
     assert expected.params is not None
     # One step: onnxruntime rescales the sums in float32, the reference rounds them once.
     assert np.abs(session.run(None, {"x": feed})[0] - expected.real).max() <= 1.01 * expected.params.scale[0]
+
+
+def test_an_activation_that_a_setting_names_is_left_alone() -> None:
+    made = planned(uneven(), wide=["t"], bias_correction="off")
+    assert not made.plan.adjustments
+    assert "t" in made.plan.tensors
+
+
+def test_what_is_float_without_adjustments_stays_float() -> None:
+    net = uneven("a = Conv(x, w, b) t = HardSwish(a) y = Conv(t, v)")
+    plain, made = planned(net, **PLAIN).plan, planned(net).plan
+    assert made.adjustments.factors
+    assert {name: made.nodes[name] for name, e in plain.nodes.items() if e.kind is Kind.FLOAT} == {
+        name: e for name, e in plain.nodes.items() if e.kind is Kind.FLOAT
+    }
+    assert made.config == replace(plain.config, equalization="auto", bias_correction="auto")
