@@ -23,6 +23,12 @@ from pathlib import Path
 
 import models
 import numpy as np
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    NotImplemented,
+)
 from qprof_onnx.profiles.errors import QprofError
 from qprof_onnx.quantizer.lowering import FORMS
 from qprof_onnx.quantizer.pipeline import dump_profile, quantize
@@ -33,6 +39,7 @@ from speed import latencies
 
 HERE = Path(__file__).resolve().parent
 SLOW = 4.0
+LOAD_ERRORS = (InvalidGraph, Fail, InvalidArgument, NotImplemented)
 PEERS: Mapping[str, tuple[str, ...]] = {
     "ort-tensor": (),
     "ort-channel": ("--per-channel",),
@@ -163,6 +170,16 @@ def timed(paths: Mapping[str, Path], feed: Feed, seconds: float, threads: int) -
     return {**latencies(fast, feed, seconds, threads), **slow}
 
 
+def loads(path: Path) -> bool:
+    """Whether onnxruntime takes a model of its own quantizer."""
+    try:
+        session(path, 1)
+    except LOAD_ERRORS as error:
+        print(f"{path.name}: does not load: {str(error)[:100]}")
+        return False
+    return True
+
+
 def _least(path: Path, feed: Feed, threads: int, runs: int) -> float:
     opened, spent = session(path, threads), []
     opened.run(None, feed)
@@ -200,7 +217,8 @@ def written(results: Mapping[str, Mapping[str, Mapping[str, float]]], check: boo
         "Written by speed_table.py: milliseconds, and times as fast as float; medians of runs in turns.\n"
         "Forms integer and primitives are for other readers than onnxruntime; what takes more than four\n"
         "times as long as float was timed with few runs. pp-lcnet stands for MobileNet-like models; nudenet\n"
-        "is a SiLU detector.\n"
+        "is a SiLU detector. Two threads on two virtual cores that others use as well: those figures jump by half\n"
+        "from run to run, and only large differences in them mean something.\n"
     ]
     for threads, rows in results.items():
         parts.append(f"\n## Threads: {threads}\n\n{table(rows, check)}\n")
@@ -227,6 +245,7 @@ def main() -> None:
         except (ImportError, FileNotFoundError, StopIteration, QprofError) as error:
             print(f"{name}: left out: {error}")
             continue
+        paths = {label: path for label, path in paths.items() if label not in PEERS or loads(path)}
         for threads in given.threads.split(","):
             times = timed(paths, found.feed, given.seconds, int(threads))
             results.setdefault(threads, {})[name] = times
