@@ -74,7 +74,7 @@ class QuantConfig:
     tables: str = "target"
     resolution: str = "auto"
     min_sqnr: float = 0.0
-    min_output_sqnr: float = 12.0
+    min_output_sqnr: float = 18.0
     equalization: str = "auto"
     bias_correction: str = "auto"
     rounding: str = "nearest"

@@ -8,15 +8,16 @@ for every tensor it is known what a unit of noise there does to each output. Eac
 independent of every other (measured on four models, the noises of single nodes add up to that of all within
 2 dB), and three things keep the reckoning from running away over fifty layers:
 
-- A trained operator never lets through more noise, relative to the signal, than it was given: what white
-  noise would gain beyond that is not met in practice. Only functions without weights may raise it, such as
-  the logarithm of small values or a difference of nearly equal ones.
+- No operator lets through more noise, relative to the signal, than it was given: what sums and products of
+  noise would gain beyond that, over twelve layers of a transformer 130 dB, is not met in practice. Only
+  functions of one variable may raise it, such as the logarithm or root of small values.
 - A mean over n elements divides noise power by n.
 - A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
   scores side by side each keep their own scale.
 
-It tells a design whose noise drowns an output (a spectrum that goes through a logarithm) from one that is
-merely noisy; it is no forecast of the last decibel: measured SQNR is from 3 dB above to 20 dB below.
+It tells a design whose noise drowns an output (a spectrum that goes through a logarithm: 4 and -10 dB reckoned,
+3 measured) from one that is merely noisy (18 to 44 dB reckoned, 9 to 46 measured, on eleven models); it is no
+forecast of the last decibels.
 """
 
 from __future__ import annotations
@@ -137,13 +138,14 @@ def gain(step: Step, result: str) -> float:
     if rule.gain is not None:
         found = rule.gain(step, result)
     elif rule.weight is not None:
-        white = _white(step, rule)
-        found = None if white is None else min(white, kept)
+        found = _white(step, rule)
     elif (rule.curve or rule.constraint is Constraint.CLAMP) and step.index == 0:
         found = step.slope()
     else:
         found = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
-    return kept if found is None else found
+    if found is None:
+        return kept
+    return found if rule.curve else min(found, kept)
 
 
 def _white(step: Step, rule: Rule) -> float | None:

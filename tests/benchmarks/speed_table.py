@@ -217,8 +217,8 @@ def written(results: Mapping[str, Mapping[str, Mapping[str, float]]], check: boo
         "Written by speed_table.py: milliseconds, and times as fast as float; medians of runs in turns.\n"
         "Forms integer and primitives are for other readers than onnxruntime; what takes more than four\n"
         "times as long as float was timed with few runs. pp-lcnet stands for MobileNet-like models; nudenet\n"
-        "is a SiLU detector. Two threads on two virtual cores that others use as well: those figures jump by half\n"
-        "from run to run, and only large differences in them mean something.\n"
+        "is a SiLU detector. Two threads on two virtual cores that others use as well: those figures jump\n"
+        "by half from run to run, and only large differences in them mean something.\n"
     ]
     for threads, rows in results.items():
         parts.append(f"\n## Threads: {threads}\n\n{table(rows, check)}\n")

