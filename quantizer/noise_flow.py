@@ -15,9 +15,9 @@ independent of every other (measured on four models, the noises of single nodes 
 - A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
   scores side by side each keep their own scale.
 
-It tells a design whose noise drowns an output (a spectrum that goes through a logarithm: 4 and -10 dB reckoned,
-3 measured) from one that is merely noisy (18 to 44 dB reckoned, 9 to 46 measured, on eleven models); it is no
-forecast of the last decibels.
+It tells a design whose noise drowns an output (a spectrum that goes through a logarithm: 4 and -10 dB
+reckoned, 3 measured) from one that is merely noisy (18 to 44 dB reckoned, 9 to 46 measured, on eleven
+models); it is no forecast of the last decibels.
 """
 
 from __future__ import annotations

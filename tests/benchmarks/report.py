@@ -62,12 +62,16 @@ def tables(results: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _tried(record: Record) -> bool:
+    return any(label.startswith("ort-") and label != "ort-dynamic" for label in record["builds"])
+
+
 def _score_row(record: Record) -> tuple[str, ...]:
     qprof, tuned, peer, dynamic = (_judged(build) for build in _four(record))
     return (
         record["name"],
         *(_score(judged) for judged in (record["float"], qprof, tuned, peer)),
-        (record["best_peer"] or "none works").removeprefix("ort-"),
+        (record["best_peer"] or ("none works" if _tried(record) else "not run")).removeprefix("ort-"),
         _score(dynamic),
         _sqnr(qprof),
         _sqnr(peer),
