@@ -5,12 +5,12 @@
 The model is a stack of residual pairs of MatMuls with seeded weights, in a file of external data that is
 written layer by layer. Each step is a process of its own; its peak counts the pages of mapped files, which
 the system may drop at will, so the part that is the process's own is given too. Files are removed at the end.
+`--write` writes LARGE_MODEL.md beside this script.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -99,8 +99,8 @@ def plain(model: Path, feeds: Path) -> None:
         session.run(None, {"x": np.load(path)})
 
 
-def steps(folder: Path, gigabytes: float) -> dict[str, dict[str, float]]:
-    """Measure each step, by name."""
+def steps(folder: Path, gigabytes: float) -> tuple[dict[str, dict[str, float]], str]:
+    """Measure each step, by name; return the sizes of the files of weights as well."""
     model = build(folder, gigabytes)
     qprof = [sys.executable, "-c", "from qprof_onnx.cli.main import main; main()"]
     profile, feeds, quantized = folder / "p.yaml", folder / "feeds", folder / "q.onnx"
@@ -111,8 +111,7 @@ def steps(folder: Path, gigabytes: float) -> dict[str, dict[str, float]]:
         [*qprof, "quantize", str(model), "--profile", str(profile), "-o", str(quantized)]
     )
     sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*.data"))}
-    print(", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in sizes.items()))
-    return found
+    return found, ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in sizes.items())
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
@@ -130,6 +129,7 @@ def main() -> None:
     )
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--gigabytes", type=float, default=3.2)
+    parser.add_argument("--write", action="store_true")
     if sys.argv[1:2] == ["--plain"]:
         plain(Path(sys.argv[2]), Path(sys.argv[3]))
         return
@@ -138,11 +138,18 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        found = steps(folder, given.gigabytes)
+        found, sizes = steps(folder, given.gigabytes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    (given.work / "large-model.json").write_text(json.dumps(found), encoding="utf-8")
-    print(table(found))
+    page = f"""# A model of more than 2 GB
+
+Written by large_model.py, which says how it is measured. {FEEDS} feeds of {ROWS} rows; weights: {sizes}.
+
+{table(found)}
+"""
+    print(page)
+    if given.write:
+        Path(__file__).with_name("LARGE_MODEL.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
