@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ..profiles.errors import ConfigError, nearest
 from ..profiles.profile import Profile
+from .curves import CHAIN, CHAIN_DOMAIN, chain_of
 from .graph import Graph
 from .plan import ON_CODES, Kind
 from .rules import Constraint, Rule, rule_of
@@ -106,7 +107,7 @@ def name_of(node: ir.Node) -> str:
 
 def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, str]) -> Choice:
     rule, target = rule_of(node), limits.target
-    op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    op = _operator(node)
     if name_of(node) in kept:
         return Choice(Kind.FLOAT, f"kept float by request ('{kept[name_of(node)]}')", rule)
     if name_of(node) in limits.loud:
@@ -129,8 +130,25 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
     return Choice(Kind.MOVE if moves else Kind.INTEGER, "", rule, heavy=rule.heavy(node, graph))
 
 
+def _operator(node: ir.Node) -> str:
+    """Return the operator of a node for people."""
+    if node.domain == CHAIN_DOMAIN and node.op_type == CHAIN:
+        return f"{chain_of(node).operators} in one"
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def chain_spelling(target: Target, tables: str) -> str:
+    """Return what a target does with chains, see `chains`: "apart", or how they become one table."""
+    preferred = target.tables.get(CHAIN, target.tables.get("*", "apart"))
+    if tables == "portable" or tables == preferred == "runtime":
+        return tables
+    return preferred if tables == "target" else "apart"
+
+
 def table_spelling(op_type: str, target: Target, tables: str) -> str:
     """Return how a curve becomes a table, "" when it does not."""
+    if op_type == CHAIN:
+        return chain_spelling(target, tables).replace("apart", "")
     preferred = target.tables.get(op_type, target.tables.get("*", ""))
     if tables == "target":
         return preferred

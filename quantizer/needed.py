@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from .candidates import activation_names
+from .chains import find_chains, inner_tensors, taken_apart
 from .graph import Graph
 from .rules import rule_of
 from .seen import clipped_as
+from .targets import packaged_targets
 
 
 def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
@@ -15,7 +17,8 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
 
     These are what operators of the table read as activations and make. No schema, calibrator, form or target
     quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
-    Nor does a tensor that is only clipped: the profile of the clipped one serves for it.
+    Nor does a tensor that is only clipped: the profile of the clipped one serves for it. Nor does what lies
+    inside a chain that no packaged target takes apart (see `chains`).
 
     Args:
         graph: the prepared model.
@@ -26,8 +29,23 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
         rule = rule_of(node)
         if rule is not None:
             names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
-    names -= {"", *hidden, *(name for name, to in clipped_as(graph).items() if to not in hidden)}
+    names -= {
+        "",
+        *hidden,
+        *one_with_others(graph),
+        *(name for name, to in clipped_as(graph).items() if to not in hidden),
+    }
     return frozenset(name for name in names if graph.is_float(name) and graph.constant(name) is None)
+
+
+def one_with_others(graph: Graph) -> frozenset[str]:
+    """Return the activations inside chains that no packaged target takes apart."""
+    chains = [
+        chain
+        for chain in find_chains(graph)
+        if not any(taken_apart(chain, target) for target in packaged_targets())
+    ]
+    return frozenset(inner_tensors(chains))
 
 
 def weighed_channels(graph: Graph) -> dict[str, int]:

@@ -30,6 +30,7 @@ from .judge.inference import model_bytes, open_session
 from .judge.once import run_once
 from .lowering import lower
 from .modelfile import has_external_data, load_model, save_model
+from .needed import one_with_others
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
 from .planning import open_plan, plan_model
@@ -296,9 +297,9 @@ def _conforming(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: 
 
 def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:
     """Return a note when the profile, which may be Glow's, lacks activations of the model."""
-    profile = as_seen(profile, graph)
+    profile, inner = as_seen(profile, graph), one_with_others(graph)
     names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
-    lacking = [name for name in names if name and graph.is_float(name) and name not in profile]
+    lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
         return ()
     return (f"{Path(path).name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)

@@ -25,7 +25,8 @@ class Kind(StrEnum):
     """Computes on codes. An output with parameters in `QuantPlan.tensors` is stored in them; an output
     without returns to float."""
     TABLE = "table"
-    """A function of one variable, looked up: code in, code out."""
+    """A function of one variable, looked up: code in, code out. Several nodes can be one table: then the last
+    has an entry with the parameters of its output, and the outputs of the others have none."""
     MOVE = "move"
     """Moves, selects or clips codes; its output has the parameters of its input."""
     DYNAMIC = "dynamic"
@@ -102,3 +103,8 @@ class QuantPlan:
     tool: str = field(default="", compare=False)
     groups: tuple[Group, ...] = ()
     adjustments: Adjustments = NONE
+
+    def is_part(self, node: str, output: str) -> bool:
+        """Whether a node, given with its output, is computed inside the table of the node that reads it."""
+        entry = self.nodes.get(node)
+        return entry is not None and entry.kind is Kind.TABLE and output not in self.tensors

@@ -23,6 +23,7 @@ from .adjust.factors import find_factors
 from .adjust.record import Adjustments, ChannelFactors
 from .adjust.rounding import round_weights
 from .adjust.statistics import adjusted_profile
+from .chains import contracted, expanded
 from .config import DATA_FREE
 from .graph import Graph, index
 from .plan import Kind, QuantPlan
@@ -71,7 +72,7 @@ def plan_model(
     """
     config, graph = recipe.config, index(model)
     profile = as_seen(profile, graph)
-    plan = make_plan(graph, profile, recipe, identity, notes)
+    plan = _one_plan(model, graph, profile, recipe, identity=identity, notes=notes)
     if config.mode in DATA_FREE:
         return open_plan(model, plan, identity)
     wanted = config.equalization != "off" or config.bias_correction != "off"
@@ -85,14 +86,34 @@ def plan_model(
     again = _Again(recipe, identity, (*notes, *_told(factors)), _fixed(plan, inserted_nodes(model, adjusted)))
     even = adjusted_profile(graph, profile, factors)
     if factors:
-        plan = again.plan(index(adjusted), even)
+        plan = again.plan(adjusted, even)
     biases: dict[str, tuple[float, ...]] = {}
     if config.bias_correction != "off":
         means = channel_means(profile, factors)
         biases = find_biases(index(adjusted), index(round_weights(adjusted, plan)), means, plan)
         if biases:
-            plan = again.plan(index(apply_biases(adjusted, biases)), even)
+            plan = again.plan(apply_biases(adjusted, biases), even)
     return open_plan(model, replace(plan, adjustments=Adjustments(factors, biases)), identity)
+
+
+def _one_plan(
+    model: ir.Model,
+    graph: Graph,
+    profile: Profile,
+    recipe: Recipe,
+    *,
+    identity: ModelId,
+    notes: tuple[str, ...],
+    fixed: Mapping[str, str] | None = None,
+) -> QuantPlan:
+    """Make a plan in which chains that are taken as one are one node (see `chains`)."""
+    config = recipe.config
+    if config.mode in DATA_FREE:
+        return make_plan(graph, profile, recipe, identity, notes, fixed=fixed)
+    view = contracted(model, graph, config, recipe.target, profile.tensors)
+    asked = Recipe(replace(config, keep_float=view.keep_float), recipe.target)
+    made = make_plan(view.graph, view.seen(profile), asked, identity, notes, fixed=fixed)
+    return expanded(replace(made, config=config), view)
 
 
 @dataclass(frozen=True)
@@ -108,10 +129,12 @@ class _Again:
     notes: tuple[str, ...]
     fixed: Mapping[str, str]
 
-    def plan(self, graph: Graph, profile: Profile) -> QuantPlan:
+    def plan(self, model: ir.Model, profile: Profile) -> QuantPlan:
         config = self.recipe.config
         judged = Recipe(replace(config, min_output_sqnr=0.0), self.recipe.target)
-        made = make_plan(graph, profile, judged, self.identity, self.notes, fixed=self.fixed)
+        made = _one_plan(
+            model, index(model), profile, judged, identity=self.identity, notes=self.notes, fixed=self.fixed
+        )
         return replace(made, config=replace(made.config, min_output_sqnr=config.min_output_sqnr))
 
 

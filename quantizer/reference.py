@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .candidates import table_spelling
-from .rules import RULES, Rule
+from .candidates import chain_spelling, table_spelling
+from .rules import CHAIN_RULE, RULES, Rule
 from .targets import Target
 
 
@@ -33,8 +33,8 @@ class OperatorReference:
 
 
 def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
-    """Return a line for every entry of the table, sorted by operator."""
-    return tuple(_line(RULES[key], target) for key in sorted(RULES, key=lambda key: key[1]))
+    """Return a line for every entry of the table, sorted by operator, and one for chains of operators."""
+    return tuple(_line(rule, target) for rule in _listed())
 
 
 def markdown_reference(targets: Iterable[Target]) -> str:
@@ -43,7 +43,7 @@ def markdown_reference(targets: Iterable[Target]) -> str:
     In a target's column "codes" and "float" are what its integer kernel returns, what stands after "as" is
     the spelling, and an empty cell means that the operator stays float there.
     """
-    rules, named = [RULES[key] for key in sorted(RULES, key=lambda key: key[1])], list(targets)
+    rules, named = _listed(), list(targets)
     facts = [_line(rule, Target("")) for rule in rules]
     cells = [
         [r.operator, r.constraint, r.activations, r.weight, r.bias, "yes" if r.curve else ""] for r in facts
@@ -59,6 +59,10 @@ def markdown_reference(targets: Iterable[Target]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _listed() -> list[Rule]:
+    return [*(RULES[key] for key in sorted(RULES, key=lambda key: key[1])), CHAIN_RULE]
 
 
 def _cell(rule: Rule, target: Target) -> str:
@@ -81,7 +85,8 @@ _HEAD = (
     "*output*: how the parameters of the output follow. own: from its own profile; same-as-input: codes pass",
     "through; all-same: one code space for inputs and output, or a conversion on the edge; clamp: only",
     "clips, free where the producer has no other reader; fixed: within bounds that the mathematics gives.",
-    "*activations*, *weight*, *bias*: numbers of the inputs. *curve*: can become a look-up table.",
+    "*activations*, *weight*, *bias*: numbers of the inputs. *curve*: can become a look-up table. Chain:",
+    "several element-wise operators that together are a function of one activation, such as x * sigmoid(x).",
     "",
 )
 
@@ -104,5 +109,7 @@ def _on_target(rule: Rule, target: Target) -> str:
         outputs = " or ".join(target.operators[rule.op_type])
         spelling = target.spellings.get(rule.op_type)
         return f"integer, returns {outputs}" + (f", written as {spelling}" if spelling else "")
+    if rule is CHAIN_RULE and chain_spelling(target, "target") == "apart":
+        return "each by itself"
     spelling = table_spelling(rule.op_type, target, "target") if rule.curve else ""
     return f"table, written as {spelling}" if spelling else "float"

@@ -39,6 +39,7 @@ from .conditions import (
     pad_value_is_a_code,
     undilated,
 )
+from .curves import CHAIN, CHAIN_DOMAIN, chain_of
 from .gains import (
     Gain,
     average,
@@ -100,6 +101,8 @@ class Rule:
         bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
         curve: the output is a function of one input element alone, so it can become a look-up table.
+        elementwise: each output element follows from the input elements at its place, as with every curve: a
+            piece of such operators that reads one activation is a function of one variable (see `chains`).
         heavy: does so much arithmetic per element that integers pay for conversions at its border; given the
             node and the graph.
         useful: the interval of inputs outside which the output no longer changes: a producer needs no codes
@@ -118,6 +121,7 @@ class Rule:
     bias: int | None = None
     bounds: tuple[float, float] | None = None
     curve: bool = False
+    elementwise: bool = False
     heavy: Callable[[ir.Node, Graph], bool] = never
     refuse: tuple[Refusal, ...] = ()
     useful: Useful | None = None
@@ -182,13 +186,13 @@ _RULES: tuple[Rule, ...] = (
     ),
     Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
     # Arithmetic
-    Rule("Add", data=None, gain=one),
-    Rule("Sub", data=None, gain=one),
-    Rule("Mul", data=None, gain=factor),
-    Rule("Div", data=None, gain=quotient),
-    Rule("Sum", data=None, gain=one),
-    Rule("Mean", data=None),
-    Rule("PRelu", data=None),
+    Rule("Add", data=None, elementwise=True, gain=one),
+    Rule("Sub", data=None, elementwise=True, gain=one),
+    Rule("Mul", data=None, elementwise=True, gain=factor),
+    Rule("Div", data=None, elementwise=True, gain=quotient),
+    Rule("Sum", data=None, elementwise=True, gain=one),
+    Rule("Mean", data=None, elementwise=True),
+    Rule("PRelu", data=None, elementwise=True),
     # Pooling and reducing
     Rule("AveragePool", refuse=(undilated,), gain=window),
     Rule("GlobalAveragePool", gain=average),
@@ -212,11 +216,11 @@ _RULES: tuple[Rule, ...] = (
         Rule(op_type, Constraint.ALL_SAME, data=(0, 2), refuse=(attribute_is("reduction", "none", "none"),))
         for op_type in ("ScatterND", "ScatterElements")
     ),
-    Rule("Max", Constraint.ALL_SAME, data=None),
-    Rule("Min", Constraint.ALL_SAME, data=None),
+    Rule("Max", Constraint.ALL_SAME, data=None, elementwise=True),
+    Rule("Min", Constraint.ALL_SAME, data=None, elementwise=True),
     # Clips
-    Rule("Relu", Constraint.CLAMP, useful=above_zero),
-    Rule("Clip", Constraint.CLAMP, useful=clip_bounds),
+    Rule("Relu", Constraint.CLAMP, elementwise=True, useful=above_zero),
+    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds),
     # Functions of one variable (no steps: Sign, Round, ... turn the noise of their input into whole steps)
     Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
     Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=hard_sigmoid_rises),
@@ -250,7 +254,27 @@ RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule
 """Every entry by (domain, operator)."""
 
 
+def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the interval in which a chain changes: that of the nodes that read its source."""
+    chain, low, high = chain_of(node), math.inf, -math.inf
+    for reader in chain.nodes:
+        for index, value in enumerate(reader.inputs):
+            if value is chain.source:
+                rule = rule_of(reader)
+                if rule is None or rule.useful is None or index != 0:
+                    return -math.inf, math.inf
+                first, last = rule.useful(reader, graph)
+                low, high = min(low, first), max(high, last)
+    return low, high
+
+
+CHAIN_RULE = Rule(CHAIN, curve=True, domain=CHAIN_DOMAIN, useful=_chain_changes)
+"""What is true of a chain of operators that stands for one function of one variable."""
+
+
 def rule_of(node: ir.Node) -> Rule | None:
     """Return the entry for the operator of `node`, None when the table has none."""
     domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
+        return CHAIN_RULE
     return RULES.get((domain, node.op_type))

@@ -44,13 +44,15 @@ def name_of(known: tuple[str, ...]) -> Reader:
     return read
 
 
-def by_operator(reader: Reader) -> Reader:
-    """Return what reads a mapping from operators to what `reader` reads."""
+def by_operator(reader: Reader, others: Mapping[str, Reader] | None = None) -> Reader:
+    """Return what reads a mapping from operators to what `reader` reads, or for some what `others` do."""
 
     def read(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ConfigError(f"{where} must be a mapping by operator")
-        return {str(op): reader(item, f"{where}: {op}") for op, item in value.items()}
+        return {
+            str(op): (others or {}).get(str(op), reader)(item, f"{where}: {op}") for op, item in value.items()
+        }
 
     return read
 

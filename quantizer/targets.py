@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from .config import (
     TABLES,
     QuantConfig,
 )
+from .curves import CHAIN
 from .lowering import FORMS
 from .schemes import SCHEMES
 from .target_values import Reader, by_operator, check_known, flag, name_of, names, names_of, opsets
@@ -59,6 +61,7 @@ FEWEST_IN_BLOCK = 16
 USUAL_BLOCK = 32
 """For 4-bit weights when none is asked for: one scale for a channel leaves them too little signal."""
 TABLE_SPELLINGS = ("runtime", "sigmoid", "portable")
+CHAIN_SPELLINGS = ("apart", "runtime", "portable")
 MOVE_SPELLINGS = ("codes", "leaky")
 ZERO_POINTS = ("any", "zero")
 BIASES = ("int32", "float")
@@ -76,7 +79,8 @@ class Target:
         operators: operator type to the outputs that its integer kernel can give: "codes", "float" (integer
             inputs, float output) or both. An operator that is not here has no integer kernel.
         tables: operator type to the spelling in which a curve is a look-up table: "runtime", "sigmoid" or
-            "portable"; "*" stands for all curves not named.
+            "portable"; "*" stands for all curves not named, "Chain" for several operators that together are
+            a function of one variable: "apart" when each is planned by itself, see `chains`.
         spellings: operator type to the way in which the node is written where conversions around it would
             make the runtime compute it in float: "codes" or "leaky", see `NodePlan.spelling`.
         unsigned_codes: whether the kernels want unsigned codes: signed activations are stored as their
@@ -139,6 +143,12 @@ def target_names() -> tuple[str, ...]:
     """Return the names of the packaged targets, sorted."""
     folder = resources.files("qprof_onnx.configs")
     return tuple(sorted(f.name[: -len(".yaml")] for f in folder.iterdir() if f.name.endswith(".yaml")))
+
+
+@cache
+def packaged_targets() -> tuple[Target, ...]:
+    """Return the packaged targets, sorted by name."""
+    return tuple(load_recipe(name).target for name in target_names())
 
 
 def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -321,7 +331,7 @@ _READERS: Mapping[str, Reader] = {
     "weight_types": names_of(TYPES),
     "forms": names_of(FORMS),
     "operators": by_operator(names_of(OUTPUTS)),
-    "tables": by_operator(name_of(TABLE_SPELLINGS)),
+    "tables": by_operator(name_of(TABLE_SPELLINGS), {CHAIN: name_of(CHAIN_SPELLINGS)}),
     "spellings": by_operator(name_of(MOVE_SPELLINGS)),
     "unsigned_codes": flag,
     "float_elementwise": flag,

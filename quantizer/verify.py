@@ -121,8 +121,35 @@ def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
                 name not in plan.tensors
                 and index not in entry.inputs
                 and not (entry.kind is not Kind.INTEGER and graph.constant(name) is not None)
+                and not (entry.kind is Kind.TABLE and _is_inside_a_table(plan, graph, name))
             ):
                 yield f"node '{node.name}': it is {entry.kind}, but its input '{name}' has no parameters"
+
+
+def _is_inside_a_table(plan: QuantPlan, graph: Graph, name: str) -> bool:
+    maker = graph.producer(name) if name in graph.values else None
+    return maker is not None and plan.is_part(maker.name or "", name)
+
+
+def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    """A table without parameters of its output is a part of the tables that read it."""
+    for node in graph.nodes:
+        name = node.outputs[0].name or "" if node.outputs else ""
+        if not plan.is_part(node.name or "", name):
+            continue
+        readers = [reader for reader, _ in graph.consumers(name)]
+        alone = [
+            reader
+            for reader in readers
+            if (entry := plan.nodes.get(reader.name or "")) is None or entry.kind is not Kind.TABLE
+        ]
+        if not readers or graph.is_result(name):
+            yield f"node '{node.name}': it is table, but its output '{name}' has no parameters"
+        elif alone:
+            yield (
+                f"node '{node.name}': it is part of a table, but '{alone[0].name}' reads its output "
+                f"'{name}': both are table, or neither"
+            )
 
 
 def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -212,6 +239,7 @@ CHECKS: tuple[Check, ...] = (
     _tensors_are_those_of_the_model,
     _float_nodes_have_a_reason,
     _quantized_nodes_read_codes,
+    _tables_are_whole,
     _moved_codes_keep_their_parameters,
     _bias_scales_are_products,
     _hybrid_nodes_have_a_weight_in_codes,

@@ -37,7 +37,7 @@ from ..plan import Kind, QuantPlan
 from ..schemes import SCHEMES, choose_params
 from .apply import SCALED
 from .record import ChannelFactors
-from .sites import SAME_RANGE, blocks, takes_factors, upstream
+from .sites import HOMOGENEOUS, SAME_RANGE, blocks, takes_factors, upstream
 from .statistics import Spread, channel_errors, divided, spread_of
 
 Floats = npt.NDArray[np.float64]
@@ -136,10 +136,19 @@ def _is_free(graph: Graph, plan: QuantPlan, config: QuantConfig, name: str, axis
     """Whether constants can divide an activation, and what lies between is in no codes of unknown range."""
     size = (graph.shape(name) or ())[axis]
     path = None if size is None else upstream(graph, name, axis, size)
-    return path is not None and all(
+    if path is None or any(_is_in_a_table(graph, plan, n) for n in (name, *(n for n, _ in path.inner))):
+        return False
+    return all(
         (inner not in plan.tensors or reader in SAME_RANGE) and _may_be_renamed(graph, config, inner)
         for inner, reader in path.inner
     )
+
+
+def _is_in_a_table(graph: Graph, plan: QuantPlan, name: str) -> bool:
+    """Whether a constant beside the activation is a part of a table, which has one scale for all channels."""
+    node = graph.producer(name)
+    table = node is not None and plan.nodes[node.name or ""].kind is Kind.TABLE
+    return table and node is not None and node.op_type not in HOMOGENEOUS
 
 
 def _is_float(graph: Graph, plan: QuantPlan, name: str) -> bool:

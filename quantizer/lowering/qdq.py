@@ -20,6 +20,9 @@ TABLE         sigmoid    Tanh as 2 sigmoid(2x) - 1: codes read with twice their 
                          with scale 1/256 and zero point 0. The same codes are tanh in 128ths, uint8
 TABLE         portable   Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow in
                          onnxruntime
+TABLE         any, and   nothing where the table behind it is portable, else the operator in float: a part of
+              no output  that table (see `chains`)
+              in codes
 DYNAMIC       ""         DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; see `products`
 WEIGHT_ONLY   ""         DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   codes      Gather of codes from a constant table, and of a scale for each entry; Cast, Mul

@@ -87,9 +87,14 @@ def _run(
             wide = array is not None and array.dtype == np.float32 and node.op_type != "Resize"
             exact.append(array.astype(np.float64) if wide and array is not None else array)
     return [
-        Tensor(array.astype(np.float32)) if params is None else _rounded(array, params)
+        _real_result(array, entry) if params is None else _rounded(array, params)
         for array, params in zip(_evaluate(node, exact, opset), results, strict=True)
     ]
+
+
+def _real_result(array: Array, entry: NodePlan) -> Tensor:
+    """Return what a node gives in float; inside a table nothing is rounded, not even to float32."""
+    return Tensor(array if entry.kind is Kind.TABLE else array.astype(np.float32))
 
 
 def _product(
@@ -152,8 +157,11 @@ def _beside(node: ir.Node, array: Array, rank: int) -> Array:
 
 
 def _is_data(node: ir.Node, entry: NodePlan, index: int) -> bool:
-    """Whether an input is read in codes: of moves, clips and tables the first alone."""
-    return index == 0 or not (entry.kind in (Kind.MOVE, Kind.TABLE) or node.op_type in ("Relu", "Clip"))
+    """Whether an input is read in codes: of moves and clips the first alone, of tables no constant."""
+    if entry.kind is Kind.TABLE:
+        value = node.inputs[index]
+        return value is not None and not value.is_initializer()
+    return index == 0 or not (entry.kind is Kind.MOVE or node.op_type in ("Relu", "Clip"))
 
 
 def _codes(tensor: Tensor, params: QuantParams) -> Array:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from ...profiles.errors import PlanError
 from ..affine import QuantParams
+from ..curves import nodes_between
 from ..graph import bodies
 from ..plan import Kind, QuantPlan
 from . import Lowered
@@ -98,9 +99,13 @@ def _write_graph(
 
 
 def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
-    """Return the nodes in order, a Relu or Clip together with the integer node that it alone reads."""
+    """Return the nodes in order, a Relu or Clip together with the integer node that it alone reads, and the
+    parts of a table with the node that makes its result.
+    """
     groups: dict[ir.Node, list[ir.Node]] = {}
     for node in graph:
+        if _is_part(node, plan):
+            continue
         value = node.inputs[0] if node.inputs else None
         producer = value.producer() if value is not None else None
         if (
@@ -115,8 +120,24 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
         ):
             groups[node] = [*groups.pop(producer), node]
         else:
-            groups[node] = [node]
+            groups[node] = [*_parts(node, plan), node]
     return list(groups.values())
+
+
+def _parts(node: ir.Node, plan: QuantPlan) -> tuple[ir.Node, ...]:
+    """Return the other nodes of a table, none for any other node."""
+    if _kind(node, plan) is not Kind.TABLE:
+        return ()
+    nodes, _ = nodes_between(
+        node.outputs[0],
+        lambda value: (maker := value.producer()) is not None and _is_part(maker, plan),
+        lambda value: constant_array(value) is not None,
+    )
+    return nodes[:-1]
+
+
+def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
+    return plan.is_part(node.name or "", node.outputs[0].name or "")
 
 
 def _kind(node: ir.Node | None, plan: QuantPlan) -> Kind | None:

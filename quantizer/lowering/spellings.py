@@ -6,7 +6,7 @@ node itself is no longer needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,22 +14,25 @@ import onnx_ir as ir
 
 from ...profiles.errors import PlanError
 from ..affine import UINT8, QuantParams, unsigned_twin
-from ..curves import function_of
+from ..curves import Chain, curve_of, nodes_between
 from ..graph import bodies, inner_graphs
 from ..plan import Kind, NodePlan
 from .emitter import Emitter, code_type, constant_array, new_value
 from .tables import build_table
 
+NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
+
 
 @dataclass(frozen=True)
 class Task:
-    """One node to write, and what its writer may look at."""
+    """One node to write, and what its writer may look at: its entry, the tensors and entries of the plan."""
 
     node: ir.Node
     entry: NodePlan
     tensors: Mapping[str, QuantParams]
     emitter: Emitter
     opset: int
+    entries: Mapping[str, NodePlan]
 
     def params(self, index: int) -> QuantParams | None:
         """Return the parameters in which the node reads an input, None for float."""
@@ -89,21 +92,26 @@ def tanh_through_sigmoid(task: Task) -> bool:
 
 def portable_table(task: Task) -> bool:
     """Write a look-up table in standard ONNX, between unsigned codes (see `unsigned`)."""
-    source, result = (unsigned(params) for params in _table_params(task))
-    return _gather(task, source, result)
+    return _gather(task, unsigned)
 
 
 def direct_table(task: Task) -> bool:
     """Write a look-up table in standard ONNX, between the codes as they are."""
-    return _gather(task, *_table_params(task))
+    return _gather(task, lambda params: params)
 
 
-def _gather(task: Task, source: QuantParams, result: QuantParams) -> bool:
+def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
+    """Write a table; nothing for a node that is a part of the table behind it."""
+    result = task.result()
+    if result is None and _is_part(task):
+        return True
+    if result is None:
+        raise task.error(NO_TABLE)
     node, emitter = task.node, task.emitter
-    value, output = node.inputs[0], node.outputs[0]
-    assert value is not None
+    output, (chain, given) = node.outputs[0], table_of(task)
+    value, source, result = chain.source, stored(given), stored(result)
     name = emitter.name(output)
-    table = emitter.constant(f"{name}_table", build_table(function_of(node, task.opset), source, result))
+    table = emitter.constant(f"{name}_table", build_table(curve_of(chain, task.opset), source, result))
     index = new_value(f"{name}_index", ir.DataType.INT32, output)
     codes = emitter.codes(value, source, node)
     emitter.add("Cast", [codes], index, node, {"to": int(ir.DataType.INT32)})
@@ -147,16 +155,53 @@ def unsigned(params: QuantParams) -> QuantParams:
     return unsigned_twin(params)
 
 
+def table_of(task: Task) -> tuple[Chain, QuantParams]:
+    """Return the nodes whose table the node makes, itself the last, and the parameters of what they read.
+
+    Raises:
+        PlanError: they read several tensors, or one without parameters.
+    """
+
+    def is_part(value: ir.Value) -> bool:
+        maker = value.producer()
+        entry = None if maker is None else task.entries.get(maker.name or "")
+        in_table = entry is not None and entry.kind is Kind.TABLE
+        return in_table and task.tensors.get(task.emitter.name(value)) is None
+
+    nodes, sources = nodes_between(
+        task.node.outputs[0], is_part, lambda value: constant_array(value) is not None
+    )
+    reads = {
+        replace(task, node=node, entry=task.entries[node.name or ""]).params(index)
+        for node in nodes
+        for index, value in enumerate(node.inputs)
+        if value in sources
+    }
+    params = next(iter(reads), None)
+    if len(sources) != 1 or len(reads) != 1 or params is None:
+        raise task.error(NO_TABLE)
+    return Chain(nodes, sources[0]), params
+
+
+def _is_part(task: Task) -> bool:
+    """Whether tables alone read what a node makes."""
+    readers = [task.entries.get(use.node.name or "") for use in task.node.outputs[0].uses()]
+    return bool(readers) and all(entry is not None and entry.kind is Kind.TABLE for entry in readers)
+
+
 def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
     source, result = task.params(0), task.result()
     if source is None or result is None:
-        raise task.error("a table needs parameters of input and output; add them, or make the node float")
+        raise task.error(NO_TABLE)
     return source, result
 
 
 def data_inputs(task: Task) -> Sequence[int]:
-    """Return the inputs that may be read in codes: of moves, clips and tables the first alone, because
-    their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
+    """Return the inputs that may be read in codes: of moves and clips the first alone, of tables what varies,
+    because their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
     """
-    one = task.entry.kind in (Kind.MOVE, Kind.TABLE) or task.node.op_type in ("Relu", "Clip")
+    if task.entry.kind is Kind.TABLE:
+        values = enumerate(task.node.inputs)
+        return [index for index, v in values if v is not None and constant_array(v) is None]
+    one = task.entry.kind is Kind.MOVE or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))

@@ -92,7 +92,7 @@ def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Tas
     """
     if (node.name or "") not in plan.nodes:
         raise PlanError(f"node '{node.name}': the plan has no entry for it; make a new plan for this model")
-    return Task(node, plan.nodes[node.name or ""], plan.tensors, emitter, opset)
+    return Task(node, plan.nodes[node.name or ""], plan.tensors, emitter, opset, plan.nodes)
 
 
 def writer_of(task: Task, form: str, writers: Writers) -> Writer:

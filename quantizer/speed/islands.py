@@ -162,12 +162,16 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
     rate, least = _rate(profile, costs)
     for name, value in graph.values.items():
         readers = dict.fromkeys(reader.name or "" for reader, _ in graph.consumers(name))
-        if graph.is_constant(name) or not graph.is_float(name) or name not in profile:
+        if graph.is_constant(name) or not graph.is_float(name):
+            continue
+        maker = value.producer()
+        owner = "" if maker is None else maker.name or ""
+        if plan.is_part(owner, name):  # a table goes back to float as a whole
+            yield Crossing(name, owner, tuple(readers), NEVER)
+        if name not in profile:
             continue
         if graph.is_result(name):
             readers[""] = None
-        maker = value.producer()
-        owner = "" if maker is None else maker.name or ""
         if in_codes(owner, plan) and name not in plan.tensors:
             continue  # a product that returns float: nothing is converted behind it, whatever becomes of it
         time = costs.border.get(name, max(least, rate * profile[name].count))

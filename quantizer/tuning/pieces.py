@@ -9,13 +9,14 @@ other, compute what the whole quantized model computes, and any piece can be run
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
+from ..chains import planned_chains
 from ..judge.inference import open_session, run
 from ..lowering import lower
 from ..modelfile import save_model
@@ -87,14 +88,14 @@ def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
     return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()
 
 
-def only(plan: QuantPlan, node: str) -> QuantPlan:
-    """Return the plan with every other node float."""
-    return replace(plan, nodes={n: entry if n == node else LEFT_OUT for n, entry in plan.nodes.items()})
+def only(plan: QuantPlan, unit: Collection[str]) -> QuantPlan:
+    """Return the plan with every node float but those of a unit, which are one table or a single node."""
+    return replace(plan, nodes={n: entry if n in unit else LEFT_OUT for n, entry in plan.nodes.items()})
 
 
-def without(plan: QuantPlan, node: str) -> QuantPlan:
-    """Return the plan with this node float; what its neighbours store in codes stays there."""
-    return replace(plan, nodes={**plan.nodes, node: LEFT_OUT})
+def without(plan: QuantPlan, unit: Collection[str]) -> QuantPlan:
+    """Return the plan with the nodes of a unit float; what its neighbours store in codes stays there."""
+    return replace(plan, nodes={**plan.nodes, **dict.fromkeys(unit, LEFT_OUT)})
 
 
 def open_piece(
@@ -121,7 +122,7 @@ def open_piece(
         return lambda values, sample: {}
     name = f"nodes '{source.nodes[start].name}' to '{source.nodes[end - 1].name}'"
     piece = _piece(source, start, end, needed, given)
-    piece = piece if plan is None else lower(piece, plan).model
+    piece = piece if plan is None else lower(piece, _whole_tables(source, start, end, plan)).model
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(piece, Path(folder) / "piece.onnx")
         session = open_session(str(Path(folder) / "piece.onnx"), name, threads)
@@ -131,6 +132,20 @@ def open_piece(
         return dict(zip(given, run(session, given, feed, f"{name}, sample {sample}"), strict=True))
 
     return run_on
+
+
+def _whole_tables(source: Cuttable, start: int, end: int, plan: QuantPlan) -> QuantPlan:
+    """Return the plan without tables of which only some nodes are in a piece: those compute in float."""
+    nodes = source.nodes[start:end]
+    tables, inside = planned_chains(nodes, plan), set(nodes)
+    whole = {part for parts in tables.values() if inside.issuperset(parts) for part in parts}
+    cut = [
+        node.name or ""
+        for node in nodes
+        if node not in whole
+        and (node.name in tables or plan.is_part(node.name or "", node.outputs[0].name or ""))
+    ]
+    return without(plan, cut) if cut else plan
 
 
 def _piece(source: Cuttable, start: int, end: int, needed: Sequence[str], given: Sequence[str]) -> ir.Model:

@@ -36,6 +36,7 @@ import onnx_ir as ir
 
 from ...profiles.errors import DataError, PlanError
 from ...profiles.samples import Sample, input_specs, open_samples
+from ..chains import planned_chains
 from ..judge.outputs import OutputResult, OutputSums
 from ..pipeline import open_prepared, read_profile
 from ..plan import Kind, QuantPlan
@@ -69,10 +70,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class NodeSensitivity:
-    """What one quantized node costs.
+    """What one quantized node costs, or one table of several nodes.
 
     Attributes:
-        node, op_type: the node.
+        node, op_type: the node; of a table the last, and the operators of all.
         kind: what the plan makes of it.
         output: its first output.
         alone: the outputs when only this node is quantized.
@@ -162,27 +163,29 @@ def sensitivity_of(
     names = judged_tensors(model, plan)
     source = cuttable(model, names)
     count = len(source.nodes)
-    wanted = [i for i, node in enumerate(source.nodes) if plan.nodes[node.name or ""].kind is not Kind.FLOAT]
+    units = _units(source, plan)
+    wanted = list(units)
     start = _Walk(source, samples, threads)
     floats = list(start.outputs(names, open_piece(source, 0, count, None, threads)))
     whole = _effect(names, floats, start.outputs(names, open_piece(source, 0, count, plan, threads)))
     real, coded = _Walk(source, samples, threads), _Walk(source, samples, threads)
     found = []
-    for begin, end in segments(wanted, count):
+    for begin, end in segments(wanted, count, [max(unit) for unit in units.values()]):
         after = (open_piece(source, end, count, None, threads), open_piece(source, end, count, plan, threads))
         for index in (i for i in wanted if begin <= i < end):
             real.advance(index, None)
             coded.advance(index, plan)
-            node = source.nodes[index]
-            name = node.name or ""
-            alone = open_piece(source, index, end, only(plan, name), threads)
-            spared = open_piece(source, index, end, without(plan, name), threads)
+            nodes = [source.nodes[i] for i in units[index]]
+            unit, name = [node.name or "" for node in nodes], nodes[-1].name or ""
+            alone = open_piece(source, index, end, only(plan, unit), threads)
+            spared = open_piece(source, index, end, without(plan, unit), threads)
             effects = (
                 _effect(names, floats, real.outputs(names, alone, after[0])),
                 _effect(names, floats, coded.outputs(names, spared, after[1])),
             )
-            kind, output = plan.nodes[name].kind.value, node.outputs[0].name or ""
-            found.append(NodeSensitivity(name, node.op_type, kind, output, *effects, gain(whole, effects[1])))
+            kind, output = plan.nodes[name].kind.value, nodes[-1].outputs[0].name or ""
+            ops = ", ".join(node.op_type for node in nodes)
+            found.append(NodeSensitivity(name, ops, kind, output, *effects, gain(whole, effects[1])))
             if progress is not None:
                 progress(2 * len(samples) * len(found), 2 * len(samples) * len(wanted))
     return Sensitivities(plan.model.file, len(samples), whole, ranked(found))
@@ -200,14 +203,34 @@ def judged_tensors(model: ir.Model, plan: QuantPlan) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def segments(wanted: Sequence[int], count: int) -> tuple[tuple[int, int], ...]:
+def _units(source: Cuttable, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
+    """Return the nodes that are measured together, the one that makes the result last, by the first of them.
+
+    Those of one table are; every other node is a unit of its own.
+    """
+    places = {node: index for index, node in enumerate(source.nodes)}
+    tables = planned_chains(source.nodes, plan)
+    units = [
+        tuple(places[part] for part in tables.get(node.name or "", (node,)))
+        for node in source.nodes
+        if plan.nodes[node.name or ""].kind is not Kind.FLOAT
+        and not plan.is_part(node.name or "", node.outputs[0].name or "")
+    ]
+    return {min(unit): unit for unit in sorted(units, key=min)}
+
+
+def segments(
+    wanted: Sequence[int], count: int, last: Sequence[int] | None = None
+) -> tuple[tuple[int, int], ...]:
     """Return (begin, end) of segments with about sqrt(n) of the n wanted nodes each, covering all `count`.
 
-    With s segments 2s large sessions are made, and n small ones of n / s nodes: the sum is least at sqrt(n).
+    Nothing is cut between a wanted node and the `last` one that belongs to it (by default itself). With s
+    segments 2s large sessions are made, and n small ones of n / s nodes: the sum is least at sqrt(n).
     """
     step = max(1, math.isqrt(len(wanted)))
-    cuts = [0, *wanted[step::step], count]
-    return tuple(pairwise(cuts))
+    spans = list(zip(wanted, last or wanted, strict=True))
+    free = [cut for cut in wanted[step::step] if not any(start < cut <= end for start, end in spans)]
+    return tuple(pairwise([0, *free, count]))
 
 
 def ranked(nodes: Sequence[NodeSensitivity]) -> tuple[NodeSensitivity, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from qprof_onnx.quantizer.planning import plan_model
 from qprof_onnx.quantizer.speed.costs import Costs, find_costs
 from qprof_onnx.quantizer.speed.islands import find_islands
 from qprof_onnx.quantizer.speed.node_times import Executed
+from qprof_onnx.quantizer.targets import load_recipe
 
 from ..networks import WIDE, Network, network
 
@@ -91,3 +93,13 @@ def test_what_a_float_reader_loses_beside_integers_counts(net: Network) -> None:
     costs = Costs(slow, {"Conv_a": 50.0, "Conv_c": 45.0, "Erf_y": 7.0}, {"x": 9.0, "c": 9.0}, ())
     (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_c",)
+
+
+def test_a_table_of_several_nodes_goes_back_as_a_whole() -> None:
+    net = network("a = Conv (x, v) g = Sigmoid (a) s = Mul (a, g) y = Conv (s, w)", {"v": WIDE, "w": WIDE})
+    recipe = load_recipe("glow", {"equalization": "off", "bias_correction": "off"})
+    plan = plan_model(net.model, net.profile, recipe, net.identity).plan
+    slow = {"Conv_a": 4.0, "Sigmoid_g": 0.0, "Mul_s": 90.0, "Conv_y": 4.0}
+    floats = {"Conv_a": 50.0, "Sigmoid_g": 5.0, "Mul_s": 5.0, "Conv_y": 50.0}
+    (island,) = find_islands(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))
+    assert island.nodes == ("Sigmoid_g", "Mul_s")
