@@ -119,6 +119,7 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
         return Choice(Kind.FLOAT, f"{target.name} has no integer kernel for {op}", rule)
     reason = (
         rule.refusal(node, graph)
+        or _cut_range(node, graph, target)
         or _unfit_tensor(node, rule, graph, limits.profile)
         or _noise(node, rule, graph, limits)
     )
@@ -128,6 +129,18 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
         return Choice(Kind.TABLE, "", rule, spelling)
     moves = rule.constraint in (Constraint.SAME, Constraint.CLAMP)
     return Choice(Kind.MOVE if moves else Kind.INTEGER, "", rule, heavy=rule.heavy(node, graph))
+
+
+def _cut_range(node: ir.Node, graph: Graph, target: Target) -> str:
+    """Return why a kernel that needs parameters for its full range cannot have them, "" where it can."""
+    for name in outputs_of(node) if node.op_type in target.full_range else ():
+        for reader, _ in graph.consumers(name):
+            rule = rule_of(reader)
+            if rule is not None and rule.constraint is Constraint.CLAMP:
+                return (
+                    f"the kernel of {node.op_type} needs codes for all that it can give, and a clip follows"
+                )
+    return ""
 
 
 def _operator(node: ir.Node) -> str:

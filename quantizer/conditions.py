@@ -86,6 +86,19 @@ def one_number(index: int, what: str) -> Refusal:
     return check
 
 
+def several_along_axis(node: ir.Node, graph: Graph) -> str:
+    """Refuse a Softmax over one element, or over an axis of unknown size, which may have one.
+
+    QLinearSoftmax of onnxruntime 1.31 gives the probability of a single element the code 0.
+    """
+    shape = graph.shape((node.inputs[0].name or "") if node.inputs[0] is not None else "")
+    axis = node.attributes.get_int("axis", -1)
+    size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    if size is None:
+        return f"the size of the axis of {node.op_type} is not known, and one element has no integer form"
+    return "" if size > 1 else f"{node.op_type} over one element has no integer form"
+
+
 def constant_bias(node: ir.Node, graph: Graph) -> str:
     """Refuse nodes whose bias is there and is not a constant."""
     if len(node.inputs) < 3 or node.inputs[2] is None:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ..profiles.errors import ConfigError
 from .affine import TYPES
+from .rules import RULES
 from .targets import Target
 
 Check = Callable[[ir.Model, Target], Iterator[str]]
@@ -22,6 +23,9 @@ Check = Callable[[ir.Model, Target], Iterator[str]]
 
 CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 MICROSOFT = "com.microsoft"
+BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
+TOLERANCE = 1e-6
+"""Of a scale, which is in float32."""
 DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
@@ -106,6 +110,21 @@ def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[str]:
             yield f"node '{node.name}': codes of '{codes.name}' leave {low}..{high}: sums saturate"
 
 
+def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[str]:
+    """Kernels that are right for all that the mathematics allows get such parameters (see `full_range`)."""
+    for node, codes in _conversions(model):
+        real, scale = node.inputs[0], node.inputs[1].const_value if node.inputs[1] is not None else None
+        maker = real.producer() if node.op_type == "QuantizeLinear" and real is not None else None
+        bounds = RULES["", maker.op_type].bounds if maker and maker.op_type in target.full_range else None
+        if bounds is None or scale is None or maker is None or codes.dtype not in BYTES:
+            continue
+        if float(scale.numpy().min()) * 256.0 < (bounds[1] - bounds[0]) * (1.0 - TOLERANCE):
+            yield (
+                f"node '{maker.name}': {target.name} computes {maker.op_type} wrongly where codes do not "
+                f"cover {bounds[0]:g} to {bounds[1]:g}, and those of '{codes.name}' do not"
+            )
+
+
 def _parameters_are_static(model: ir.Model, target: Target) -> Iterator[str]:
     """A runtime that reads form qdq alone knows no parameters that are computed at run time."""
     if set(target.forms) != {"qdq"}:
@@ -147,6 +166,7 @@ def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
 
 
 CHECKS: tuple[Check, ...] = (
+    _full_ranges_are_covered,
     _domains_are_known,
     _opset_is_read,
     _codes_are_of_known_types,

@@ -69,14 +69,14 @@ def _plan(
     """Make the plan in which the `loud` nodes stay float; its model is left open."""
     config = with_limit(recipe.config)
     notes: tuple[str, ...] = ()
-    found: Mapping[str, Range] = {} if config.mode in DATA_FREE else _ranges(graph, profile, config)
+    found: Mapping[str, Range] = {} if config.mode in DATA_FREE else _ranges(graph, profile, recipe)
     noisy, wide = judge_noise(
         graph,
         profile,
         found,
         config,
         recipe.target,
-        in_16_bits=partial(_range, qtype=wide_type(config), graph=graph, profile=profile, config=config),
+        in_16_bits=partial(_range, qtype=wide_type(config), graph=graph, profile=profile, recipe=recipe),
         useful=partial(useful_range, graph),
     )
     ranges = ChainMap(wide, found)  # type: ignore[arg-type]  # it is only read
@@ -221,19 +221,21 @@ class _Ranges(Mapping[str, Range]):
         return len(self._names)
 
 
-def _ranges(graph: Graph, profile: Profile, config: QuantConfig) -> Mapping[str, Range]:
+def _ranges(graph: Graph, profile: Profile, recipe: Recipe) -> Mapping[str, Range]:
     """Return the calibrated range of every float activation that was seen."""
-    qtype = TYPES[config.activation_type]
+    qtype = TYPES[recipe.config.activation_type]
     seen = [name for name, tensor in profile.items() if tensor.dtype == "float" and tensor.count]
-    return _Ranges(seen, partial(_range, qtype=qtype, graph=graph, profile=profile, config=config))
+    return _Ranges(seen, partial(_range, qtype=qtype, graph=graph, profile=profile, recipe=recipe))
 
 
-def _range(name: str, qtype: QuantType, graph: Graph, profile: Profile, config: QuantConfig) -> Range:
+def _range(name: str, qtype: QuantType, graph: Graph, profile: Profile, recipe: Recipe) -> Range:
     """Return the range that the codes of one activation should cover in a type."""
-    producer = graph.producer(name)
+    producer, config = graph.producer(name), recipe.config
     choice = calibrate(profile[name], config.calibrator, SCHEMES[config.schema], qtype)
     rule = None if producer is None else rule_of(producer)
     if rule is not None and rule.bounds is not None:
+        if rule.op_type in recipe.target.full_range:
+            return Range(*rule.bounds)
         choice = _within(choice, rule.bounds)
     return _within(choice, useful_range(graph, name))
 

@@ -37,6 +37,7 @@ from .conditions import (
     no_axis,
     one_number,
     pad_value_is_a_code,
+    several_along_axis,
     undilated,
 )
 from .curves import CHAIN, CHAIN_DOMAIN, chain_of
@@ -236,7 +237,7 @@ _RULES: tuple[Rule, ...] = (
     *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
     Rule("Pow", curve=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
     # Normalisation
-    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0), gain=probability),
+    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0), gain=probability, refuse=(several_along_axis,)),
     *_own("LogSoftmax", "LRN", "LpNormalization"),
     *(
         Rule(

@@ -100,6 +100,8 @@ class Target:
         domains: operator domains that it knows besides the standard one.
         opsets: the oldest and the newest that it reads; None where its documents name no limit.
         static_shapes: whether it wants every dimension of the inputs fixed.
+        full_range: operator types whose kernels are right only where the parameters of the output cover all
+            that the mathematics allows (`Rule.bounds`), whatever was profiled.
         known_operators: every standard operator that it can run at all, for runtimes that lack many; empty
             where that is no concern.
     """
@@ -120,6 +122,7 @@ class Target:
     domains: tuple[str, ...] = ()
     opsets: tuple[int, int] | None = None
     static_shapes: bool = False
+    full_range: tuple[str, ...] = ()
     known_operators: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
     dynamic: tuple[str, ...] = ()
@@ -344,6 +347,7 @@ _READERS: Mapping[str, Reader] = {
     "domains": names,
     "opsets": opsets,
     "static_shapes": flag,
+    "full_range": names,
     "known_operators": names,
 }
 """Every key of `runtime`, with what reads it; the names are those of the fields of `Target`."""

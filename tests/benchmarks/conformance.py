@@ -248,16 +248,12 @@ def _planned(folder: Path) -> Record:
 
 
 def _everything() -> Any:
-    """Return the default recipe with a target that takes every operator of the table.
-
-    But for Softmax, which the default target leaves out: the kernel of onnxruntime 1.31 gives code 0 to some
-    of the largest probabilities where the scale is below 1/256.
-    """
+    """Return the default recipe with a target that takes every operator of the table."""
     from qprof_onnx.quantizer.rules import RULES
     from qprof_onnx.quantizer.targets import CODES, load_recipe
 
     recipe = load_recipe()
-    operators = {op_type: (CODES,) for _, op_type in RULES if op_type != "Softmax"}
+    operators = {op_type: (CODES,) for _, op_type in RULES}
     operators |= dict(recipe.target.operators)
     return replace(recipe, target=replace(recipe.target, operators=operators))
 

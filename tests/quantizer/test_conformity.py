@@ -52,6 +52,18 @@ def test_the_digits_model_is_written_for_every_target_and_keeps_its_answers(
     assert np.mean(expected.argmax(1) == got.argmax(1)) >= 0.97  # 100 images; 8 bits change an answer or two
 
 
+def test_a_softmax_whose_codes_do_not_cover_0_to_1_does_not_suit_onnxruntime() -> None:
+    def model(scale: float) -> ir.Model:
+        text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (uint8[2, 4] y)
+            <float s = {{{scale}}}, uint8 z = {{0}}> {{ p = Softmax (x) y = QuantizeLinear (p, s, z) }}"""
+        return ir.from_proto(onnx.shape_inference.infer_shapes(parser.parse_model(text)))
+
+    target = load_recipe("onnxruntime-x86").target
+    assert check_conformity(model(1 / 256), target, "m.onnx") == ()
+    with pytest.raises(ConfigError, match="computes Softmax wrongly where codes do not cover 0 to 1"):
+        check_conformity(model(0.0039), target, "m.onnx")
+
+
 def test_openvino_gives_what_onnxruntime_gives(profile: Path) -> None:
     openvino = pytest.importorskip("openvino")
     path, _ = written(profile, "openvino")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from qprof_onnx.profiles.errors import ConfigError
+from qprof_onnx.quantizer.affine import UINT8
 from qprof_onnx.quantizer.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.schemes import SCHEMES, choose_params
 
 from .networks import WIDE, network
 
@@ -121,9 +123,26 @@ def test_a_gather_from_a_constant_moves_no_codes() -> None:
     assert net.plan().nodes["Gather_y"].reason == "it reads no activation, only constants"
 
 
-def test_softmax_stays_float_where_the_kernel_is_wrong() -> None:
-    net = network("a = Conv (x, w) b = Softmax <axis = 1> (a) y = Conv (b, w)", {"w": WIDE})
-    assert net.plan().nodes["Softmax_b"].kind is Kind.FLOAT
+def test_softmax_is_in_codes_over_all_of_0_to_1_where_the_kernel_is_right() -> None:
+    net = network("a = Conv (x, w) t = Tanh (a) b = Softmax <axis = 1> (t) y = Conv (b, w)", {"w": WIDE})
+    assert net.profile["b"].maximum < 0.6  # or the test shows nothing
+    plan = net.plan()
+    assert plan.nodes["Softmax_b"].kind is Kind.INTEGER
+    assert plan.tensors["b"] == choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+
+
+def test_softmax_before_a_clip_stays_float_for_the_clip_would_narrow_its_codes() -> None:
+    clip = "h = Constant <value_float = 0.25> () s = Clip (b, , h)"
+    net = network(f"a = Conv (x, w) b = Softmax <axis = 1> (a) {clip} y = Conv (s, w)", {"w": WIDE})
+    assert "a clip follows" in net.plan().nodes["Softmax_b"].reason
+
+
+@pytest.mark.parametrize(("weight", "told"), [((1, 8, 3, 3), "Softmax over one element has no integer form")])
+def test_softmax_stays_float_where_the_kernel_is_wrong(weight: tuple[int, ...], told: str) -> None:
+    net = network(
+        "a = Conv (x, w) b = Softmax <axis = 1> (a) y = Conv (b, v)", {"w": weight, "v": (8, 1, 3, 3)}
+    )
+    assert net.plan().nodes["Softmax_b"].reason == told
 
 
 def test_a_product_of_two_activations_does_not_start_integers() -> None:
