@@ -232,13 +232,17 @@ def _constants(
 
 
 def _constant_site(graph: Graph, node: ir.Node, index: int, along: tuple[int, ...]) -> Site | None:
-    """Return the site of a constant operand whose product with a vector `along` the axis grows no larger."""
+    """Return the site of a constant operand whose product with a vector `along` the axis grows no larger.
+
+    A single number stays one: by it a runtime knows Gelu or HardSwish written out in small operators, and
+    runs them as one (MiniLM's six Gelu, with vectors in the place of 0.5, took 4 % of onnxruntime's time).
+    """
     constant = graph.constant(_input(node, index))
     other = _rank(graph, _input(node, 1 - index))
     if constant is None or constant.dtype != np.float32 or other is None or constant.ndim > other:
         return None
     made = np.broadcast_shapes(constant.shape, along)
-    if len(made) > other or int(np.prod(made)) > max(constant.size, along[0]):
+    if len(made) > other or int(np.prod(made)) > constant.size:
         return None
     return Site(node, index, along)
 

@@ -53,8 +53,9 @@ CASES = {
         f"t = AveragePool<kernel_shape=[2,2]>(d) {READS}",
         {"w": (4, 4, 1, 1), "s": (4, 1, 1), "v": (3, 4, 2, 2)},
     ),
-    "scalar constants": Case(
-        f"h = HardSwish(x) a = Mul(h, m) t = Add(n, a) {READS}", {"m": (1,), "n": (1,), "v": (3, 4, 2, 2)}
+    "vectors of constants": Case(
+        f"h = HardSwish(x) a = Mul(h, m) t = Add(n, a) {READS}",
+        {"m": (4, 1, 1), "n": (4, 1, 1), "v": (3, 4, 2, 2)},
     ),
     "Div": Case(f"h = Sigmoid(x) t = Div(h, m) {READS}", {"m": (4, 1, 1), "v": (3, 4, 2, 2)}),
     "a product": Case(
@@ -149,6 +150,10 @@ def test_factors_of_one_activation_after_the_other(weights: str, between: str) -
 
 
 REFUSED = {
+    "a Gelu in small operators": (
+        f"d = Mul (x, m) e = Erf (d) f = Add (e, n) g = Mul (x, f) t = Mul (g, k) {READS}",
+        {"m": (), "n": (), "k": (), "v": (3, 4, 2, 2)},
+    ),
     "a function that is not homogeneous": (
         "a = Conv(x, w) t = Sigmoid(a) y = Conv(t, v)",
         {"w": (4, 4, 1, 1)},
