@@ -120,6 +120,16 @@ def pad_value_is_a_code(node: ir.Node, graph: Graph) -> str:
     return "Pad with a value other than zero has no integer form"
 
 
+def absent_input(index: int, what: str) -> Refusal:
+    """Refuse nodes that have input `index`."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        given = index < len(node.inputs) and node.inputs[index] is not None
+        return f"{node.op_type} with {what} has no integer form" if given else ""
+
+    return check
+
+
 def undilated(node: ir.Node, graph: Graph) -> str:
     """Refuse pooling with dilations."""
     dilations = node.attributes.get_ints("dilations", ())
@@ -166,6 +176,11 @@ def gemm_axis(node: ir.Node, rank: int) -> int | None:
 def looked_up_axis(node: ir.Node, rank: int) -> int | None:
     """Return the axis along which entries of a table are read, None for a table of single numbers."""
     return node.attributes.get_int("axis", 0) % rank if rank >= 2 else None
+
+
+def gates_axis(node: ir.Node, rank: int) -> int | None:
+    """Return the axis of the gates in a weight of a recurrent operator, [directions, gates, inputs]."""
+    return 1
 
 
 def last_axis(node: ir.Node, rank: int) -> int | None:

@@ -18,6 +18,7 @@ from .noise import Noise, expected_noise
 from .noise_flow import NoiseFlow, noise_flow
 from .plan import ON_CODES, Kind, QuantPlan
 from .rules import rule_of
+from .schemes import span_params
 
 Floats = npt.NDArray[np.float64]
 UsefulRange = Callable[[str], tuple[float, float]]
@@ -124,6 +125,8 @@ def noise_sources(flow: NoiseFlow, plan: QuantPlan, known: Known) -> Iterator[No
             yield from _conversions(node, flow, plan, known)
         if entry.kind in (Kind.INTEGER, Kind.TABLE):
             yield from _results(node, flow, plan, known)
+        if entry.kind is Kind.DYNAMIC:
+            yield from _at_run_time(node, flow, known)
         if entry.kind is not Kind.FLOAT:
             yield from _weights(node, flow, plan, known)
 
@@ -156,21 +159,39 @@ def _power(noise: Noise) -> float:
 
 
 def _weights(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, known: Known) -> Iterator[NoiseSource]:
-    """The constant weight: its rounding is as much of the result as of the weight."""
+    """Constant weights: their rounding is as much of the result as of the weight."""
     rule, source = rule_of(node), node.inputs[0] if node.inputs else None
     through = flow.gains.get((node.name or "", 0))
-    if rule is None or rule.weight is None or source is None or through is None:
+    if rule is None or source is None or through is None:
         return
-    index = rule.weight.index
-    value = node.inputs[index] if index < len(node.inputs) else None
-    name = (value.name or "") if value is not None else ""
-    weight, own = known.graph.constant(name), plan.nodes[node.name or ""].inputs
-    params = own.get(index, plan.tensors.get(name))
-    if weight is None or params is None or not weight.any():
+    for index in (weight.index for weight in rule.constants):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        name = (value.name or "") if value is not None else ""
+        weight, own = known.graph.constant(name), plan.nodes[node.name or ""].inputs
+        params = own.get(index, plan.tensors.get(name))
+        if weight is None or params is None or not weight.any():
+            continue
+        if (name, params) not in known.errors:
+            real = weight.astype(np.float32, copy=False)
+            error = dequantize(quantize(real, params), params) - real
+            known.errors[name, params] = float(np.vdot(error, error) / np.vdot(real, real))
+        power = known.errors[name, params] * flow.powers[source.name or ""]
+        yield NoiseSource(node.name or "", name, through * power)
+
+
+def _at_run_time(node: ir.Node, flow: NoiseFlow, known: Known) -> Iterator[NoiseSource]:
+    """What a dynamic node rounds, reckoned for the range of all samples; of its input and what it remembers.
+
+    Not of products: one sample may span much less than all, and mode auto has judged them.
+    """
+    rule, source = rule_of(node), node.inputs[0]
+    through = flow.gains.get((node.name or "", 0))
+    if rule is None or rule.weight is not None or source is None or through is None:
         return
-    if (name, params) not in known.errors:
-        real = weight.astype(np.float32, copy=False)
-        error = dequantize(quantize(real, params), params) - real
-        known.errors[name, params] = float(np.vdot(error, error) / np.vdot(real, real))
-    power = known.errors[name, params] * flow.powers[source.name or ""]
-    yield NoiseSource(node.name or "", name, through * power)
+    for value in (source, node.outputs[0]):
+        name = (value.name or "") if value is not None else ""
+        if flow.powers.get(name):
+            tensor = known.profile[name]
+            noise = expected_noise(tensor, span_params(tensor.minimum, tensor.maximum))
+            power = _power(noise) / flow.powers[name] * flow.powers[source.name or ""]
+            yield NoiseSource(node.name or "", name, through * power)

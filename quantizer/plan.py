@@ -17,6 +17,9 @@ from .config import QuantConfig
 SPELLINGS = ("runtime", "sigmoid", "portable", "codes", "leaky")
 """Ways of writing a node that the plan can ask for; `lowering.spellings` has each."""
 
+RUNTIME_FORMS = ("qdq", "qoperator")
+"""Forms that may hold operators of one runtime alone; the others are for every reader of ONNX."""
+
 
 class Kind(StrEnum):
     """What becomes of one node."""
@@ -52,7 +55,8 @@ class NodePlan:
             stored in: there the lowering converts on that edge alone.
         spelling: which of the equivalent ways the lowering writes the node in, "" for the usual one. For
             TABLE "runtime", "sigmoid" or "portable"; for MOVE "codes" (the operator directly on codes) or
-            "leaky" (Relu as LeakyRelu with slope 0). For WEIGHT_ONLY "codes" (a constant table is looked up
+            "leaky" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the runtime's own operator, in
+            `RUNTIME_FORMS` only). For WEIGHT_ONLY "codes" (a constant table is looked up
             in codes, and what was found is made float). Each is described in `lowering.qdq`.
     """
 

@@ -19,6 +19,7 @@ from .conditions import (
     Refusal,
     Useful,
     above_zero,
+    absent_input,
     always,
     attribute_is,
     axis_0,
@@ -27,6 +28,7 @@ from .conditions import (
     constant_input,
     constant_weight,
     conv_transpose_axis,
+    gates_axis,
     gemm_axis,
     hard_sigmoid_rises,
     hard_swish_rises,
@@ -98,7 +100,7 @@ class Rule:
         data: indices of the inputs that carry activations; None for all inputs.
         weight: the input that is usually a constant weight, if there is one. When it is constant it has
             the weight's parameters; when not it is an activation like `data`.
-        stored: constant inputs that a weight-only node keeps in codes, where `weight` is not the one.
+        stored: constant inputs that a dynamic or weight-only node keeps in codes, where `weight` is not all.
         bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
         curve: the output is a function of one input element alone, so it can become a look-up table.
@@ -186,6 +188,20 @@ _RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
+    # Recurrent: both weights, of the input and of what is remembered, have codes where one has
+    *(
+        Rule(
+            op_type,
+            stored=(Weight(1, gates_axis), Weight(2, gates_axis)),
+            refuse=(
+                attribute_is("layout", 0, 0),
+                absent_input(7, "peepholes"),
+                constant_input(1, "weight"),
+                constant_input(2, "recurrent weight"),
+            ),
+        )
+        for op_type in ("LSTM", "GRU", "RNN")
+    ),
     # Arithmetic
     Rule("Add", data=None, elementwise=True, gain=one),
     Rule("Sub", data=None, elementwise=True, gain=one),

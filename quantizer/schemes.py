@@ -79,6 +79,11 @@ def choose_params(low: float, high: float, scheme: Scheme, qtype: QuantType) -> 
     return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen)
 
 
+def span_params(low: float, high: float) -> QuantParams:
+    """Return the parameters that ONNX DynamicQuantizeLinear makes of data from `low` to `high`."""
+    return choose_params(low, high, SCHEMES["asymmetric"], TYPES["uint8"])
+
+
 def choose_arrays(
     low: npt.ArrayLike, high: npt.ArrayLike, scheme: Scheme, qtype: QuantType
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:

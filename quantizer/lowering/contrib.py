@@ -2,7 +2,8 @@
 
 `ReferenceEvaluator(model, new_ops=CONTRIB)` runs form qoperator without onnxruntime. Each is defined by the
 operator on real numbers: codes are dequantized, the operator runs in float64, its result is rounded once
-(halves to even). The two products sum exactly and rescale in float32, see `products`.
+(halves to even). The two products sum exactly and rescale in float32, see `products`; so does the LSTM, see
+`recurrent`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from .qoperator import MICROSOFT, TWINS
+from .reference_lstm import LstmWeights, run_lstm
 
 Array = npt.NDArray[Any]
 
@@ -101,9 +103,32 @@ class MatMulIntegerToFloat(OpRun):
         return (_sums(a, a_zero, b, b_zero).astype(np.float32) * scale,)
 
 
+class DynamicQuantizeLSTM(OpRun):
+    """LSTM with weights in codes, zero points 0."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, *given: Array, **attributes: Any) -> tuple[Array, ...]:
+        x, inputs, remembered, bias, lengths, hidden, cell, _ = given[:8]
+        weights = LstmWeights(inputs, given[8], remembered, given[10], bias)
+        settings = {a.name: helper.get_attribute_value(a) for a in self.onnx_node.attribute}
+        results = run_lstm(
+            x,
+            weights,
+            lengths,
+            (hidden, cell),
+            direction=settings.get("direction", b"forward").decode(),
+            activations=[name.decode() for name in settings.get("activations", ())],
+            clip=settings.get("clip", 0.0),
+            input_forget=settings.get("input_forget", 0) == 1,
+        )
+        return results[: len(self.onnx_node.output)]
+
+
 CONTRIB: list[type[OpRun]] = [
     *(_operator(op) for op, twin in TWINS.items() if twin.domain == MICROSOFT and op != "Gemm"),
     QGemm,
     MatMulIntegerToFloat,
+    DynamicQuantizeLSTM,
 ]
 """Every operator of domain com.microsoft that form qoperator writes."""

@@ -24,6 +24,7 @@ TABLE         any, and   nothing where the table behind it is portable, else the
               no output  that table (see `chains`)
               in codes
 DYNAMIC       ""         DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; see `products`
+DYNAMIC       runtime    LSTM as onnxruntime's own DynamicQuantizeLSTM; see `recurrent`
 WEIGHT_ONLY   ""         DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   codes      Gather of codes from a constant table, and of a scale for each entry; Cast, Mul
 FLOAT         ""         as it was, reading real numbers
@@ -51,6 +52,7 @@ from .emitter import Emitter
 from .lookups import look_up_codes
 from .moves import leaky_relu, move, on_codes
 from .products import dynamic_product
+from .recurrent import dynamic_lstm
 from .spellings import between_conversions, float_node, portable_table, tanh_through_sigmoid, weight_only
 from .writing import Writers, write
 
@@ -65,6 +67,7 @@ WRITERS: Writers = {
     (Kind.TABLE, "sigmoid"): tanh_through_sigmoid,
     (Kind.TABLE, "portable"): portable_table,
     (Kind.DYNAMIC, ""): dynamic_product,
+    (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
     (Kind.FLOAT, ""): float_node,

@@ -21,6 +21,7 @@ from .emitter import Attributes, Emitter, code_type, new_value
 from .lookups import look_up_codes
 from .moves import direct
 from .products import OPERATORS, dynamic_product, fits
+from .recurrent import dynamic_lstm
 from .spellings import Task, direct_table, float_node, weight_only
 from .writing import Writers, write
 
@@ -228,6 +229,7 @@ WRITERS: Writers = {
     (Kind.TABLE, "sigmoid"): _sigmoid_of_tanh,
     (Kind.TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
+    (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
     (Kind.FLOAT, ""): float_node,

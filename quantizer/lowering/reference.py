@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..affine import UINT8, QuantParams, dequantize, quantize
+from ..affine import QuantParams, dequantize, quantize
 from ..plan import Kind, NodePlan, QuantPlan
+from .recurrent import weight_codes
+from .reference_lstm import LstmWeights, run_lstm, run_time_params
 
 Array = npt.NDArray[Any]
 
@@ -75,6 +77,8 @@ def _run(
         ]
         return [Tensor(a) for a in _evaluate(node, weights, opset)]
     if entry.kind is Kind.DYNAMIC:
+        if node.op_type == "LSTM":
+            return [Tensor(a) for a in _dynamic_lstm(node, names, reads, known)[: len(node.outputs)]]
         return [Tensor(_dynamic_product(node, names, reads, known, opset))]
     if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and None not in reads:
         return [_product(node, names, reads, known, result=results[0], opset=opset)]
@@ -132,21 +136,42 @@ def _dynamic_product(
     """Compute with parameters from the data (ONNX DynamicQuantizeLinear), the bias added last."""
     x, weight = known[names[0]].real, reads[1]
     assert weight is not None
-    low, high = min(np.float32(0), x.min()), max(np.float32(0), x.max())
-    scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
-    zero_point = int(np.clip(np.rint(-low / scale), 0, 255))
-    data = QuantParams((float(scale),), (zero_point,), UINT8)
+    data = run_time_params(x)
     integers: list[Array | None] = [
         _centred(quantize(x, data), data).astype(np.float64),
         _centred(_codes(known[names[1]], weight), weight).astype(np.float64),
     ]
     (sums,) = _evaluate(node, integers, opset)
-    multiplier = np.asarray(scale * weight.scale_array, np.float32)
+    multiplier = np.asarray(data.scale_array * weight.scale_array, np.float32)
     real: Array = sums.astype(np.float32) * _beside(node, multiplier, sums.ndim)
     if len(names) > 2 and names[2]:
         bias = known[names[2]].real
         real = real + (_beside(node, bias, sums.ndim) if node.op_type == "Conv" else bias)
     return real
+
+
+def _dynamic_lstm(
+    node: ir.Node, names: list[str], reads: list[QuantParams | None], known: Mapping[str, Tensor]
+) -> tuple[Array, Array, Array]:
+    of_inputs, of_remembered = reads[1:3]
+    assert of_inputs is not None
+    assert of_remembered is not None
+    inputs, remembered = (
+        weight_codes(known[names[1]].real, of_inputs),
+        weight_codes(known[names[2]].real, of_remembered),
+    )
+    bias, lengths, hidden, cell = (_real(known, name) for name in [*names, "", "", "", ""][3:7])
+    attributes = node.attributes
+    return run_lstm(
+        known[names[0]].real,
+        LstmWeights(*inputs, *remembered, bias),
+        lengths,
+        (hidden, cell),
+        direction=attributes.get_string("direction", "forward"),
+        activations=attributes.get_strings("activations", ()),
+        clip=attributes.get_float("clip", 0.0),
+        input_forget=attributes.get_int("input_forget", 0) == 1,
+    )
 
 
 def _beside(node: ir.Node, array: Array, rank: int) -> Array:

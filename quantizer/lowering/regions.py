@@ -22,13 +22,16 @@ from ..graph import bodies
 from ..plan import Kind, QuantPlan
 from . import Lowered
 from .emitter import Emitter, code_type, constant_array
-from .qdq import WRITERS
+from .qdq import WRITERS as QDQ_WRITERS
 from .spellings import Task, data_inputs, float_node
-from .writing import WIDE_OPSET, checked_opset, finish, needs_wide_codes, remove, task_of, writer_of
+from .writing import WIDE_OPSET, Writers, checked_opset, finish, needs_wide_codes, remove, task_of, writer_of
 
 DOMAIN, DOMAIN_VERSION = "qprof", 1
 FUNCTIONS_IR_VERSION = 8
 """The first with functions of the model."""
+
+WRITERS: Writers = {key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")}
+"""Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
 
 
 @dataclass

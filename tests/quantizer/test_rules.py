@@ -29,6 +29,14 @@ VECTORS: dict[str, tuple[str, str, dict[str, object]]] = {
     "ConvTranspose": (IMAGE, "y = ConvTranspose (x, w, b)", {"w": (4, 3, 3, 3), "b": (3,)}),
     "Gemm": (ROWS, "y = Gemm <transB = 1> (x, w, b)", {"w": (5, 6), "b": (5,)}),
     "MatMul": (ROWS, "y = MatMul (x, w)", {"w": (6, 5)}),
+    **{
+        op: (
+            "float[3, 2, 6] x",
+            f"y = {op} <hidden_size = 4> (x, w, r)",
+            {"w": (1, gates * 4, 6), "r": (1, gates * 4, 4)},
+        )
+        for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
+    },
     "Add": (IMAGE, "y = Add (x, c)", {"c": (4, 1, 1)}),
     "Sub": (IMAGE, "y = Sub (x, c)", {"c": (4, 1, 1)}),
     "Mul": (IMAGE, "y = Mul (x, c)", {"c": (4, 1, 1)}),
