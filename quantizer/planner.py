@@ -21,7 +21,7 @@ from .groups import find_groups
 from .hybrid import all_float, find_hybrids, with_limit
 from .noise_budget import Known, quiet_plan
 from .plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
-from .rules import Rule, rule_of
+from .rules import Constraint, Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
 from .seen import as_seen
 from .selection import select
@@ -246,17 +246,29 @@ def _within(span: Range, limits: tuple[float, float]) -> Range:
 
 
 def useful_range(graph: Graph, name: str) -> tuple[float, float]:
-    """Return the interval outside which no reader of a tensor tells one value from another."""
+    """Return the interval outside which no reader of a tensor tells one value from another.
+
+    What is merely moved is looked at where it arrives.
+    """
     uses = graph.consumers(name)
     if not uses or graph.is_result(name):
         return -math.inf, math.inf
     low, high = math.inf, -math.inf
     for reader, index in uses:
         rule = rule_of(reader)
-        if rule is None or rule.useful is None or index != 0:
+        if rule is None or index != 0:
             return -math.inf, math.inf
-        first, last = rule.useful(reader, graph)
-        low, high = min(low, first), max(high, last)
+        spans = []
+        if rule.useful is not None:
+            spans = [rule.useful(reader, graph)]
+        elif rule.constraint is Constraint.SAME and not rule.refusal(reader, graph):
+            if len(outputs_of(reader)) < len(reader.outputs):
+                # Beside values there are indices (TopK): it matters which of two values is the larger.
+                return -math.inf, math.inf
+            spans = [useful_range(graph, output) for output in outputs_of(reader)]
+        if not spans:
+            return -math.inf, math.inf
+        low, high = min(low, *(s[0] for s in spans)), max(high, *(s[1] for s in spans))
     return low, high
 
 

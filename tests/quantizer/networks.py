@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 from onnx import ModelProto, numpy_helper, parser
 from qprof_onnx.profiles.profile import ModelId, Profile
@@ -33,7 +36,10 @@ class Network:
 
 
 def network(
-    text: str, weights: dict[str, tuple[int, ...]], shape: tuple[int, ...] = (1, 8, 6, 6), opset: int = 17
+    text: str,
+    weights: Mapping[str, tuple[int, ...] | npt.NDArray[Any]],
+    shape: tuple[int, ...] = (1, 8, 6, 6),
+    opset: int = 17,
 ) -> Network:
     """Return a network whose nodes are `text`, from input x to output y, with seeded weights."""
     dims = ",".join(map(str, shape))
@@ -42,7 +48,8 @@ def network(
     )
     rng = np.random.default_rng(11)
     for name, size in weights.items():
-        array = rng.standard_normal(size).astype(np.float32)
+        drawn = isinstance(size, tuple)
+        array = rng.standard_normal(size).astype(np.float32) if drawn else np.asarray(size)
         proto.graph.initializer.append(numpy_helper.from_array(array, name))
     model = prepare(ir.serde.deserialize_model(proto)).model
     identity = model_id(model, "net.onnx")

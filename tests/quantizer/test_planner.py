@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan import Kind
+from qprof_onnx.quantizer.planner import useful_range
 
 from .networks import WIDE, network
 
@@ -36,6 +37,29 @@ def test_codes_are_not_spent_below_where_hard_swish_rises() -> None:
     low, scale = net.profile["a"].minimum, net.plan(calibrator="minmax").tensors["a"]
     assert low < -6.0
     assert -3.0 - scale.scale[0] <= -scale.zero_point[0] * scale.scale[0] <= -3.0 + scale.scale[0]
+
+
+@pytest.mark.parametrize(
+    ("moves", "useful"),
+    [
+        ("b = Relu (a)", (0.0, np.inf)),
+        ("m = Transpose (a) b = Relu (m)", (0.0, np.inf)),
+        ("m = MaxPool <kernel_shape = [2, 2]> (a) n = Flatten (m) b = HardSwish (n)", (-3.0, np.inf)),
+        (
+            "m, n = Split <axis = 1> (a) o = Relu (m) p = HardSwish (n) b = Add (o, p)",
+            (-3.0, np.inf),
+        ),
+        ("m = Transpose (a) c = Relu (m) d = Neg (m) b = Add (c, d)", (-np.inf, np.inf)),
+        ("m, n = TopK (a, k) c = Relu (m) d = Cast <to = 1> (n) b = Add (c, d)", (-np.inf, np.inf)),
+        ('m = Resize <mode = "linear"> (a, , r) b = Relu (m)', (-np.inf, np.inf)),
+    ],
+)
+def test_what_readers_tell_apart_is_seen_behind_moves(moves: str, useful: tuple[float, float]) -> None:
+    net = network(
+        f"a = Conv (x, w) {moves} y = Identity (b)",
+        {"w": WIDE, "k": np.array([2]), "r": np.array([1, 1, 2, 2], np.float32)},
+    )
+    assert useful_range(net.graph, "a") == useful
 
 
 def test_an_expensive_common_range_is_not_shared() -> None:
