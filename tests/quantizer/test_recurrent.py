@@ -30,7 +30,7 @@ from qprof_onnx.quantizer.verify import verify_plan
 
 Array = npt.NDArray[np.float32]
 
-STEPS, BATCH, INPUTS, HIDDEN = 9, 3, 40, 32
+STEPS, BATCH, INPUTS, HIDDEN = 9, 3, 64, 48
 LENGTHS = np.array([9, 4, 1], np.int32)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -162,7 +162,7 @@ def test_an_lstm_is_dynamic_in_every_mode_that_computes_on_codes(mode: str) -> N
 
 def test_a_dynamic_lstm_has_its_figures() -> None:
     reason = node_of(plan_of(model_of())).reason
-    assert reason.startswith("weight 1 x 128 x 40 and 1 x 128 x 32 in int8: 4")
+    assert reason.startswith("weight 1 x 192 x 64 and 1 x 192 x 48 in int8: 4")
     assert "; parameters of 'x' and 'y' at run time: 4" in reason
 
 
@@ -193,6 +193,21 @@ def test_limits_of_noise_hold_for_an_lstm() -> None:
     loud = node_of(plan_of(model_of(), min_output_sqnr=60.0))
     assert loud.kind is Kind.FLOAT
     assert "dB of signal over noise" in loud.reason
+
+
+def test_a_small_lstm_is_dynamic_only_where_that_is_asked_for() -> None:
+    model = model_of()
+    for name in ("w", "r"):  # a quarter of the size
+        value = model.graph.initializers[name]
+        assert value.const_value is not None
+        small = value.const_value.numpy()[:, : 4 * 12, : 64 if name == "w" else 12]
+        value.const_value = ir.tensor(small, name=name)
+    model.graph.initializers["b"].const_value = ir.tensor(np.zeros((1, 96), np.float32), name="b")
+    model.graph.node(0).attributes["hidden_size"] = ir.AttrInt64("hidden_size", 12)
+    for value in model.graph.node(0).outputs:
+        value.shape = None
+    assert node_of(plan_of(model)).kind is Kind.FLOAT
+    assert node_of(plan_of(model, mode="dynamic")).kind is Kind.DYNAMIC
 
 
 def test_a_kept_lstm_stays_float() -> None:
