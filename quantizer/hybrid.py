@@ -89,6 +89,8 @@ def find_hybrids(
 ) -> dict[str, Hybrid]:
     """Return the nodes that become dynamic or weight-only, by node name in graph order.
 
+    A recurrent node that only its kind or its size keeps float is among them, with that as the reason.
+
     Args:
         graph: the prepared model.
         choices: what was selected so far.
@@ -106,14 +108,16 @@ def find_hybrids(
         if choice.kind is not Kind.FLOAT or rule is None or name_of(node) in kept:
             continue
         hybrid = _table(node, rule, graph, limits, config) if rule.stored else None
-        if hybrid is None and (
-            config.mode in ("dynamic", "auto") or (config.mode == "static" and rule.stored)
-        ):
-            hybrid = _dynamic(node, choice, graph, limits, config)
+        why_not = ""
+        if hybrid is None and _may_be_dynamic(node, rule, limits, config):
+            why_not = _unfit_recurrent(node, rule, graph, config) if rule.stored else ""
+            hybrid = None if why_not else _dynamic(node, choice, graph, limits, config)
         if hybrid is None and config.mode != "static":
             hybrid = _weight_only(node, choice, graph, limits, config)
         if hybrid is not None:
             found[name_of(node)] = hybrid
+        elif why_not:
+            found[name_of(node)] = Hybrid(replace(choice, reason=why_not), {})
     return found
 
 
@@ -151,20 +155,34 @@ def _table(node: ir.Node, rule: Rule, graph: Graph, limits: Limits, config: Quan
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "codes"), {weight.index: params})
 
 
+def _may_be_dynamic(node: ir.Node, rule: Rule, limits: Limits, config: QuantConfig) -> bool:
+    """Whether the target has the kernel, and the mode asks for it; a recurrent node has no other codes."""
+    if node.op_type not in limits.target.dynamic or (rule.stored and name_of(node) in limits.loud):
+        return False
+    return config.mode in ("dynamic", "auto") or (config.mode == "static" and bool(rule.stored))
+
+
+def _unfit_recurrent(node: ir.Node, rule: Rule, graph: Graph, config: QuantConfig) -> str:
+    """Return why a recurrent node cannot be dynamic or would gain nothing; "" when it can and would."""
+    if config.form not in RUNTIME_FORMS:
+        return f"form {config.form} has no operator for a dynamic {node.op_type}; {RUNTIME_FORMS[0]} has"
+    arrays = [graph.constant(_input_name(node, weight.index)) for weight in rule.stored]
+    size = sum(array.size for array in arrays if array is not None)
+    if not rule.refusal(node, graph) and config.mode != "dynamic" and size < LEAST_RECURRENT:
+        return f"its weights have {size} elements; below {LEAST_RECURRENT} float is as fast"
+    return rule.refusal(node, graph)
+
+
 def _dynamic(
     node: ir.Node, choice: Choice, graph: Graph, limits: Limits, config: QuantConfig
 ) -> Hybrid | None:
     rule = choice.rule
-    if node.op_type not in limits.target.dynamic or rule is None or rule.refusal(node, graph):
-        return None
-    recurrent = rule.weight is None
-    if recurrent and (config.form not in RUNTIME_FORMS or name_of(node) in limits.loud):
+    if rule is None or rule.refusal(node, graph):
         return None
     data = _input_name(node, 0)
     weights = {w.index: _large(graph, _input_name(node, w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
-    least = LEAST_RECURRENT if recurrent and config.mode != "dynamic" else LEAST_WEIGHT
-    if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
+    if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < LEAST_WEIGHT:
         return None
     if graph.constant(data) is not None or graph.dtype(data) != ir.DataType.FLOAT:
         return None
@@ -186,7 +204,7 @@ def _dynamic(
     why = f"{choice.reason}; " if config.mode == "auto" else ""
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
-    return Hybrid(Choice(Kind.DYNAMIC, reason, rule, "runtime" if recurrent else ""), inputs)
+    return Hybrid(Choice(Kind.DYNAMIC, reason, rule, "runtime" if rule.stored else ""), inputs)
 
 
 def _made_at_run_time(node: ir.Node, rule: Rule) -> list[str]:

@@ -171,21 +171,22 @@ def test_forms_for_every_reader_leave_an_lstm_float(form: str) -> None:
     model = model_of()
     plan = plan_of(model, form=form)
     assert node_of(plan).kind is Kind.FLOAT
+    assert node_of(plan).reason == f"form {form} has no operator for a dynamic LSTM; qdq has"
     assert not [n for n in lower(model, plan).model.graph if n.domain]
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "reason"),
     [
-        {"variant": "states", "more": ", p"},
-        {"attributes": "layout = 1, "},
-        {"op": "GRU"},
-        {"op": "RNN"},
+        ({"variant": "states", "more": ", p"}, "LSTM with peepholes has no integer form"),
+        ({"attributes": "layout = 1, "}, "LSTM with layout=1 has no integer form"),
+        ({"op": "GRU"}, "onnxruntime-x86 has no kernel of GRU with parameters made at run time"),
+        ({"op": "RNN"}, "onnxruntime-x86 has no kernel of RNN with parameters made at run time"),
     ],
 )
-def test_what_the_runtime_has_no_kernel_for_stays_float(settings: dict[str, str]) -> None:
-    plan = plan_of(model_of(**settings), mode="dynamic", profiled=False)
-    assert node_of(plan).kind is Kind.FLOAT
+def test_what_the_runtime_has_no_kernel_for_stays_float(settings: dict[str, str], reason: str) -> None:
+    entry = node_of(plan_of(model_of(**settings), mode="dynamic", profiled=False))
+    assert (entry.kind, entry.reason) == (Kind.FLOAT, reason)
 
 
 def test_limits_of_noise_hold_for_an_lstm() -> None:
@@ -206,7 +207,7 @@ def test_a_small_lstm_is_dynamic_only_where_that_is_asked_for() -> None:
     model.graph.node(0).attributes["hidden_size"] = ir.AttrInt64("hidden_size", 12)
     for value in model.graph.node(0).outputs:
         value.shape = None
-    assert node_of(plan_of(model)).kind is Kind.FLOAT
+    assert node_of(plan_of(model)).reason == "its weights have 3648 elements; below 16384 float is as fast"
     assert node_of(plan_of(model, mode="dynamic")).kind is Kind.DYNAMIC
 
 
