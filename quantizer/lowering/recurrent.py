@@ -1,9 +1,10 @@
 """LSTM on weights in codes, its activations in codes that are made at run time: onnxruntime's own operator.
 
 com.microsoft.DynamicQuantizeLSTM quantizes the whole input once, and what the net remembers before every
-step, to uint8 as DynamicQuantizeLinear does. Sums of products with the codes of the weights are exact; they
-become real numbers with scale(x) * scale(w), and everything behind them is float. Its weights are transposed:
-[directions, inputs, 4 * hidden], with a scale for each direction, or each column of it.
+step, to uint8 as DynamicQuantizeLinear does. The sequences of a batch share the scale of what they remember;
+with several threads, those that one thread runs. Sums of products with the codes of the weights are exact;
+they become real numbers with scale(x) * scale(w), and everything behind them is float. Its weights are
+transposed, [directions, inputs, 4 * hidden], with a scale for each direction, or each column of it.
 """
 
 from __future__ import annotations

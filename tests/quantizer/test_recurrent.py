@@ -98,10 +98,14 @@ def node_of(plan: QuantPlan) -> NodePlan:
 def run(model: ir.Model) -> list[Array]:
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    found: list[Array] = ort.InferenceSession(proto.SerializeToString(), options).run(None, sound())
+    found: list[Array] = session_of(proto).run(None, sound())
     return found
+
+
+def session_of(proto: onnx.ModelProto) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1  # several divide the batch, and each makes the scale of its own part
+    return ort.InferenceSession(proto.SerializeToString(), options)
 
 
 @pytest.mark.parametrize("granularity", ["channel", "tensor"])
@@ -149,6 +153,35 @@ def test_the_reference_agrees_with_a_float_lstm_where_codes_are_exact() -> None:
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     for a, b in zip(found, ReferenceEvaluator(proto).run(None, {"x": x}), strict=True):
         np.testing.assert_allclose(a, b.reshape(a.shape), rtol=0, atol=1e-6)  # float32 sums
+
+
+def test_branches_share_the_weights_of_the_graph_around_them() -> None:
+    outer = model_of()
+    lstm = f"LSTM <hidden_size = {HIDDEN}> (x, w, r, b)"
+    proto = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[{STEPS}, {BATCH}, {INPUTS}] x, bool c) '
+        f"=> (float[] y) {{ y = If (c) <then_branch = t () => (float[] o) {{ o, s = {lstm} }}, "
+        f"else_branch = e () => (float[] o) {{ p, s = {lstm} o = Neg (p) }}> }}"
+    )
+    for name in ("w", "r", "b"):
+        value = outer.graph.initializers[name].const_value
+        assert value is not None
+        proto.graph.initializer.append(numpy_helper.from_array(value.numpy(), name))
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    plan = plan_of(model, mode="dynamic", profiled=False)
+    assert sorted(entry.kind.value for entry in plan.nodes.values()) == [
+        "dynamic",
+        "dynamic",
+        "float",
+        "float",
+    ]
+    lowered = lower(model, plan).model
+    assert "w" not in lowered.graph.initializers
+    session = session_of(ir.to_proto(lowered))
+    expected = run_plan(outer, plan_of(outer, mode="dynamic", profiled=False), sound())["y"].real
+    for taken, sign in ((True, 1), (False, -1)):
+        (found,) = session.run(None, {**sound(), "c": np.array(taken)})
+        np.testing.assert_allclose(sign * found, expected, rtol=0, atol=1e-5)  # polynomials, as above
 
 
 # Which, and why
