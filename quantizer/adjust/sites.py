@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 HOMOGENEOUS = ("Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 """Positively homogeneous operators that keep channel axis 1 apart; the first three keep every axis apart."""
 
-SAME_RANGE = ("Relu", "MaxPool", "GlobalMaxPool", "Transpose")
+SAME_RANGE = ("Relu", "MaxPool", "GlobalMaxPool", "Transpose", "Reshape")
 """Operators whose input needs no codes outside the range of the output: cutting it off changes nothing."""
 
 ANY_AXIS = ("Relu", "LeakyRelu", "PRelu")
@@ -93,6 +93,8 @@ def upstream(graph: Graph, name: str, axis: int, size: int) -> Upstream | None:
         case "Transpose":
             order = node.attributes.get_ints("perm", tuple(reversed(range(rank))))
             return _further(graph, node, 0, order[axis], size)
+        case "Reshape" if axis == rank - 1:
+            return _heads(graph, node, size)
     if node.op_type in HOMOGENEOUS and (axis == 1 or node.op_type in ANY_AXIS):
         if node.op_type == "MaxPool" and len(node.outputs) > 1 and node.outputs[1].name:
             return None
@@ -270,13 +272,62 @@ def _either(graph: Graph, node: ir.Node, axis: int, along: tuple[int, ...]) -> U
 def _further(graph: Graph, node: ir.Node, index: int, axis: int, size: int) -> Upstream | None:
     """Return what divides an input that no one else reads and that has the channels of the output."""
     name, output = _input(node, index), node.outputs[0].name or ""
-    if not name or len(graph.consumers(name)) != 1:
+    if not name or not _has_one_reader(graph, name):
         return None
     shape, rank = graph.shape(name), _rank(graph, output)
     if shape is None or len(shape) != rank or shape[axis] != size:
         return None
     found = upstream(graph, name, axis, size)
     return None if found is None else Upstream(found.sites, ((name, node.op_type), *found.inner))
+
+
+def _has_one_reader(graph: Graph, name: str) -> bool:
+    """Whether one node alone reads the values; whoever wants the shape may read that."""
+    return sum(reader.op_type != "Shape" for reader, _ in graph.consumers(name)) == 1
+
+
+def _heads(graph: Graph, node: ir.Node, size: int) -> Upstream | None:
+    """Return what divides the heads of attention, which a Reshape has merged: the projection of their values.
+
+    Attention sums values over positions, each channel of a head by itself, so that factors go through it
+    (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
+    are followed up to the Reshape that made them from the last axis; in memory both lie as channels there.
+    """
+    reader, name = node, _input(node, 0)
+    rank, inner = _rank(graph, name) or 0, list[tuple[str, str]]()
+    head, depth = rank - 2, rank - 1
+    while True:
+        shape, maker = graph.shape(name), graph.producer(name)
+        if shape is None or maker is None or maker.domain != "" or not in_main(graph, maker):
+            return None
+        sizes = (shape[head], shape[depth]) if 0 <= head < len(shape) and depth < len(shape) else (None, None)
+        if graph.is_result(name) or not _has_one_reader(graph, name) or not _multiply_to(sizes, size):
+            return None
+        inner.append((name, reader.op_type))
+        reader, position = maker, 0
+        match maker.op_type:
+            case "Transpose":
+                order = maker.attributes.get_ints("perm", tuple(reversed(range(len(shape)))))
+                head, depth = order[head], order[depth]
+            case "MatMul" if depth == len(shape) - 1 and head < depth - 1:
+                position = 1
+                if _rank(graph, _input(maker, 1)) != len(shape):
+                    return None
+            case "Reshape" if (head, depth) == (len(shape) - 2, len(shape) - 1):
+                source = _input(maker, 0)
+                wide = graph.shape(source)
+                if not wide or wide[-1] != size or not _has_one_reader(graph, source):
+                    return None
+                found = upstream(graph, source, len(wide) - 1, size)
+                between = (*inner, (source, maker.op_type))
+                return None if found is None else Upstream(found.sites, (*between, *found.inner))
+            case _:
+                return None
+        name = _input(maker, position)
+
+
+def _multiply_to(sizes: tuple[int | None, int | None], product: int) -> bool:
+    return sizes[0] is not None and sizes[1] is not None and sizes[0] * sizes[1] == product
 
 
 def _joined(sides: list[Upstream | None]) -> Upstream | None:

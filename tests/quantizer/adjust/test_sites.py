@@ -30,6 +30,14 @@ class Case:
 
 
 READS = "y = Conv(t, v)"
+ATTENTION = (
+    "n = Constant<value_ints = [0, 0, 2, 2]>() o = Constant<value_ints = [0, 0, 4]>() q = Reshape(x, n) "
+    "c = Transpose<perm = [0, 2, 1, 3]>(q) k = Transpose<perm = [0, 2, 3, 1]>(q) s = MatMul(c, k) "
+    "p = Softmax<axis = -1>(s) e = MatMul(x, w) f = Add(e, b) g = Reshape(f, n) "
+    "i = Transpose<perm = [0, 2, 1, 3]>(g) j = MatMul(p, i) l = Transpose<perm = {}>(j) t = Reshape(l, o) "
+    "y = MatMul(t, v)"
+)
+WEIGHTS = {"w": (4, 4), "b": (4,), "v": (4, 3)}
 CASES = {
     "Conv": Case(f"t = Conv(x, w, b) {READS}", {"w": (4, 4, 1, 1), "b": (4,), "v": (3, 4, 2, 2)}),
     "a grouped reader": Case(
@@ -53,6 +61,11 @@ CASES = {
         f"t = AveragePool<kernel_shape=[2,2]>(d) {READS}",
         {"w": (4, 4, 1, 1), "s": (4, 1, 1), "v": (3, 4, 2, 2)},
     ),
+    "a reader of the shape": Case(
+        "a = Conv(x, w) t = Relu(a) c = Conv(t, v) d = Shape(a) y = Reshape(c, d)",
+        {"w": (4, 4, 1, 1), "v": (4, 4, 1, 1)},
+    ),
+    "heads of attention": Case(ATTENTION.format([0, 2, 1, 3]), WEIGHTS, (2, 6, 4), axis=2),
     "vectors of constants": Case(
         f"h = HardSwish(x) a = Mul(h, m) t = Add(n, a) {READS}",
         {"m": (4, 1, 1), "n": (4, 1, 1), "v": (3, 4, 2, 2)},
@@ -179,6 +192,21 @@ def test_factors_that_nobody_can_take_are_refused(why: str) -> None:
         PlanError, match=f"factors of '{name}': whoever makes or reads it cannot take them all"
     ):
         apply_factors(model, {name: ChannelFactors(1, DIVISORS)})
+
+
+@pytest.mark.parametrize(
+    ("told", "instead"),
+    [
+        ("l = Transpose<perm = [0, 2, 1, 3]>(j)", "l = Transpose<perm = [0, 2, 3, 1]>(j)"),  # depth first
+        ("j = MatMul(p, i)", "j = MatMul(i, p)"),  # sums over the channels of a head
+        ("j = MatMul(p, i)", "z = MatMul(p, i) j = Add(z, i)"),
+        ("e = MatMul(x, w) f = Add(e, b)", "e = MatMul(x, w) f = Sigmoid(e)"),
+    ],
+)
+def test_heads_that_mix_channels_are_not_divided(told: str, instead: str) -> None:
+    text = ATTENTION.format([0, 2, 1, 3]).replace(told, instead)
+    model = model_of(Case(text, {k: v for k, v in WEIGHTS.items() if f"{k})" in text}, (2, 2, 4)))
+    assert upstream(index(model), "t", 2, 4) is None
 
 
 def test_a_graph_output_is_not_divided() -> None:
