@@ -66,9 +66,8 @@ CASES = {
         {"w": (4, 4, 1, 1), "v": (4, 4, 1, 1)},
     ),
     "heads of attention": Case(ATTENTION.format([0, 2, 1, 3]), WEIGHTS, (2, 6, 4), axis=2),
-    "vectors of constants": Case(
-        f"h = HardSwish(x) a = Mul(h, m) t = Add(n, a) {READS}",
-        {"m": (4, 1, 1), "n": (4, 1, 1), "v": (3, 4, 2, 2)},
+    "scalar constants": Case(
+        f"h = HardSwish(x) a = Mul(h, m) t = Add(n, a) {READS}", {"m": (1,), "n": (1,), "v": (3, 4, 2, 2)}
     ),
     "Div": Case(f"h = Sigmoid(x) t = Div(h, m) {READS}", {"m": (4, 1, 1), "v": (3, 4, 2, 2)}),
     "a product": Case(
@@ -165,6 +164,14 @@ def test_factors_of_one_activation_after_the_other(weights: str, between: str) -
 REFUSED = {
     "a Gelu in small operators": (
         f"d = Mul (x, m) e = Erf (d) f = Add (e, n) g = Mul (x, f) t = Mul (g, k) {READS}",
+        {"m": (), "n": (), "k": (), "v": (3, 4, 2, 2)},
+    ),
+    "a Gelu halved first": (
+        f"d = Mul (x, m) e = Tanh (d) f = Add (e, n) g = Mul (x, k) t = Mul (g, f) {READS}",
+        {"m": (), "n": (), "k": (), "v": (3, 4, 2, 2)},
+    ),
+    "a HardSwish in small operators": (
+        f"d = Add (x, m) e = Clip (d, n, k) g = Mul (x, e) t = Div (g, m) {READS}",
         {"m": (), "n": (), "k": (), "v": (3, 4, 2, 2)},
     ),
     "a function that is not homogeneous": (
