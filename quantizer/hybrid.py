@@ -8,7 +8,7 @@ What the selection left in float is looked at once more, in this order:
    becomes `Kind.DYNAMIC`. In "auto" only where the noise of the codes, reckoned for the smallest and largest
    value of all samples, leaves `DYNAMIC_SQNR`: one sample spans no more than all do, so this is the worst.
    An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: no static codes are known for it,
-   and it loses next to nothing (Silero VAD: 46 dB, and 1.23 times as fast with it).
+   and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a constant in codes becomes
    `Kind.WEIGHT_ONLY`; in modes "dynamic" and "auto" those whose kernel computes on the codes, since the
    others pay for the smaller file with time.
