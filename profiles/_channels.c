@@ -469,54 +469,105 @@ static void add_units(const kernels *k, channels *s, const layout *g, const void
 
 /* --- Python --------------------------------------------------------------------------------------------- */
 
-static Py_ssize_t item_size(int type) {
-    return type == 'f' ? 4 : type == 'd' ? 8 : type == 'e' || type == 'b' ? 2 : 0;
+/* A run of units of an array and the channels that it is added to. */
+typedef struct {
+    Py_buffer x, ranges, sums;
+    char type; /* f, d, e; b for bfloat16 */
+    layout layout;
+    channels channels;
+} job;
+
+static void release(job *jobs, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyBuffer_Release(&jobs[i].x);
+        PyBuffer_Release(&jobs[i].ranges);
+        PyBuffer_Release(&jobs[i].sums);
+    }
+    PyMem_Free(jobs);
+}
+
+/* Return what is wrong with a job, NULL when nothing is; what can be computed of it is filled in. */
+static const char *complete(job *j) {
+    const char format = j->x.format != NULL && j->x.format[1] == 0 ? j->x.format[0] : 0;
+    const layout *g = &j->layout;
+    const Py_ssize_t limit = PY_SSIZE_T_MAX / 64;
+    if (format != 'f' && format != 'd' && format != 'e' && format != 'H') return "arrays must be of f, d, e or H";
+    if (g->groups < 1 || g->inner < 1 || g->lanes < 1 || g->groups > limit / g->lanes || g->inner > limit / g->lanes)
+        return "groups, inner and lanes must be at least 1";
+    if (g->start < 0 || g->stop < g->start || g->stop > j->x.len / j->x.itemsize / (g->inner * g->lanes))
+        return "units must lie in the array";
+    const Py_ssize_t n = g->groups * g->lanes;
+    if (j->ranges.len != n * 5 * 8 || j->sums.len != n * 6 * 8)
+        return "there must be 5 doubles and 6 integers for each channel";
+    j->type = format == 'H' ? 'b' : format;
+    double *real = j->ranges.buf;
+    int64_t *whole = j->sums.buf;
+    j->channels = (channels){real, real + n, real + 2 * n, real + 3 * n, real + 4 * n, whole, {NULL}};
+    for (int f = 0; f < FOLDS; f++) j->channels.sum[f] = whole + (f + 1) * n;
+    return NULL;
+}
+
+/* Fill in a job; the caller's part is ((groups, inner, lanes), start, stop, (ranges, sums)). Returns 0 on an error. */
+static int parse(PyObject *array, PyObject *part, job *j) {
+    layout *g = &j->layout;
+    memset(j, 0, sizeof *j);
+    if (!PyTuple_Check(part)) {
+        PyErr_SetString(PyExc_TypeError, "parts must be tuples");
+        return 0;
+    }
+    if (!PyArg_ParseTuple(part, "(nnn)nn(w*w*)", &g->groups, &g->inner, &g->lanes, &g->start, &g->stop, &j->ranges,
+                          &j->sums))
+        return 0;
+    if (PyObject_GetBuffer(array, &j->x, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
+        const char *wrong = complete(j);
+        if (wrong == NULL) return 1;
+        PyErr_SetString(PyExc_ValueError, wrong);
+    }
+    PyBuffer_Release(&j->x);
+    PyBuffer_Release(&j->ranges);
+    PyBuffer_Release(&j->sums);
+    return 0;
+}
+
+/* Gather without Python: all that is touched is held by the buffers of the jobs. */
+static void gather_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
+#if X86
+    const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
+    _mm_setcsr(0x1f80);
+#endif
+    for (job *j = jobs; j < jobs + n; j++) add_units(k, &j->channels, &j->layout, j->x.buf, j->type);
+#if X86
+    _mm_setcsr(state);
+#endif
 }
 
 static PyObject *gather(PyObject *module, PyObject *args) {
-    Py_buffer x, ranges, sums;
-    int type, level;
-    layout g;
+    PyObject *arrays, *parts;
+    int level;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*Cnnnnnw*w*i", &x, &type, &g.groups, &g.inner, &g.lanes, &g.start, &g.stop,
-                          &ranges, &sums, &level))
-        return NULL;
+    if (!PyArg_ParseTuple(args, "O!O!i", &PyList_Type, &arrays, &PyList_Type, &parts, &level)) return NULL;
     const kernels *found[3];
-    const int levels = available(found);
-    const Py_ssize_t size = item_size(type), limit = PY_SSIZE_T_MAX / 64;
-    const char *wrong = NULL;
-    if (size == 0) wrong = "type must be one of f, d, e, b";
-    else if (g.groups < 1 || g.inner < 1 || g.lanes < 1 || g.groups > limit / g.lanes || g.inner > limit / g.lanes)
-        wrong = "groups, inner and lanes must be at least 1";
-    else if (g.start < 0 || g.stop < g.start || g.stop > x.len / size / (g.inner * g.lanes))
-        wrong = "units must lie in the array";
-    else if (ranges.len != g.groups * g.lanes * 5 * 8 || sums.len != g.groups * g.lanes * 6 * 8)
-        wrong = "there must be 5 doubles and 6 integers for each channel";
-    else if (level < 0 || level >= levels) wrong = "no such level";
-    if (wrong == NULL) {
-        const Py_ssize_t n = g.groups * g.lanes;
-        double *real = ranges.buf;
-        int64_t *whole = sums.buf;
-        channels s = {real, real + n, real + 2 * n, real + 3 * n, real + 4 * n, whole, {NULL}};
-        for (int f = 0; f < FOLDS; f++) s.sum[f] = whole + (f + 1) * n;
-        PyThreadState *saved = (g.stop - g.start) * g.inner * g.lanes >= RELEASE ? PyEval_SaveThread() : NULL;
-#if X86
-        const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
-        _mm_setcsr(0x1f80);
-#endif
-        add_units(found[level], &s, &g, x.buf, (char)type);
-#if X86
-        _mm_setcsr(state);
-#endif
-        if (saved != NULL) PyEval_RestoreThread(saved);
-    }
-    PyBuffer_Release(&x);
-    PyBuffer_Release(&ranges);
-    PyBuffer_Release(&sums);
-    if (wrong != NULL) {
-        PyErr_SetString(PyExc_ValueError, wrong);
+    const Py_ssize_t n = PyList_Size(arrays);
+    if (level < 0 || level >= available(found) || n != PyList_Size(parts)) {
+        PyErr_SetString(PyExc_ValueError, n == PyList_Size(parts) ? "no such level" : "each array needs its part");
         return NULL;
     }
+    job *jobs = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *jobs);
+    if (jobs == NULL) return PyErr_NoMemory();
+    Py_ssize_t total = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const layout *g = &jobs[i].layout;
+        if (!parse(PyList_GetItem(arrays, i), PyList_GetItem(parts, i), &jobs[i])) {
+            release(jobs, i);
+            return NULL;
+        }
+        total += (g->stop - g->start) * g->inner * g->lanes;
+    }
+    /* To get the GIL back may take longer than to gather little. */
+    PyThreadState *saved = total >= RELEASE ? PyEval_SaveThread() : NULL;
+    gather_jobs(found[level], jobs, n);
+    if (saved != NULL) PyEval_RestoreThread(saved);
+    release(jobs, n);
     Py_RETURN_NONE;
 }
 
@@ -537,7 +588,7 @@ static PyObject *levels(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"gather", gather, METH_VARARGS, "gather(x, type, groups, inner, lanes, start, stop, ranges, sums, level)"},
+    {"gather", gather, METH_VARARGS, "gather(arrays, parts, level)"},
     {"levels", levels, METH_NOARGS, "levels() -> names of the instruction sets that can be used, best first"},
     {NULL, NULL, 0, NULL},
 };

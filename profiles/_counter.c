@@ -39,6 +39,7 @@ enum {
     MAX_BINS = 2000,
     TABLES = 4,       /* neighbours often share a bin; so an increment need not wait for the one before */
     SMALL = 4096,     /* arrays below this length are counted without tables */
+    MAX_INDEX = 1 << 30, /* first indices beyond are left to the numpy twin */
     RELEASE = 32768,  /* elements from which on the GIL is released */
     FLUSH = 400,      /* blocks after which 16-bit tables could overflow: 400 * (512 / 4 + 3) < 65536 */
 };
@@ -74,6 +75,7 @@ typedef int (*index_float)(const float *x, int n, float scale, int32_t first, ui
 typedef block_range (*scan_double)(const double *x, int n);
 typedef int (*index_double)(const double *x, int n, double scale, int32_t first, uint16_t *out);
 typedef void (*widen_half)(const uint16_t *x, int n, float *out);
+typedef void (*add_tables)(const tally *t, int64_t *counts, Py_ssize_t bins);
 
 /* Looks at a block, puts its indices into `out`, and counts those of `before` in the tables on the way. Indices mean
  * nothing where the block does not fit. With `drop_zeros` zeros, which the range tells, have no index. */
@@ -170,7 +172,15 @@ INLINE void add_indices(tally *t, const uint16_t *index, int n) {
     for (; i < n; i++) t->tables[0][index[i]]++;
 }
 
+INLINE void add_tables_body(const tally *t, int64_t *counts, Py_ssize_t bins) {
+    for (Py_ssize_t b = 0; b < bins; b++)
+        counts[b] += t->tables[0][b] + t->tables[1][b] + t->tables[2][b] + t->tables[3][b];
+}
+
+static void add_tables_plain(const tally *t, int64_t *counts, Py_ssize_t bins) { add_tables_body(t, counts, bins); }
+
 #if X86
+AVX2 static void add_tables_avx2(const tally *t, int64_t *counts, Py_ssize_t bins) { add_tables_body(t, counts, bins); }
 AVX2 static block_range scan_float_avx2(const float *x, int n) { return scan_float_body(x, n); }
 AVX2 static block_range scan_double_avx2(const double *x, int n) { return scan_double_body(x, n); }
 AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, uint16_t *out) {
@@ -263,15 +273,16 @@ typedef struct {
     scan_double scan_double;
     index_double index_double;
     widen_half widen_half;
+    add_tables add_tables;
 } kernels;
 
 static const kernels plain = {"plain",           1, NULL, scan_float_plain, index_float_plain, scan_double_plain,
-                              index_double_plain, widen_half_plain};
+                              index_double_plain, widen_half_plain, add_tables_plain};
 #if X86
 static const kernels avx2 = {"avx2",           1, NULL, scan_float_avx2, index_float_avx2, scan_double_avx2,
-                             index_double_avx2, widen_half_plain};
+                             index_double_avx2, widen_half_plain, add_tables_avx2};
 static const kernels avx512 = {"avx512",          LANES, step_float_avx512, scan_float_avx512, index_float_avx2,
-                               scan_double_avx2, index_double_avx2, widen_half_avx512};
+                               scan_double_avx2, index_double_avx2, widen_half_avx512, add_tables_avx2};
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
@@ -297,11 +308,8 @@ typedef struct {
     int64_t nan, inf; /* from `stop` on */
 } result;
 
-static void flush(tally *t, const grid *g) {
-    for (int k = 0; k < TABLES; k++) {
-        for (Py_ssize_t b = 0; b < g->bins; b++) g->counts[b] += t->tables[k][b];
-        memset(t->tables[k], 0, (size_t)g->bins * sizeof(uint16_t));
-    }
+static void clear(tally *t, const grid *g) {
+    for (int k = 0; k < TABLES; k++) memset(t->tables[k], 0, (size_t)g->bins * sizeof(uint16_t));
     t->blocks = 0;
 }
 
@@ -371,8 +379,8 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
     pending work[2];
     float room[BLOCK];
     int now = 0, drop = 0;
-    memset(t.tables, 0, sizeof t.tables);
-    t.blocks = work[0].n = work[1].n = 0;
+    clear(&t, g);
+    work[0].n = work[1].n = 0;
     while (at < n) {
         int m = n - at < BLOCK ? (int)(n - at) : BLOCK;
         const kernels *k = best;
@@ -382,7 +390,10 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
         const block_range s = step(k, type, block_at(k, type, x, at, m, room), m, g, dropped, &work[now], &t,
                                    &work[!now]);
         work[!now].n = 0;
-        if (++t.blocks == FLUSH) flush(&t, g);
+        if (++t.blocks == FLUSH) {
+            best->add_tables(&t, g->counts, g->bins);
+            clear(&t, g);
+        }
         if (!fits(&s, g)) {
             work[now].n = 0;
             break;
@@ -394,7 +405,7 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
         now = !now;
     }
     add_indices(&t, work[!now].index, work[!now].n);
-    flush(&t, g);
+    best->add_tables(&t, g->counts, g->bins);
     return at;
 }
 
@@ -423,75 +434,140 @@ static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_
     return at;
 }
 
-static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t start, Py_ssize_t n,
-                          const grid *g, result *r) {
-    const int is_long = n - start >= SMALL && g->bins > 1;
-    r->stop = (is_long ? count_long : count_short)(best, type, x, start, n, g, r);
+static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t n, const grid *g, result *r) {
+    const int is_long = n >= SMALL && g->bins > 1;
+    r->stop = (is_long ? count_long : count_short)(best, type, x, 0, n, g, r);
     look_at_rest(best, type, x, r->stop, n, r);
 }
 
 /* --- Python --------------------------------------------------------------------------------------------- */
 
-static Py_ssize_t item_size(int type) {
-    return type == 'f' ? 4 : type == 'd' ? 8 : type == 'e' || type == 'b' ? 2 : 0;
+/* An array and what it is counted into. */
+typedef struct {
+    Py_buffer x, counts, zeros;
+    char type; /* f, d, e; b for bfloat16 */
+    Py_ssize_t n;
+    grid grid;
+    int in_reach; /* whether the kernels can compute the indices */
+    result found;
+} job;
+
+static void release(job *jobs, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyBuffer_Release(&jobs[i].x);
+        PyBuffer_Release(&jobs[i].counts);
+        PyBuffer_Release(&jobs[i].zeros);
+    }
+    PyMem_Free(jobs);
 }
 
-/* Return what is wrong with the arguments, NULL when nothing is. */
-static const char *fault(int type, Py_ssize_t bytes, Py_ssize_t start, int exponent, const grid *g, Py_ssize_t left) {
-    const Py_ssize_t size = item_size(type);
-    if (size == 0) return "type must be one of f, d, e, b";
-    if (bytes % size || start < 0 || start > bytes / size) return "start must lie in the array";
-    if (left || g->bins > MAX_BINS) return "counts must hold at most 2000 int64";
+/* Return what is wrong with a job, NULL when nothing is; what can be computed of it is filled in. */
+static const char *complete(job *j, int exponent) {
+    const char format = j->x.format != NULL && j->x.format[1] == 0 ? j->x.format[0] : 0;
+    grid *g = &j->grid;
+    if (format != 'f' && format != 'd' && format != 'e' && format != 'H') return "arrays must be of f, d, e or H";
+    if (j->counts.len % (Py_ssize_t)sizeof(int64_t) || j->counts.len > MAX_BINS * (Py_ssize_t)sizeof(int64_t))
+        return "counts must hold at most 2000 int64";
+    if (j->zeros.len != sizeof(int64_t)) return "zeros must be one int64";
+    j->type = format == 'H' ? 'b' : format;
+    j->n = j->x.len / j->x.itemsize;
+    g->bins = j->counts.len / (Py_ssize_t)sizeof(int64_t);
+    g->counts = j->counts.buf;
+    g->scale = ldexp(1.0, -exponent);
     if (g->bins < 1 && g->minimum <= g->maximum) return "a range needs bins";
-    if (g->bins > 1 && (g->first < -(1 << 30) || g->first > (1 << 30))) return "indices must stay below 2**30";
     /* the factor must be a normal number of the type that it meets */
-    if (g->bins > 1 && (type == 'd' ? exponent < -1022 || exponent > 1022 : exponent < -126 || exponent > 126))
-        return "the exponent is out of reach";
+    const int reach = format == 'd' ? 1022 : 126;
+    j->in_reach = g->bins < 2 || (exponent >= -reach && exponent <= reach && g->first >= -MAX_INDEX &&
+                                  g->first <= MAX_INDEX);
+    j->found = (result){0, INFINITY, -INFINITY, 0, 0, 0};
     return NULL;
 }
 
-static PyObject *advance(PyObject *module, PyObject *args) {
-    Py_buffer x, counts;
-    int type, exponent, level;
-    Py_ssize_t start;
+/* Fill in a job; the caller's bins are (minimum, maximum, exponent, first, counts, zeros). Returns 0 on an error. */
+static int parse(PyObject *array, PyObject *bins, job *j) {
+    int exponent;
     long long first;
-    grid g;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y*CnddiLw*i", &x, &type, &start, &g.minimum, &g.maximum, &exponent, &first, &counts,
-                          &level))
-        return NULL;
-    g.first = first;
-    g.bins = counts.len / (Py_ssize_t)sizeof(int64_t);
-    g.counts = counts.buf;
-    g.scale = ldexp(1.0, -exponent);
-    const kernels *found[3];
-    const int levels = available(found);
-    const char *wrong = fault(type, x.len, start, exponent, &g, counts.len % (Py_ssize_t)sizeof(int64_t));
-    if (level < 0 || level >= levels) wrong = "no such level";
-    result r = {start, INFINITY, -INFINITY, 0, 0, 0};
-    if (wrong == NULL) {
-        const Py_ssize_t n = x.len / item_size(type);
-        /* To get the GIL back may take longer than to count a short array. */
-        PyThreadState *saved = n - start >= RELEASE ? PyEval_SaveThread() : NULL;
-#if X86
-        const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
-        _mm_setcsr(0x1f80);
-#endif
-        advance_array(found[level], (char)type, x.buf, start, n, &g, &r);
-#if X86
-        _mm_setcsr(state);
-#endif
-        if (saved != NULL) PyEval_RestoreThread(saved);
+    memset(j, 0, sizeof *j);
+    if (!PyTuple_Check(bins)) {
+        PyErr_SetString(PyExc_TypeError, "bins must be tuples");
+        return 0;
     }
-    PyBuffer_Release(&x);
-    PyBuffer_Release(&counts);
-    if (wrong != NULL) {
+    if (!PyArg_ParseTuple(bins, "ddiLw*w*", &j->grid.minimum, &j->grid.maximum, &exponent, &first, &j->counts, &j->zeros))
+        return 0;
+    j->grid.first = first;
+    const char *wrong = NULL;
+    if (PyObject_GetBuffer(array, &j->x, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
+        if ((wrong = complete(j, exponent)) == NULL) return 1;
         PyErr_SetString(PyExc_ValueError, wrong);
+    }
+    PyBuffer_Release(&j->x);
+    PyBuffer_Release(&j->counts);
+    PyBuffer_Release(&j->zeros);
+    return 0;
+}
+
+/* Count without Python: all that is touched is held by the buffers of the jobs. */
+static void count_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
+#if X86
+    const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
+    _mm_setcsr(0x1f80);
+#endif
+    for (job *j = jobs; j < jobs + n; j++) {
+        if (j->in_reach) advance_array(k, j->type, j->x.buf, j->n, &j->grid, &j->found);
+        else look_at_rest(k, j->type, j->x.buf, 0, j->n, &j->found);
+        *(int64_t *)j->zeros.buf += j->found.zeros;
+    }
+#if X86
+    _mm_setcsr(state);
+#endif
+}
+
+/* Return (number of the job, stop, low, high, nan, inf) of each that is not counted completely. */
+static PyObject *unfinished(const job *jobs, Py_ssize_t n) {
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t i = 0; found != NULL && i < n; i++) {
+        const result *r = &jobs[i].found;
+        if (r->stop == jobs[i].n) continue;
+        /* Adding 0.0 turns -0.0 into 0.0. */
+        PyObject *one = Py_BuildValue("nnddLL", i, r->stop, r->low + 0.0, r->high + 0.0, (long long)r->nan,
+                                      (long long)r->inf);
+        if (one == NULL || PyList_Append(found, one) < 0) {
+            Py_DECREF(found);
+            found = NULL;
+        }
+        Py_XDECREF(one);
+    }
+    return found;
+}
+
+static PyObject *advance(PyObject *module, PyObject *args) {
+    PyObject *arrays, *bins;
+    int level;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!i", &PyList_Type, &arrays, &PyList_Type, &bins, &level)) return NULL;
+    const kernels *found[3];
+    const Py_ssize_t n = PyList_Size(arrays);
+    if (level < 0 || level >= available(found) || n != PyList_Size(bins)) {
+        PyErr_SetString(PyExc_ValueError, n == PyList_Size(bins) ? "no such level" : "each array needs its bins");
         return NULL;
     }
-    /* Adding 0.0 turns -0.0 into 0.0. */
-    return Py_BuildValue("nLddLL", r.stop, (long long)r.zeros, r.low + 0.0, r.high + 0.0, (long long)r.nan,
-                         (long long)r.inf);
+    job *jobs = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *jobs);
+    if (jobs == NULL) return PyErr_NoMemory();
+    Py_ssize_t total = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (!parse(PyList_GetItem(arrays, i), PyList_GetItem(bins, i), &jobs[i])) {
+            release(jobs, i);
+            return NULL;
+        }
+        total += jobs[i].n;
+    }
+    /* To get the GIL back may take longer than to count little. */
+    PyThreadState *saved = total >= RELEASE ? PyEval_SaveThread() : NULL;
+    count_jobs(found[level], jobs, n);
+    if (saved != NULL) PyEval_RestoreThread(saved);
+    PyObject *rest = unfinished(jobs, n);
+    release(jobs, n);
+    return rest;
 }
 
 static PyObject *levels(PyObject *module, PyObject *args) {
@@ -512,7 +588,7 @@ static PyObject *levels(PyObject *module, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"advance", advance, METH_VARARGS,
-     "advance(x, type, start, minimum, maximum, exponent, first, counts, level) -> (stop, zeros, low, high, nan, inf)"},
+     "advance(arrays, bins, level) -> [(number, stop, low, high, nan, inf)]"},
     {"levels", levels, METH_NOARGS, "levels() -> names of the instruction sets that can be used, best first"},
     {NULL, NULL, 0, NULL},
 };

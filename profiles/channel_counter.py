@@ -1,6 +1,7 @@
-"""Ranges and sums of the channels of one array: the compiled counter, and its twin in plain numpy.
+"""Ranges and sums of the channels of arrays: the compiled counter, and its twin in plain numpy.
 
-Both are functions of one signature, `Gather`, and bring a `Tally` to the same state.
+Both are functions of one signature, `Gather`, for any number of arrays: the compiled one holds up other
+threads once for all of them. They bring a `Tally` to the same state.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ except ImportError:  # installed without a compiler
     _channels = None  # type: ignore[assignment]
 
 _SQUARE_BITS = SQUARES.bits // SQUARES.power
-_TYPES = {"e": "e", "f": "f", "d": "d"}
-"""Numpy's letter for a type -> that of the compiled counter, which calls bfloat16 "b"."""
 
 
 class Layout(NamedTuple):
@@ -59,8 +58,8 @@ def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> Layout:
     return Layout(channels, inner, 1)
 
 
-class Tally:
-    """The state of one tensor's channels, as the counters change it.
+class Tally(NamedTuple):
+    """The state of one tensor's n channels, which the counters change in its arrays.
 
     Attributes:
         ranges: float64 (5, n): smallest and largest value (inf and -inf for none), the magnitude from which
@@ -68,21 +67,15 @@ class Tally:
         sums: int64 (1 + SUMS, n): number of finite elements, then the rows of `Channels.sums`.
     """
 
-    def __init__(self, channels: int) -> None:
-        self.ranges = np.zeros((5, channels))
-        self.ranges[0], self.ranges[1] = np.inf, -np.inf
-        self.sums = np.zeros((1 + SUMS, channels), np.int64)
-        self._fit(np.zeros(channels))
+    ranges: npt.NDArray[np.float64]
+    sums: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(channels: Channels) -> Tally:
-        """Return the state after what a record holds."""
-        found = Tally(channels.count.size)
-        full = channels.count > 0
-        found.ranges[0] = np.where(full, channels.minimum, np.inf)
-        found.ranges[1] = np.where(full, channels.maximum, -np.inf)
-        found.sums[0], found.sums[1:] = channels.count, channels.sums
-        found._fit(channels.magnitude)
+    def empty(channels: int) -> Tally:
+        """Return the state of so many channels of nothing."""
+        found = Tally(np.zeros((5, channels)), np.zeros((1 + SUMS, channels), np.int64))
+        found.ranges[0], found.ranges[1] = np.inf, -np.inf
+        found._fit(np.zeros(channels))
         return found
 
     def channels(self, axis: int) -> Channels:
@@ -114,12 +107,33 @@ class Tally:
         self.ranges[4] = np.ldexp(1.0, _SQUARE_BITS - squares)
 
 
-Gather = Callable[[npt.NDArray[Any], Layout, range, Tally], None]
-"""Adds a run of units of a flat array (float16, bfloat16, float32 or float64) to a tally."""
+class Part(NamedTuple):
+    """A run of units of an array, and what they are added to.
+
+    Attributes:
+        layout: where the channels of the array are.
+        start, stop: first unit, and the one after the last.
+        tally: state of the channels.
+    """
+
+    layout: Layout
+    start: int
+    stop: int
+    tally: Tally
 
 
-def gather_numpy(flat: npt.NDArray[Any], layout: Layout, units: range, tally: Tally) -> None:
+Gather = Callable[[list[npt.NDArray[Any]], list[Part]], None]
+"""Adds a part of each array (float16, bfloat16, float32 or float64, contiguous) to its channels."""
+
+
+def gather_numpy(arrays: list[npt.NDArray[Any]], parts: list[Part]) -> None:
     """Gather in plain numpy: the reference, and what is used where there was no compiler."""
+    for array, part in zip(arrays, parts, strict=True):
+        _gather_one(array.reshape(-1), part)
+
+
+def _gather_one(flat: npt.NDArray[Any], run: Part) -> None:
+    layout, units, tally = run.layout, range(run.start, run.stop), run.tally
     part = flat[units.start * layout.unit : units.stop * layout.unit]
     if part.size == 0:
         return
@@ -153,13 +167,10 @@ def gather_numpy(flat: npt.NDArray[Any], layout: Layout, units: range, tally: Ta
     np.add.at(tally.sums[0], where, layout.inner if finite is None else finite.sum(axis=1))
 
 
-def _gather_compiled(level: int, flat: npt.NDArray[Any], layout: Layout, units: range, tally: Tally) -> None:
-    if not units:
-        return
-    code = _TYPES.get(flat.dtype.char) or "b"
-    # Short floats go as their bits: not every type of array element has a buffer.
-    data = flat.view(np.uint16) if code in "eb" else flat
-    _channels.gather(data, code, *layout, units.start, units.stop, tally.ranges, tally.sums, level)
+def _gather_compiled(level: int, arrays: list[npt.NDArray[Any]], parts: list[Part]) -> None:
+    # bfloat16 goes as its bits: it has no buffer of its own.
+    data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
+    _channels.gather(data, parts, level)
 
 
 def implementations() -> dict[str, Gather]:

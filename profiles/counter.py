@@ -1,14 +1,13 @@
-"""Ranges, zeros and histogram counts of one array: the compiled counter, and its twin in plain numpy.
+"""Ranges, zeros and histogram counts of arrays: the compiled counter, and its twin in plain numpy.
 
-Both are functions of one signature, `Advance`. They give the same counts, so that which of them works shows
-in the time alone.
+Both are functions of one signature, `Advance`, for any number of arrays: the compiled one holds up other
+threads once for all of them. They give the same counts, so that which of them works shows in the time alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,87 +22,99 @@ except ImportError:  # installed without a compiler
     _counter = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The bins that an array is counted into.
+class Bins(NamedTuple):
+    """What an array is counted into.
 
     Attributes:
         minimum, maximum: what the bins are for: elements outside of them are not counted. An empty range, inf
             and -inf, counts nothing.
         exponent: the bin width is 2**exponent.
         first: grid index of the first bin.
+        counts: int64, one for each bin; added to.
+        zeros: int64 (1,), how many of the counted elements are zero; added to.
     """
 
-    minimum: float = math.inf
-    maximum: float = -math.inf
-    exponent: int = 0
-    first: int = 0
+    minimum: float
+    maximum: float
+    exponent: int
+    first: int
+    counts: npt.NDArray[np.int64]
+    zeros: npt.NDArray[np.int64]
+
+    @staticmethod
+    def empty() -> Bins:
+        """Return bins for nothing."""
+        return Bins(math.inf, -math.inf, 0, 0, np.zeros(0, np.int64), np.zeros(1, np.int64))
+
+    def hold(self, rest: Rest) -> bool:
+        """Whether all elements of a rest belong into these bins."""
+        return not (rest.nan or rest.inf or rest.low < self.minimum or rest.high > self.maximum)
 
 
-class Advanced(NamedTuple):
-    """How far an array was counted, and what is in the rest of it.
+class Rest(NamedTuple):
+    """What is left of an array that was not counted to its end.
 
     Attributes:
-        stop: the elements before it were counted; they are finite and inside the grid.
-        zeros: how many of the counted are zero.
+        number: which of the arrays.
+        stop: the elements before it were counted; they are finite and inside the bins.
         low, high: range of the finite elements from `stop` on; inf and -inf when there are none.
         nan, inf: number of elements from `stop` on that are NaN, infinite.
     """
 
+    number: int
     stop: int
-    zeros: int
     low: float
     high: float
     nan: int
     inf: int
 
 
-Advance = Callable[[npt.NDArray[Any], int, Grid, npt.NDArray[np.int64]], Advanced]
-"""Counts the elements of a flat array (float16, bfloat16, float32 or float64) from an index on, and adds to
-the counts, one int64 for each bin of the grid; stops somewhere before the first element that does not fit."""
-
-_TYPES = {"e": "e", "f": "f", "d": "d"}
-"""Numpy's letter for a type -> that of the compiled counter, which calls bfloat16 "b"."""
-_NO_INDEX = 1 << 30
+Advance = Callable[[list[npt.NDArray[Any]], list[Bins]], list[Rest]]
+"""Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into bins of its own; stops in each
+somewhere before the first element that does not fit, and returns the rests of those that do not end there."""
 
 
-def advance_numpy(flat: npt.NDArray[Any], start: int, grid: Grid, counts: npt.NDArray[np.int64]) -> Advanced:
+def advance_numpy(arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Rest]:
     """Count in plain numpy: the reference, and what is used where there was no compiler."""
-    rest = flat[start:]
-    if rest.size == 0:
-        return Advanced(start, 0, math.inf, -math.inf, 0, 0)
+    found = map(_advance_one, range(len(arrays)), arrays, bins)
+    return [rest for rest in found if rest is not None]
+
+
+def _advance_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Rest | None:
+    """Count an array as a whole, or nothing of it."""
+    flat = array.reshape(-1)
+    if flat.size == 0:
+        return None
     with np.errstate(invalid="ignore"):  # NaN
-        if rest.dtype.itemsize == 2:
-            rest = rest.astype(np.float32)  # exact, and numpy counts in short floats are slow
-        low, high = float(rest.min()), float(rest.max())
+        if flat.dtype.itemsize == 2:
+            flat = flat.astype(np.float32)  # exact, and numpy counts in short floats are slow
+        low, high = float(flat.min()), float(flat.max())
     nan = inf = 0
     if not (math.isfinite(low) and math.isfinite(high)):  # NaN comes out of min and max
-        nan = int(np.count_nonzero(np.isnan(rest)))
-        finite = rest[np.isfinite(rest)]
-        inf = rest.size - nan - finite.size
+        nan = int(np.count_nonzero(np.isnan(flat)))
+        finite = flat[np.isfinite(flat)]
+        inf = flat.size - nan - finite.size
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (math.inf, -math.inf)
     # Adding 0.0 turns -0.0 into 0.0: which zero min and max return depends on the order.
-    if nan or inf or low < grid.minimum or high > grid.maximum:
-        return Advanced(start, 0, low + 0.0, high + 0.0, nan, inf)
-    zeros = int(np.count_nonzero(rest == 0.0)) if low <= 0.0 <= high else 0
-    counts += count_bins(rest, grid.exponent, grid.first, counts.size)
-    return Advanced(flat.size, zeros, math.inf, -math.inf, 0, 0)
+    rest = Rest(number, 0, low + 0.0, high + 0.0, nan, inf)
+    if not bins.hold(rest):
+        return rest
+    if low <= 0.0 <= high:
+        bins.zeros[0] += np.count_nonzero(flat == 0.0)
+    bins.counts[:] += count_bins(flat, bins.exponent, bins.first, bins.counts.size)
+    return None
 
 
-def _advance_compiled(
-    level: int, flat: npt.NDArray[Any], start: int, grid: Grid, counts: npt.NDArray[np.int64]
-) -> Advanced:
-    reach = 1022 if flat.dtype == np.float64 else 126
-    if counts.size > 1 and (abs(grid.exponent) > reach or abs(grid.first) > _NO_INDEX):
-        return advance_numpy(flat, start, grid, counts)  # tiny or nearly constant data; rare
-    code = _TYPES.get(flat.dtype.char) or "b"
-    # Short floats go as their bits: not every type of array element has a buffer.
-    data = flat.view(np.uint16) if code in "eb" else flat
-    return Advanced(
-        *_counter.advance(
-            data, code, start, grid.minimum, grid.maximum, grid.exponent, grid.first, counts, level
-        )
-    )
+def _advance_compiled(level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Rest]:
+    # bfloat16 goes as its bits: it has no buffer of its own.
+    data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
+    found = []
+    for rest in map(Rest._make, _counter.advance(data, bins, level)):
+        if bins[rest.number].hold(rest):  # tiny or nearly constant data, whose indices are too large for it
+            advance_numpy([arrays[rest.number]], [bins[rest.number]])
+        else:
+            found.append(rest)
+    return found
 
 
 def implementations() -> dict[str, Advance]:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
-from .accumulator import Accumulator
 from .checkpoint import Checkpoint, Keeper, RunId
-from .data_digest import data_id, rows_of
+from .counting import empty_accumulator, merged_profiles
 from .errors import ConfigError, DataError
-from .instrument import declared_shape, dtype_name
+from .instrument import declared_shape
 from .loading import Loaded, Settings, loaded
 from .memory import MemoryPlan, one_pass, plan_memory, used_bytes
-from .profile import DataId, ModelId, Profile, TensorProfile, merged_shape
+from .passes import Pass, fed_of, run_sample
+from .profile import DataId, ModelId, Profile, TensorProfile
 from .samples import Sample, Samples, fixed_shapes
-from .session import CPU, RUNTIME_ERRORS, block_channels, first_line, measuring, opened, size_name
+from .session import CPU, measuring, opened, size_name
 from .side_by_side import side_by_side
 from .taps import Tap
 
@@ -96,27 +93,28 @@ def profile_samples(
     keeper = Keeper(checkpoint, _run_id(run, samples, plan, model_id))
     before = keeper.load()
     data = before.profile.data if before.profile is not None else DataId()
-    accumulators = _accumulators(run, before.profile)
+    counted = _seen(before.profile)
     total = getattr(samples, "total", None)
     for number in range(before.passes, len(plan.passes)):
         done = before.feeds if number == before.passes else 0
         names = set(plan.passes[number])
         taps = [tap for tap in run.read if tap.name in names]
         with opened(run.graph, [tap.source for tap in taps if tap.source is not None]) as session:
-            work = _work(run, session, taps, accumulators, number == 0)
-            for found, quiet in side_by_side(work, _from(samples, done), plan.threads, keeper.is_due):
+            work = Pass(run, session, taps, number == 0)
+            for found, quiet in side_by_side(work.count, _from(samples, done), plan.threads, keeper.is_due):
                 data = data.merged(found)
                 done += 1
                 if progress is not None:
                     passes = len(plan.passes)
                     progress(number * (total or 0) + done, None if total is None else total * passes)
                 if quiet and keeper.is_due():
-                    counted = {name: a.profile() for name, a in accumulators.items()}
-                    keeper.save(number, done, Profile(model_id, data, counted))
+                    so_far = _counted(run, merged_profiles(counted, *work.profiles()))
+                    keeper.save(number, done, Profile(model_id, data, so_far))
+        counted = merged_profiles(counted, *work.profiles())
     if data.samples == 0:
         source = getattr(samples, "source", "samples")
         raise NoSamplesError(f"{source}: there are no samples; give at least one")
-    return Profile(model_id, data, _named(run, accumulators), tool=tool_name())
+    return Profile(model_id, data, _named(run, _counted(run, counted)), tool=tool_name())
 
 
 def tool_name() -> str:
@@ -127,27 +125,24 @@ def tool_name() -> str:
         return "qprof"
 
 
-def _accumulators(run: Loaded, before: Profile | None) -> dict[str, Accumulator]:
-    def anew(tap: Tap) -> Accumulator:
-        return Accumulator(dtype_name(tap.dtype), axis=tap.axis, channels=tap.channels)
-
-    if before is None:
-        return {tap.name: anew(tap) for tap in run.read}
-    return {
-        tap.name: Accumulator.of(before[tap.name])
-        if before[tap.name].shape is not None or before[tap.name].count
-        else anew(tap)
-        for tap in run.read
-    }
+def _seen(before: Profile | None) -> dict[str, TensorProfile]:
+    """Return what an earlier run has counted."""
+    tensors = {} if before is None else before.tensors
+    return {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count}
 
 
-def _named(run: Loaded, accumulators: Mapping[str, Accumulator]) -> dict[str, TensorProfile]:
+def _counted(run: Loaded, found: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
+    """Return what was counted of every tensor, in graph order; nothing where there was no array."""
+    return {tap.name: found.get(tap.name) or empty_accumulator(tap).profile() for tap in run.read}
+
+
+def _named(run: Loaded, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
     """Return the profiles of all tensors that were asked for, in graph order."""
     wanted = run.settings.tensors
     found = {}
     for tap in run.taps:
         if wanted is None or tap.name in wanted:
-            profile = accumulators[tap.same_as or tap.name].profile()
+            profile = counted[tap.same_as or tap.name]
             if tap.same_as is not None:
                 profile = _of_twin(profile, tap)
             elif tap.stacked is not None:
@@ -162,75 +157,6 @@ def _of_twin(profile: TensorProfile, tap: Tap) -> TensorProfile:
     if channels is not None:
         channels = None if tap.axis is None else replace(channels, axis=tap.axis)
     return replace(profile, shape=declared_shape(tap.shape), channels=channels)
-
-
-def _work(
-    run: Loaded,
-    session: ort.InferenceSession,
-    taps: Sequence[Tap],
-    accumulators: Mapping[str, Accumulator],
-    digest: bool,
-) -> Callable[[Sample], DataId]:
-    """Return what runs and counts one sample, and says which data it was (where `digest` asks for it)."""
-    sources = run.graph.sources
-    fetched = list(dict.fromkeys(sources[tap.source] for tap in taps if tap.source is not None))
-    readers = {
-        name: [t for t in taps if t.source is not None and sources[t.source] == name] for name in fetched
-    }
-    inputs = [tap for tap in taps if tap.source is None]
-
-    declared = {tap.name: declared_shape(tap.shape) for tap in taps}
-    in_blocks = {tap.name for tap in taps if tap.source is not None and sources[tap.source] != tap.source}
-    blocks = {tap.name: block_channels() for tap in taps if tap.name in in_blocks and tap.axis is not None}
-    fixed_inputs = fixed_shapes(run.specs)
-
-    def count(sample: Sample, tap: Tap, array: npt.NDArray[Any]) -> None:
-        fixed = declared[tap.name]
-        if fixed is None and tap.stacked is None:
-            # Any dimension may hang on a free one of the inputs: on the batch, say.
-            fixed = array.shape if fixed_inputs else (None,) * array.ndim
-        # A body may not run at all: what is seen of its tensors must not show.
-        shape = fixed if tap.stacked is not None else merged_shape(fixed, array.shape)
-        if tap.axis is not None and _channels_of(array, tap) != tap.channels:
-            raise _other_shape(sample.name, tap, array)
-        nan, inf = accumulators[tap.name].add(array, shape, blocks.get(tap.name, 1))
-        if (nan or inf) and run.settings.non_finite == "error":
-            raise _not_finite(sample.name, tap, nan, inf, array.size)
-
-    def work(sample: Sample) -> DataId:
-        for fed in _fed(run, sample):
-            arrays = _run(session, fetched, fed)
-            for tap in inputs:
-                count(fed, tap, fed.feed[tap.name])
-            for name in fetched:
-                array = arrays.pop(name)
-                for tap in readers[name]:
-                    for part in _parts(array, tap):
-                        count(fed, tap, part)
-        return data_id(sample.feed, run.specs) if digest else DataId()
-
-    return work
-
-
-def _channels_of(array: npt.NDArray[Any], tap: Tap) -> int | None:
-    """Return how many channels an array of a tensor has; None when it has another number of axes."""
-    same = tap.axis is not None and tap.shape is not None and array.ndim == len(tap.shape)
-    return array.shape[tap.axis] if same and tap.axis is not None else None
-
-
-def _parts(found: npt.NDArray[Any] | list[npt.NDArray[Any]], tap: Tap) -> Iterator[npt.NDArray[Any]]:
-    """Yield the arrays of a tensor, of which a body may have made many, or none."""
-    for array in found if isinstance(found, list) else [found]:
-        if tap.stacked:
-            own = array.shape[tap.stacked :]
-            yield from array.reshape(math.prod(array.shape[: tap.stacked]), *own)
-        else:
-            yield array
-
-
-def _fed(run: Loaded, sample: Sample) -> Iterable[Sample]:
-    """Return what is fed of a sample at a time."""
-    return rows_of(sample, run.specs) if run.settings.by_row else (sample,)
 
 
 def _from(samples: Samples | Iterable[Sample], start: int) -> Iterable[Sample]:
@@ -250,16 +176,18 @@ def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
         return one_pass([tap.name for tap in run.read], 1)
     sources = {tap.name: tap.source for tap in run.read if tap.source is not None}
     with measuring(run.graph, list(sources.values())) as session:
-        elements = _run(session, [output.name for output in session.get_outputs()], largest)
+        elements = run_sample(session, [output.name for output in session.get_outputs()], largest)
         base = used_bytes()
 
     def size(tap: Tap) -> int:
         if tap.source is None:
             return 0
         source = run.graph.sources[tap.source]
-        if source in elements:  # a sequence
-            return sum(array.nbytes for array in elements[source])
-        return int(elements[size_name(source)]) * int(tap.dtype.itemsize)
+        sequence = elements.get(source)
+        if isinstance(sequence, list):
+            return sum(array.nbytes for array in sequence)
+        (number,) = np.ravel(elements[size_name(source)])
+        return int(number) * int(tap.dtype.itemsize)
 
     sizes = {tap.name: size(tap) for tap in run.read}
     return plan_memory(sizes, settings.threads, base, settings.memory_limit)
@@ -269,7 +197,7 @@ def _largest(run: Loaded, samples: Samples | Iterable[Sample]) -> Sample | None:
     """Return what is fed with the most bytes in its inputs; the first where all are alike, None for none."""
     if fixed_shapes(run.specs):
         return next(iter(samples), None)
-    every = (fed for sample in samples for fed in _fed(run, sample))
+    every = (fed for sample in samples for fed in fed_of(run, sample))
     return max(every, key=lambda fed: sum(array.nbytes for array in fed.feed.values()), default=None)
 
 
@@ -288,43 +216,4 @@ def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, 
             "onnxruntime": ort.__version__,
             "tool": tool_name(),
         },
-    )
-
-
-def _run(
-    session: ort.InferenceSession, fetched: Sequence[str], sample: Sample
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the named outputs for one sample. The arrays are onnxruntime's own memory, not copies."""
-    if not fetched:  # onnxruntime would take an empty list for all outputs
-        return {}
-    try:
-        feed = {name: _feedable(array) for name, array in sample.feed.items()}
-        return dict(zip(fetched, session.run(list(fetched), feed), strict=True))
-    except RUNTIME_ERRORS as error:
-        raise DataError(
-            f"sample {sample.name}: the model fails on it: {first_line(error)}; "
-            "compare the sample with what the model was made for"
-        ) from error
-
-
-def _feedable(array: npt.NDArray[Any]) -> Any:
-    """Return what onnxruntime takes; for bfloat16, which it does not know as a numpy type, its bits."""
-    if array.dtype.name != "bfloat16":
-        return array
-    bits = np.ascontiguousarray(array).view(np.uint16)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(ir.DataType.BFLOAT16))
-
-
-def _other_shape(sample: str, tap: Tap, array: npt.NDArray[Any]) -> DataError:
-    return DataError(
-        f"sample {sample}: tensor '{tap.name}' ({tap.maker}) has shape {array.shape}, but the model declares "
-        f"{declared_shape(tap.shape)}; repair the model's shapes, or leave out channels with --channels off"
-    )
-
-
-def _not_finite(sample: str, tap: Tap, nan: int, inf: int, size: int) -> DataError:
-    found = " and ".join(f"{number} {what}" for number, what in ((nan, "NaN"), (inf, "Inf")) if number)
-    return DataError(
-        f"sample {sample}: tensor '{tap.name}' ({tap.maker}) holds {found} among {size} elements; "
-        "repair the sample or the model, or count such values and leave them out with --non-finite skip"
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 import numpy as np
-from qprof_onnx.profiles.counter import Grid, implementations
+from qprof_onnx.profiles.counter import Bins, implementations
 from qprof_onnx.profiles.histogram import BINS, bin_exponent, grid_index
 
 ELEMENTS = 4_000_000
@@ -43,7 +43,7 @@ def _qprof(name: str) -> Count:
         e = bin_exponent(low, high)
         first = grid_index(low, e)
         counts = np.zeros(grid_index(high, e) - first + 1, np.int64)
-        return advance(values, 0, Grid(low, high, e, first), counts)
+        return advance([values], [Bins(low, high, e, first, counts, np.zeros(1, np.int64))])
 
     return count
 

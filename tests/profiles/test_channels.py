@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles import channels as channels_module
 from qprof_onnx.profiles.accumulator import Accumulator
-from qprof_onnx.profiles.channel_counter import Layout, Tally, implementations, layout_of
+from qprof_onnx.profiles.channel_counter import Layout, Part, Tally, implementations, layout_of
 from qprof_onnx.profiles.channels import SUMS, Channels
 from qprof_onnx.profiles.errors import ProfileError
 
@@ -29,14 +30,14 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def gathered(array: npt.NDArray[Any], axis: int, name: str = "numpy", block: int = 1) -> Channels:
-    tally = Tally(array.shape[axis])
+    tally = Tally.empty(array.shape[axis])
     add(tally, array, axis, name, block)
     return tally.channels(axis)
 
 
 def add(tally: Tally, array: npt.NDArray[Any], axis: int, name: str = "numpy", block: int = 1) -> None:
     layout = layout_of(array.shape, axis, block)
-    IMPLEMENTATIONS[name](array.reshape(-1), layout, range(array.size // layout.unit), tally)
+    IMPLEMENTATIONS[name]([array], [Part(layout, 0, array.size // layout.unit, tally)])
 
 
 def planes(array: npt.NDArray[Any], axis: int) -> npt.NDArray[np.float64]:
@@ -128,8 +129,8 @@ def test_any_split_in_any_order_gives_the_same_record(arrays: list[npt.NDArray[A
     assert reduce(lambda a, b: b.merged(a), apart) == whole
     if len(apart) > 2:
         assert apart[0].merged(reduce(Channels.merged, apart[1:])) == whole
-    on = Tally.of(apart[0])
-    for array in shuffled[1:]:
+    on = Tally.empty(3)
+    for array in shuffled:
         add(on, array, 1)
     assert on.channels(1) == whole
 
@@ -137,7 +138,7 @@ def test_any_split_in_any_order_gives_the_same_record(arrays: list[npt.NDArray[A
 @settings(deadline=None)
 @given(COLUMNS)
 def test_nothing_is_the_neutral_record(array: npt.NDArray[Any]) -> None:
-    found, nothing = gathered(array, 1), Tally(3).channels(1)
+    found, nothing = gathered(array, 1), Tally.empty(3).channels(1)
     assert found.merged(nothing) == nothing.merged(found) == found
 
 
@@ -149,7 +150,7 @@ def test_equal_records_have_equal_hashes(a: npt.NDArray[Any], b: npt.NDArray[Any
 
 
 def test_a_record_does_not_change_later() -> None:
-    tally = Tally(2)
+    tally = Tally.empty(2)
     add(tally, np.ones((3, 2), np.float32), 1)
     early = tally.channels(1)
     add(tally, np.ones((3, 2), np.float32), 1)
@@ -158,10 +159,10 @@ def test_a_record_does_not_change_later() -> None:
         early.sums[0, 0] = 1
 
 
-@pytest.mark.parametrize("other", [gathered(np.ones((2, 3), np.float32), 0), Tally(3).channels(-1)])
+@pytest.mark.parametrize("other", [gathered(np.ones((2, 3), np.float32), 0), Tally.empty(3).channels(-1)])
 def test_records_of_other_channels_are_not_merged(other: Channels) -> None:
     with pytest.raises(ProfileError, match="profile all shards with the same options"):
-        Tally(3).channels(1).merged(other)
+        Tally.empty(3).channels(1).merged(other)
 
 
 def test_more_elements_than_sums_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def test_more_elements_than_sums_can_hold_are_refused(monkeypatch: pytest.Monkey
 
 def check_twins(name: str, arrays: list[npt.NDArray[Any]], axis: int, block: int = 1) -> None:
     """Gather some arrays one after the other, and compare the state with the twin's after each."""
-    tally, twin = Tally(arrays[0].shape[axis]), Tally(arrays[0].shape[axis])
+    tally, twin = Tally.empty(arrays[0].shape[axis]), Tally.empty(arrays[0].shape[axis])
     for array in arrays:
         add(tally, array, axis, name, block)
         add(twin, array, axis, "numpy", block)
@@ -240,20 +241,25 @@ def test_twins_agree_on_every_size_of_float32(name: str, exponent: int) -> None:
 
 
 def wrong_calls() -> dict[str, Callable[[Any], object]]:
-    def call(**changes: Any) -> Callable[[Any], object]:
-        given = {
-            "x": np.zeros(12, np.float32), "type": "f", "groups": 3, "inner": 2, "lanes": 1, "start": 0,
-            "stop": 6, "ranges": np.zeros((5, 3)),
-            "sums": np.zeros((1 + SUMS, 3), np.int64), "level": 0, **changes,
-        }  # fmt: skip
-        return lambda module: module.gather(*given.values())
+    def call(
+        x: npt.NDArray[Any] | None = None,
+        layout: tuple[int, int, int] = (3, 2, 1),
+        stop: int = 6,
+        sums: int = 1 + SUMS,
+        level: int = 0,
+    ) -> Callable[[Any], object]:
+        array = np.zeros(12, np.float32) if x is None else x
+        tally = np.zeros((5, 3)), np.zeros((sums, 3), np.int64)
+        return lambda module: module.gather([array], [(layout, 0, stop, tally)], level)
 
     return {
-        "type must be one of": call(type="i"),
-        "inner and lanes must be": call(inner=0),
+        "arrays must be of": call(x=np.zeros(12, np.int32)),
+        "contiguous": call(x=np.zeros(24, np.float32)[::2]),
+        "inner and lanes must be": call(layout=(3, 0, 1)),
         "units must lie in the array": call(stop=7),
-        "there must be 5 doubles": call(sums=np.zeros((2, 3), np.int64)),
+        "there must be 5 doubles": call(sums=2),
         "no such level": call(level=9),
+        "each array needs its part": lambda module: module.gather([np.zeros(12, np.float32)], [], 0),
     }
 
 
@@ -262,6 +268,17 @@ def test_the_compiled_module_refuses_what_it_cannot_gather(message: str) -> None
     module = pytest.importorskip("qprof_onnx.profiles._channels")
     with pytest.raises(ValueError, match=message):
         wrong_calls()[message](module)
+
+
+def test_a_fault_in_one_of_many_calls_lets_go_of_all_arrays() -> None:
+    module = pytest.importorskip("qprof_onnx.profiles._channels")
+    arrays, tally = [np.ones(12, np.float32), np.zeros(12, np.float32)], Tally.empty(3)
+    before = [sys.getrefcount(array) for array in arrays]
+    parts = [Part(Layout(3, 2, 1), 0, stop, tally) for stop in (6, 7)]
+    with pytest.raises(ValueError, match="units must lie in the array"):
+        module.gather(arrays, parts, 0)
+    assert [sys.getrefcount(array) for array in arrays] == before
+    assert not tally.sums.any()
 
 
 # ------------------------------------------------------------------------------------------- the accumulator
@@ -279,6 +296,5 @@ def test_an_accumulator_records_channels_piece_by_piece(name: str, monkeypatch: 
     plain = Accumulator("float")
     plain.add(array, array.shape)
     assert profile.histogram == plain.profile().histogram
-    on = Accumulator.of(profile)
-    on.add(array, array.shape)
-    assert on.profile() == profile.merged(profile)
+    found.add(array, array.shape)
+    assert found.profile() == profile.merged(profile)

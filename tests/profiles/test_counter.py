@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles import counter
 from qprof_onnx.profiles.accumulator import Accumulator
-from qprof_onnx.profiles.counter import Advance, Advanced, Grid, implementations
+from qprof_onnx.profiles.counter import Advance, Bins, Rest, implementations
 from qprof_onnx.profiles.histogram import BINS, Histogram, bin_exponent, grid_index
 
 IMPLEMENTATIONS = implementations()
@@ -28,10 +28,12 @@ TINY = 1e-45
 each = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
 
-def grid_of(low: float, high: float) -> tuple[Grid, npt.NDArray[np.int64]]:
+def bins_of(low: float, high: float) -> Bins:
     e = bin_exponent(low, high)
     first = grid_index(low, e)
-    return Grid(low, high, e, first), np.zeros(grid_index(high, e) - first + 1, np.int64)
+    return Bins(
+        low, high, e, first, np.zeros(grid_index(high, e) - first + 1, np.int64), np.zeros(1, np.int64)
+    )
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -50,15 +52,15 @@ def finite(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def check_twins(name: str, values: npt.NDArray[Any]) -> None:
     """Look at an array, then count its finite elements, and compare both with the twin."""
     advance, twin = IMPLEMENTATIONS[name], IMPLEMENTATIONS["numpy"]
-    seen = advance(values, 0, Grid(), np.zeros(0, np.int64))
-    assert seen == twin(values, 0, Grid(), np.zeros(0, np.int64))
+    seen = advance([values], [Bins.empty()])
+    assert seen == twin([values], [Bins.empty()])
     kept = finite(values)
     if kept.size:
-        grid, counts = grid_of(seen.low, seen.high)
-        expected = counts.copy()
-        assert advance(kept, 0, grid, counts) == twin(kept, 0, grid, expected)
-        assert np.array_equal(counts, expected)
-        assert counts.sum() == kept.size
+        bins, expected = (bins_of(seen[0].low, seen[0].high) for _ in range(2))
+        assert advance([kept], [bins]) == twin([kept], [expected]) == []
+        assert np.array_equal(bins.counts, expected.counts)
+        assert bins.zeros == expected.zeros
+        assert bins.counts.sum() == kept.size
 
 
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("cl")), reason="no compiler here")
@@ -128,9 +130,8 @@ def test_no_bin_overflows_when_all_elements_are_alike(name: str) -> None:
 @each
 def test_the_range_of_a_grid_is_kept_even_where_a_bin_is_wider(name: str) -> None:
     """A value outside minimum .. maximum is not counted though it would fall into the last bin."""
-    grid, counts = grid_of(-1.0, 1.0)
     values = np.concatenate([np.zeros(40), [np.nextafter(np.float32(1), np.float32(2))]]).astype(np.float32)
-    found = IMPLEMENTATIONS[name](values, 0, grid, counts)
+    (found,) = IMPLEMENTATIONS[name]([values], [bins_of(-1.0, 1.0)])
     assert found.stop < values.size
     assert found.high > 1.0
 
@@ -149,35 +150,52 @@ def test_a_count_goes_on_where_it_stopped(name: str) -> None:
 @each
 def test_values_that_are_not_finite_are_counted_apart(name: str) -> None:
     values = np.array([1.0, np.nan, np.inf, -2.0, -np.inf, np.nan] * 20, np.float32)
-    found = IMPLEMENTATIONS[name](values, 0, Grid(), np.zeros(0, np.int64))
-    assert found == Advanced(0, 0, -2.0, 1.0, 40, 40)
+    assert IMPLEMENTATIONS[name]([values], [Bins.empty()]) == [Rest(0, 0, -2.0, 1.0, 40, 40)]
 
 
 @each
-def test_nothing_at_all_has_an_empty_range(name: str) -> None:
-    found = IMPLEMENTATIONS[name](np.zeros(0, np.float32), 0, Grid(), np.zeros(0, np.int64))
-    assert found == Advanced(0, 0, np.inf, -np.inf, 0, 0)
+def test_nothing_at_all_has_no_rest(name: str) -> None:
+    assert IMPLEMENTATIONS[name]([np.zeros(0, np.float32)], [Bins.empty()]) == []
+    assert IMPLEMENTATIONS[name]([], []) == []
 
 
-def wrong_calls() -> dict[str, Callable[[Any, npt.NDArray[Any], npt.NDArray[Any]], object]]:
-    def call(**changes: Any) -> Callable[[Any, npt.NDArray[Any], npt.NDArray[Any]], object]:
-        def run(module: Any, x: npt.NDArray[Any], counts: npt.NDArray[Any]) -> object:
-            given = {
-                "x": x, "type": "f", "start": 0, "low": -1.0, "high": 1.0, "exponent": -3, "first": -8,
-                "counts": counts, "level": 0, **changes,
-            }  # fmt: skip
-            return module.advance(*given.values())
+@each
+def test_many_arrays_are_counted_as_each_of_them(name: str) -> None:
+    """Some are counted to their end, some are not; types, lengths and shapes differ."""
+    rng = np.random.default_rng(2)
+    arrays = [
+        (rng.standard_normal(shape) * scale).astype(dtype_of(dtype))
+        for dtype in TYPES
+        for shape, scale in (((), 0.1), ((3, 0), 1.0), ((7, 9), 0.2), ((4, 5000), 0.2), ((40_000,), 3.0))
+    ]
+    arrays[2][3, 4] = np.inf
+    apart, together = ([bins_of(-1.0, 1.0) for _ in arrays] for _ in range(2))
+    advance = IMPLEMENTATIONS[name]
+    alone = [advance([array], [bins]) for array, bins in zip(arrays, apart, strict=True)]
+    expected = [rest._replace(number=i) for i, rests in enumerate(alone) for rest in rests]
+    assert advance(arrays, together) == expected
+    assert [rest.number for rest in expected] == [2, 4, 9, 14, 19]
+    for mine, theirs in zip(together, apart, strict=True):
+        assert np.array_equal(mine.counts, theirs.counts)
+        assert mine.zeros == theirs.zeros
 
-        return run
+
+def wrong_calls() -> dict[str, Callable[[Any], object]]:
+    def call(
+        x: npt.NDArray[Any] | None = None, counts: int = 17, zeros: int = 1, level: int = 0
+    ) -> Callable[[Any], object]:
+        array = np.zeros(5, np.float32) if x is None else x
+        bins = -1.0, 1.0, -3, -8, np.zeros(counts, np.int64), np.zeros(zeros, np.int64)
+        return lambda module: module.advance([array], [bins], level)
 
     return {
-        "type must be one of": call(type="i"),
-        "start must lie in the array": call(start=6),
-        "counts must hold": call(counts=np.zeros(BINS + 1, np.int64)),
-        "a range needs bins": call(counts=np.zeros(0, np.int64)),
-        "indices must stay below": call(first=1 << 31),
-        "the exponent is out of reach": call(exponent=127),
+        "arrays must be of": call(x=np.zeros(5, np.int32)),
+        "contiguous": call(x=np.zeros(10, np.float32)[::2]),
+        "counts must hold": call(counts=BINS + 1),
+        "zeros must be": call(zeros=2),
+        "a range needs bins": call(counts=0),
         "no such level": call(level=9),
+        "each array needs its bins": lambda module: module.advance([], [Bins.empty()], 0),
     }
 
 
@@ -185,7 +203,17 @@ def wrong_calls() -> dict[str, Callable[[Any, npt.NDArray[Any], npt.NDArray[Any]
 def test_the_compiled_module_refuses_what_it_cannot_count(message: str) -> None:
     module = pytest.importorskip("qprof_onnx.profiles._counter")
     with pytest.raises(ValueError, match=message):
-        wrong_calls()[message](module, np.zeros(5, np.float32), np.zeros(17, np.int64))
+        wrong_calls()[message](module)
+
+
+def test_a_fault_in_one_of_many_arrays_lets_go_of_all() -> None:
+    module = pytest.importorskip("qprof_onnx.profiles._counter")
+    arrays, bins = [np.zeros(5, np.float32), np.zeros(5, np.int32)], bins_of(-1.0, 1.0)
+    before = [sys.getrefcount(array) for array in (*arrays, bins.counts)]
+    with pytest.raises(ValueError, match="arrays must be of"):
+        module.advance(arrays, [bins, bins], 0)
+    assert [sys.getrefcount(array) for array in (*arrays, bins.counts)] == before
+    assert not bins.counts.any()
 
 
 def test_without_the_compiled_module_numpy_counts() -> None:
