@@ -38,7 +38,7 @@ enum {
     LANES = 16,       /* blocks of a vector kernel are a multiple of this long */
     MAX_BINS = 2000,
     TABLES = 4,       /* neighbours often share a bin; so an increment need not wait for the one before */
-    SMALL = 4096,     /* arrays below this length are counted without tables */
+    SMALL = 1024,     /* arrays below this length are counted without tables */
     MAX_INDEX = 1 << 30, /* first indices beyond are left to the numpy twin */
     RELEASE = 32768,  /* elements from which on the GIL is released */
     FLUSH = 400,      /* blocks after which 16-bit tables could overflow: 400 * (512 / 4 + 3) < 65536 */

@@ -123,7 +123,10 @@ class Accumulator:
         first, last = grid_index(minimum, e), grid_index(maximum, e)
         counts = np.zeros(last - first + 1, np.int64)
         if bins.counts.size:
-            old = Histogram(bins.exponent, bins.first, bins.counts).coarsened(e)
+            old = bins
+            if e != bins.exponent:
+                coarse = Histogram(bins.exponent, bins.first, bins.counts).coarsened(e)
+                old = bins._replace(first=coarse.first, counts=coarse.counts)
             counts[old.first - first :][: old.counts.size] = old.counts
         self.bins = Bins(minimum, maximum, e, first, counts, bins.zeros)
 

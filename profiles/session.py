@@ -68,6 +68,7 @@ class Tapped:
         provider: execution provider that runs it.
         level: optimisations that are left to be made.
         title: name for messages.
+        file: the graph with just these values as its outputs; None where it is not always run as a whole.
     """
 
     model: ir.Model
@@ -76,6 +77,7 @@ class Tapped:
     provider: str
     level: ort.GraphOptimizationLevel
     title: str
+    file: str | None = None
 
 
 def check_provider(name: str) -> str:
@@ -133,14 +135,13 @@ def optimised(
         options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
         _session(_source(model, folder), options, provider, _named(model))
         graph = ir.load(written)
-        yield Tapped(
-            graph,
-            folder,
-            {**same, **{name: source for name, source in _blocked(graph).items() if name not in ordered}},
-            provider,
-            ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-            _named(model),
-        )
+        sources = same | {name: source for name, source in _blocked(graph).items() if name not in ordered}
+        file = None
+        if not split:
+            _set_outputs(graph, [sources[name] for name in outputs])
+            file = _source(graph, folder)
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        yield Tapped(graph, folder, sources, provider, level, _named(model), file)
 
 
 def _blocked(model: ir.Model) -> dict[str, str]:
@@ -189,9 +190,12 @@ def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSessi
     Raises:
         ModelError: onnxruntime refuses the graph.
     """
-    model = graph.model.clone()
-    _set_outputs(model, [graph.sources[name] for name in outputs])
-    yield _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
+    file = graph.file
+    if file is None or set(outputs) != set(graph.sources):
+        model = graph.model.clone()
+        _set_outputs(model, [graph.sources[name] for name in outputs])
+        file = _source(model, graph.folder)
+    yield _session(file, _options(graph.level), graph.provider, graph.title)
 
 
 @contextmanager
