@@ -6,8 +6,8 @@
  * that does not fit into the bins that the caller has stops the count: the rest of the array is only looked at,
  * and the caller widens its bins and goes on from there.
  *
- * The GIL is released for long arrays, memory is read where it lies, and the best instruction set is chosen at run
- * time. The results are exactly those of the numpy twin.
+ * Many arrays are counted in one call, which releases the GIL once, unless they are short altogether. Memory is read
+ * where it lies, and the best instruction set is chosen at run time. The results are exactly those of the numpy twin.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000

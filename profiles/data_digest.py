@@ -64,14 +64,14 @@ def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _digest(arrays: Sequence[tuple[str, npt.NDArray[Any] | str]]) -> int:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name, array in arrays:
-        parts: list[bytes | npt.NDArray[np.uint8]]
+        parts: list[bytes | memoryview]
         values = np.asarray(array)
         if values.dtype.kind in "OU":
             texts = [str(text).encode() for text in values.flat]
             parts = [b"string", _numbers(values.shape), *texts]
         else:
             little = values.astype(values.dtype.newbyteorder("<"), copy=False).reshape(-1)
-            parts = [values.dtype.name.encode(), _numbers(values.shape), little.view(np.uint8)]
+            parts = [values.dtype.name.encode(), _numbers(values.shape), little.view(np.uint8).data]
         for part in (name.encode(), *parts):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)

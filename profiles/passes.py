@@ -56,11 +56,14 @@ class Pass:
             counting = Counting(self._run, self._taps)
             self._countings.append(counting)
         for fed in fed_of(self._run, sample):
-            arrays = run_sample(self._session, self._fetched, fed)
-            given = {name: np.asarray(fed.feed[name], order="C") for name in self._inputs}
-            counting.add(fed.name, given | arrays)
+            # No name is kept of what comes out: its memory is wanted for the next run.
+            counting.add(fed.name, run_sample(self._session, self._fetched, fed) | self._given(fed))
         self._idle.append(counting)
         return data_id(sample.feed, self._run.specs) if self._digest else DataId()
+
+    def _given(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
+        """Return the inputs that are counted."""
+        return {name: np.asarray(sample.feed[name], order="C") for name in self._inputs}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
         """Return what was counted so far, in parts to be merged; no sample must be under way."""
