@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,9 @@ from ..profiles.errors import ConfigError, PlanError, ProfileError, nearest
 from ..profiles.histogram import BINS
 from ..profiles.profile import TensorProfile
 from .affine import QuantType
+from .curves import Curve
 from .kl import optimize_kl, rescale_histogram
-from .noise import density, total_noise
+from .noise import density, noise_behind, total_noise
 from .schemes import FLOAT32_MAX, FLOAT32_TINY, Scheme, choose_arrays, widened_range
 
 Floats = npt.NDArray[np.float64]
@@ -55,6 +57,7 @@ class Calibrator:
         choose: the function; what it returns is cut to the data and extended to 0 afterwards.
         default: value of the parameter when none is written; None for a calibrator without parameter.
         least, most: values that the parameter may have.
+        behind: chooses by what a function of the values is left with; None where it makes no difference.
     """
 
     name: str
@@ -62,9 +65,12 @@ class Calibrator:
     default: float | None = None
     least: float = 0.0
     most: float = 0.0
+    behind: Callable[[TensorProfile, Scheme, QuantType, Curve], tuple[float, float]] | None = None
 
 
-def calibrate(profile: TensorProfile, calibrator: str, scheme: Scheme, qtype: QuantType) -> Range:
+def calibrate(
+    profile: TensorProfile, calibrator: str, scheme: Scheme, qtype: QuantType, curve: Curve | None = None
+) -> Range:
     """Return the range that the codes of a tensor should cover.
 
     It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor that held nothing, or one
@@ -74,6 +80,7 @@ def calibrate(profile: TensorProfile, calibrator: str, scheme: Scheme, qtype: Qu
         profile: what the tensor held.
         calibrator: name, with the parameter after a colon where it has one: "percentile:99.9".
         scheme, qtype: what the range is for.
+        curve: what all readers make of the tensor, if known: `mse` takes the error that is left behind it.
 
     Raises:
         ConfigError: no such calibrator, or a parameter that is not allowed.
@@ -83,7 +90,10 @@ def calibrate(profile: TensorProfile, calibrator: str, scheme: Scheme, qtype: Qu
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
     floor, ceiling = min(low, 0.0), max(high, 0.0)
     if low < high and profile.histogram.total > 1:
-        low, high = chosen.choose(profile, scheme, qtype, parameter)
+        if curve is not None and chosen.behind is not None and qtype.bits <= 8:
+            low, high = chosen.behind(profile, scheme, qtype, curve)
+        else:
+            low, high = chosen.choose(profile, scheme, qtype, parameter)
     return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
 
 
@@ -175,18 +185,33 @@ def _kl(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: flo
     return optimize_kl(counts, *wide, levels, symmetric)
 
 
+Judge = Callable[[Floats, Floats, int, int], Floats]
+"""Returns the error of many scales and zero points, given the smallest and the largest code."""
+
+
 def _mse(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float) -> tuple[float, float]:
-    """Cut to the range of least expected squared error.
+    """Cut to the range of least expected squared error."""
+    return _least(profile, scheme, qtype, partial(total_noise, density(profile)))
+
+
+def _mse_behind(
+    profile: TensorProfile, scheme: Scheme, qtype: QuantType, curve: Curve
+) -> tuple[float, float]:
+    """Cut to the range of least expected squared error behind a function."""
+    return _least(profile, scheme, qtype, partial(noise_behind, density(profile), curve=curve))
+
+
+def _least(profile: TensorProfile, scheme: Scheme, qtype: QuantType, judge: Judge) -> tuple[float, float]:
+    """Return the range of least error.
 
     Both ends are cut by the same factor, then each by itself, then each in small steps. The range so far is
     always among the candidates, so no step makes it worse.
     """
-    seen = density(profile)
     floor, ceiling = min(profile.minimum, 0.0), max(profile.maximum, 0.0)
 
     def best(low: Floats, high: Floats) -> tuple[float, float]:
         scales, zero_points, chosen = choose_arrays(low, high, scheme, qtype)
-        i = int(np.argmin(total_noise(seen, scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
+        i = int(np.argmin(judge(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
         return float(low[i]), float(high[i])
 
     coarse, fine = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
@@ -207,7 +232,7 @@ CALIBRATORS: dict[str, Calibrator] = {
         Calibrator("minmax", _minmax),
         Calibrator("percentile", _percentile, default=99.99, least=50.0, most=100.0),
         Calibrator("kl", _kl),
-        Calibrator("mse", _mse),
+        Calibrator("mse", _mse, behind=_mse_behind),
     )
 }
 """The calibrators by the names that options and files use."""

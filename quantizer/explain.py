@@ -16,6 +16,7 @@ from ..profiles.errors import ConfigError, nearest
 from ..profiles.profile import Profile, TensorProfile
 from .adjust.statistics import adjusted_profile
 from .affine import TYPES, QuantParams
+from .behind import curve_behind
 from .graph import Graph
 from .groups import lost_to
 from .noise import expected_noise
@@ -137,7 +138,7 @@ def explain_tensor(
         advice = "; if it stays float, give the model with --model" if graph is None else ""
         raise ConfigError(f"{where}: no tensor is called '{tensor}'{advice}.{nearest(tensor, sorted(known))}")
     group = next((g for g in plan.groups if tensor in g.members and params is not None), None)
-    whole = None if profile is None or graph is None else _read_in_full(graph, profile)
+    whole = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
     members = () if group is None else tuple(_member(n, group, plan, whole) for n in group.members)
     return Explanation(
         tensor,
@@ -150,13 +151,15 @@ def explain_tensor(
     )
 
 
-def _read_in_full(graph: Graph, profile: Profile) -> dict[str, TensorProfile]:
-    """Return the profiles of the tensors of which every value counts for some reader."""
+def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, TensorProfile]:
+    """Return the profiles of the tensors of which each value counts as much as any other."""
     found = {}
     for name, tensor in profile.items():
         if name in graph.values:
             low, high = useful_range(graph, name)
-            if low <= tensor.minimum and tensor.maximum <= high:
+            whole = low <= tensor.minimum and tensor.maximum <= high
+            aimed = plan.config.calibrator == "mse"  # which takes the error that is left behind a function
+            if whole and not (aimed and curve_behind(graph, name, tensor, plan.model.opset)):
                 found[name] = tensor
     return found
 

@@ -17,8 +17,14 @@ import numpy.typing as npt
 from ..profiles.errors import PlanError
 from ..profiles.profile import TensorProfile
 from .affine import QuantParams
+from .curves import Curve
 
 Floats = npt.NDArray[np.float64]
+
+ONE_SIDED = 4.0
+"""How much more the error of values that saturate counts behind a function. Of 1, 4, 16 and 100 this was best
+for the outputs of two of three models (tuning splits of nudenet, waifu2x and captcha-det) and within 0.1 dB
+of the best for the third."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,34 @@ def total_noise(seen: Density, scales: Floats, zero_points: Floats, low: int, hi
     at = seen.points / scales[:, None]
     error = np.square(at - np.clip(np.rint(at), first, last)) @ seen.point_mass
     return np.asarray((integral * scales + error) * np.square(scales), np.float64)
+
+
+def noise_behind(
+    seen: Density, scales: Floats, zero_points: Floats, low: int, high: int, *, curve: Curve
+) -> Floats:
+    """Return the mean squared error that a function of the values is left with, for many parameters at once.
+
+    Errors of values that saturate count `ONE_SIDED` times: they are of one sign and alike in neighbours, so
+    that sums behind the function do not even them out as they do those of rounding.
+
+    Args:
+        seen: how the values are spread; of each bin the middle is taken.
+        scales, zero_points: n scales and zero points, float64.
+        low, high: smallest and largest code.
+        curve: the function.
+
+    Returns:
+        n mean squares, float64, in the square of the function's unit.
+    """
+    values = np.concatenate([(seen.edges[:-1] + seen.edges[1:]) / 2.0, seen.points])
+    mass = np.concatenate([seen.mass, seen.point_mass])
+    values, mass = values[mass > 0.0], mass[mass > 0.0]
+    wanted = np.rint(values / scales[:, None]) + zero_points[:, None]
+    codes = np.clip(wanted, low, high)
+    real = (np.arange(low, high + 1) - zero_points[:, None]) * scales[:, None]
+    made = curve(real.reshape(-1)).reshape(real.shape)
+    error = np.square(np.take_along_axis(made, (codes - low).astype(np.int64), axis=1) - curve(values))
+    return np.asarray(np.where(codes == wanted, error, ONE_SIDED * error) @ mass, np.float64)
 
 
 def _rounding_integral(steps: Floats, first: int, last: int) -> Floats:

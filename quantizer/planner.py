@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 import onnx_ir as ir
 
 from ..profiles.profile import ModelId, Profile
 from .affine import TYPES, QuantParams, QuantType, unsigned_twin
+from .behind import curve_behind
 from .calibrators import Range, calibrate
 from .candidates import Choice, Limits, activation_names, outputs_of
 from .config import DATA_FREE, QuantConfig
+from .curves import Curve
 from .graph import Graph
 from .groups import find_groups
 from .hybrid import all_float, find_hybrids, with_limit
-from .noise_budget import Known, quiet_plan
+from .noise_budget import Known, UsefulRange, quiet_plan
 from .plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
 from .rules import Constraint, Rule, rule_of
 from .schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
@@ -55,21 +57,30 @@ def make_plan(
     """
     config, profile = with_limit(recipe.config), as_seen(profile, graph)
 
+    spans = _spans(graph, profile, recipe, model.opset)
+
     def make(loud: Mapping[str, str]) -> QuantPlan:
-        plan = _plan(graph, profile, recipe, {**loud, **(fixed or {})}, start_everywhere=start_everywhere)
+        floats = {**loud, **(fixed or {})}
+        plan = _plan(graph, profile, recipe, floats, spans, start_everywhere=start_everywhere)
         return replace(plan, model=model, notes=(*notes, *plan.notes))
 
-    known = Known(graph, profile, partial(useful_range, graph))
+    known = Known(graph, profile, spans.useful)
     return quiet_plan(make, known, config.min_output_sqnr, model.opset)
 
 
 def _plan(
-    graph: Graph, profile: Profile, recipe: Recipe, loud: Mapping[str, str], *, start_everywhere: bool
+    graph: Graph,
+    profile: Profile,
+    recipe: Recipe,
+    loud: Mapping[str, str],
+    spans: _Spans,
+    *,
+    start_everywhere: bool,
 ) -> QuantPlan:
     """Make the plan in which the `loud` nodes stay float; its model is left open."""
     config = with_limit(recipe.config)
     notes: tuple[str, ...] = ()
-    found: Mapping[str, Range] = {} if config.mode in DATA_FREE else _ranges(graph, profile, recipe)
+    found: Mapping[str, Range] = {} if config.mode in DATA_FREE else spans.ranges
     noisy, wide = judge_noise(
         graph,
         profile,
@@ -77,7 +88,7 @@ def _plan(
         config,
         recipe.target,
         in_16_bits=partial(_range, qtype=wide_type(config), graph=graph, profile=profile, recipe=recipe),
-        useful=partial(useful_range, graph),
+        useful=spans.useful,
     )
     ranges = ChainMap(wide, found)  # type: ignore[arg-type]  # it is only read
     limits = Limits(profile, recipe.target, config.tables, config.keep_float, config.propagation, noisy, loud)
@@ -221,17 +232,53 @@ class _Ranges(Mapping[str, Range]):
         return len(self._names)
 
 
-def _ranges(graph: Graph, profile: Profile, recipe: Recipe) -> Mapping[str, Range]:
-    """Return the calibrated range of every float activation that was seen."""
-    qtype = TYPES[recipe.config.activation_type]
+@dataclass(frozen=True)
+class _Spans:
+    """Which values of activations count.
+
+    Attributes:
+        ranges: calibrated range of every float activation that was seen.
+        useful: see `noise_budget.UsefulRange`.
+    """
+
+    ranges: Mapping[str, Range]
+    useful: UsefulRange
+
+
+def _spans(graph: Graph, profile: Profile, recipe: Recipe, opset: int) -> _Spans:
+    config = with_limit(recipe.config)
+    qtype = TYPES[config.activation_type]
     seen = [name for name, tensor in profile.items() if tensor.dtype == "float" and tensor.count]
-    return _Ranges(seen, partial(_range, qtype=qtype, graph=graph, profile=profile, recipe=recipe))
+
+    @cache
+    def behind(name: str) -> Curve | None:
+        return curve_behind(graph, name, profile[name], opset) if config.calibrator == "mse" else None
+
+    def calibrated(name: str) -> Range:
+        return _range(name, qtype, graph, profile, recipe, curve=behind(name))
+
+    ranges = _Ranges(seen, calibrated)
+
+    def useful(name: str) -> tuple[float, float]:
+        if name in ranges and behind(name) is not None:  # what is cut was weighed when the range was chosen
+            return ranges[name].low, ranges[name].high
+        return useful_range(graph, name)
+
+    return _Spans(ranges, useful)
 
 
-def _range(name: str, qtype: QuantType, graph: Graph, profile: Profile, recipe: Recipe) -> Range:
+def _range(
+    name: str,
+    qtype: QuantType,
+    graph: Graph,
+    profile: Profile,
+    recipe: Recipe,
+    *,
+    curve: Curve | None = None,
+) -> Range:
     """Return the range that the codes of one activation should cover in a type."""
     producer, config = graph.producer(name), recipe.config
-    choice = calibrate(profile[name], config.calibrator, SCHEMES[config.schema], qtype)
+    choice = calibrate(profile[name], config.calibrator, SCHEMES[config.schema], qtype, curve)
     rule = None if producer is None else rule_of(producer)
     if rule is not None and rule.bounds is not None:
         if rule.op_type in recipe.target.full_range:
