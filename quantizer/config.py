@@ -51,7 +51,8 @@ class QuantConfig:
             and weight-only nodes. 0 keeps every one in integers, except in mode auto, which has a limit of
             its own (`hybrid.AUTO_SQNR`).
         min_output_sqnr: signal over noise (dB) that each output keeps, as `noise_flow` reckons it: the nodes
-            that take most of it stay float; 0 lets outputs drown.
+            that take most of it stay float, and then what is loud and cheap (`cheap_nodes`); 0 lets outputs
+            drown.
         equalization: whether channels of activations are evened out by factors that weights take back:
             "auto", "free" (only where constants of the model can divide them, no Mul is added), "off".
         bias_correction: whether biases make up for the mean error of rounded weights: "auto", "off".

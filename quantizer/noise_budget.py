@@ -13,6 +13,7 @@ import onnx_ir as ir
 from ..profiles.profile import Profile
 from .affine import QuantParams, dequantize, quantize
 from .candidates import outputs_of
+from .cheap_nodes import cheap_nodes
 from .graph import Graph
 from .noise import Noise, expected_noise
 from .noise_flow import NoiseFlow, noise_flow
@@ -61,6 +62,8 @@ def quiet_plan(
 ) -> QuantPlan:
     """Make a plan, and make it again with the loudest nodes in float until each output is audible.
 
+    Then what is loud and cheap at the head of the model goes back to float too, see `cheap_nodes`.
+
     Args:
         make: makes a plan in which the given nodes stay float, each with its reason.
         known: the model.
@@ -79,10 +82,18 @@ def quiet_plan(
         worst = int(np.argmax(total))
         more = _loudest(sources, worst, allowed, flow.outputs[worst], loud)
         if not more:
-            return plan
+            cheap = cheap_nodes(known.graph, known.profile, flow, plan, _by_node(sources))
+            return make(loud | cheap) if cheap else plan
         loud |= more
         plan = make(loud)
     return plan
+
+
+def _by_node(sources: list[NoiseSource]) -> dict[str, Floats]:
+    found: dict[str, Floats] = {}
+    for source in sources:
+        found[source.node] = found.get(source.node, 0.0) + source.share
+    return found
 
 
 def _loudest(
