@@ -65,7 +65,7 @@ def cheap_nodes(
         spent += cost
         found[name] = (
             f"{100 * part:.0f} % of the noise in output '{flow.outputs[worst]}', which leaves "
-            f"{-10.0 * math.log10(level[worst]):.1f} dB of what varies, for {100 * cost:.1f} % of the products"
+            f"{-10.0 * math.log10(level[worst]):.1f} dB of what varies; {100 * cost:.1f} % of the products"
         )
         coded = _after_codes(graph, products, found)
     return found
