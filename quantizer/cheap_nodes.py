@@ -25,9 +25,9 @@ from .rules import rule_of
 Floats = npt.NDArray[np.float64]
 
 QUIET_DB = 30.0
-"""Variance of an output over its noise, as reckoned, from which nothing is gained by less noise. Of 14 models nine
-have 31 to 59 dB and keep their scores, but for nudenet; waifu2x (27) and basic-pitch (10) lie below and did not;
-captcha-det (25), silero and swift-f0 (16) lie below and do (figures and scores of tuning splits)."""
+"""Variance of an output over its noise, as reckoned, from which nothing is gained by less noise. Of 14 models
+nine have 31 to 59 dB and keep their scores, but for nudenet; waifu2x (27) and basic-pitch (10) lie below and
+did not; captcha-det (25), silero and swift-f0 (16) lie below and do (tuning splits)."""
 
 TIMES_AS_LOUD = 4.0
 """Least ratio of a node's part of the noise to its part of the products."""
