@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 QUIET_DB = 30.0
 """Variance of an output over its noise, as reckoned, from which nothing is gained by less noise. Of 14 models
-nine have 31 to 59 dB and keep their scores, but for nudenet; waifu2x (27) and basic-pitch (10) lie below and
+nine have 31 to 59 dB and keep their scores, but for nudenet; waifu2x (27) and basic-pitch (10) lay below and
 did not; captcha-det (25), silero and swift-f0 (16) lie below and do (tuning splits)."""
 
 TIMES_AS_LOUD = 4.0
