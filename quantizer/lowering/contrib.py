@@ -17,6 +17,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from .mended import MENDED
 from .qoperator import MICROSOFT, TWINS
 from .reference_lstm import LstmWeights, run_lstm
 
@@ -66,7 +67,7 @@ def _plain(node: onnx.NodeProto, op_type: str, inputs: list[Array]) -> Array:
         [onnx.ValueInfoProto(name="output")],
     )
     opsets = [helper.make_opsetid("", onnx.defs.onnx_opset_version())]
-    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=MENDED)
     (result,) = evaluator.run(None, dict(zip(names, inputs, strict=True)))
     return np.asarray(result)
 

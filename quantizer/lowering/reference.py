@@ -229,6 +229,8 @@ def _evaluate(
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
+    from .mended import MENDED
+
     proto = ir.serde.serialize_node(node)
     del proto.input[:], proto.output[:]
     given = {f"input_{i}": array for i, array in enumerate(arrays) if array is not None}
@@ -243,7 +245,7 @@ def _evaluate(
     if node.domain:
         opsets.append(helper.make_opsetid(node.domain, 1))
     model = helper.make_model(helper.make_graph([proto], "node", inputs, outputs), opset_imports=opsets)
-    found = iter(ReferenceEvaluator(model).run(None, feed))
+    found = iter(ReferenceEvaluator(model, new_ops=MENDED).run(None, feed))
     return [np.asarray(next(found)) if name else np.zeros(0) for name in proto.output]
 
 

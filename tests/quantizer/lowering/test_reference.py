@@ -82,3 +82,18 @@ def test_dynamic_parameters_come_from_the_data(make_model: MakeModel, make_plan:
     # a scale of 255.3 / 255, zero_point 1: codes 0 and 255, so -1 + 254 steps
     assert found.codes is None
     np.testing.assert_allclose(found.real, [[253 * 255.3 / 255]], rtol=1e-6)  # float32 scale
+
+
+@pytest.mark.parametrize("shape", ["1,2,5", "1,2,3,5", "1,2,2,3,5"])
+def test_a_global_maximum_is_over_all_axes_behind_the_second(
+    make_model: MakeModel, make_plan: MakePlan, shape: str
+) -> None:
+    rank = shape.count(",") + 1
+    ones = ",".join(["1"] * (rank - 2))
+    model = make_model(f"net (float[{shape}] x) => (float[1,2,{ones}] y) {{ y = GlobalMaxPool(x) }}")
+    plan = make_plan(model, tensors={"x": EIGHTHS, "y": EIGHTHS})
+    sizes = tuple(int(size) for size in shape.split(","))
+    feed = {"x": np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes) / 8}
+    found = run_plan(model, plan, feed)["y"].real
+    assert found.shape == (1, 2, *[1] * (rank - 2))
+    assert found.ravel().tolist() == [feed["x"][0, 0].max(), feed["x"][0, 1].max()]
