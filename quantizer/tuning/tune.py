@@ -17,7 +17,6 @@ from ...profiles.samples import input_specs
 from ..calibrators import CALIBRATORS
 from ..judge.inference import model_bytes, open_session
 from ..judge.plain import plain
-from ..lowering import lower
 from ..modelfile import save_model
 from ..pipeline import open_prepared, read_profile
 from ..plan_store import save_plan
@@ -26,7 +25,7 @@ from .search import TIE, Asked, Base, Candidate, Rank, Trial, best_of, kept, sea
 from .sensitivity import LIMIT, sensitivity_of
 from .tune_result import Promise, TuneResult, limits_of
 from .tune_state import State, load_state, save_state
-from .tune_trial import Subject, judged, plan_of, try_candidate
+from .tune_trial import Subject, judged, lowered_for, plan_of, try_candidate
 from .tuning_data import Evidence, JudgedSet, read_evidence
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
@@ -221,7 +220,7 @@ def _known(state: State, asked: Asked) -> Trial | tuple[str, ...] | None:
 def _proved(subject: Subject, result: TuneResult, best: Trial, proof: JudgedSet, files: Files) -> TuneResult:
     """Judge the chosen plan on the proof's samples, and write what was asked for."""
     planned = plan_of(subject, best.candidate)
-    lowered = lower(planned.model, planned.plan)
+    lowered = lowered_for(subject, planned)
     plan = replace(planned.plan, notes=tuple(dict.fromkeys([*planned.plan.notes, *lowered.notes])))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "best.onnx"

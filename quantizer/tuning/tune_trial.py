@@ -14,10 +14,11 @@ import onnxruntime as ort
 
 from ...profiles.errors import ConfigError, ModelError, PlanError
 from ...profiles.profile import ModelId, Profile
+from ..conformity import check_conformity
 from ..graph import Graph
 from ..judge.inference import model_bytes, open_session, run
 from ..judge.latency import measure
-from ..lowering import lower
+from ..lowering import Lowered, lower
 from ..modelfile import save_model
 from ..plan import Kind, QuantPlan
 from ..planning import PlannedModel, plan_model
@@ -97,7 +98,7 @@ def try_candidate(
             return replace(same, candidate=candidate)
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "trial.onnx"
-            save_model(lower(planned.model, plan).model, path)
+            save_model(lowered_for(subject, planned).model, path)
             judgement = judged(path, tuning)
             found = Trial(candidate, judgement, None, integer_nodes(plan), digest)
             if kept(found, subject.max_drop):
@@ -105,6 +106,17 @@ def try_candidate(
             return found
     except (ConfigError, PlanError, ModelError) as error:
         return Trial(candidate, None, None, 0, error=str(error))
+
+
+def lowered_for(subject: Subject, planned: PlannedModel) -> Lowered:
+    """Return what a plan describes, with remarks on what its target runs elsewhere or after a change.
+
+    Raises:
+        PlanError: the form cannot write it. ConfigError: its runtime would refuse it.
+    """
+    lowered = lower(planned.model, planned.plan)
+    remarks = check_conformity(lowered.model, subject.recipe.target, "quantized model")
+    return replace(lowered, notes=(*lowered.notes, *remarks))
 
 
 def plan_digest(plan: QuantPlan) -> str:

@@ -310,6 +310,21 @@ def test_a_promise_that_cannot_be_kept_fails_and_writes_no_model(profile, tmp_pa
     assert any("time budget" in text for text in found.limits)
 
 
+def test_a_plan_that_the_target_refuses_is_no_choice(profile) -> None:
+    recipe = load_recipe()
+    recipe = replace(recipe, target=replace(recipe.target, opsets=(18, 19)))
+    found = tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=recipe)
+    assert found.best is None
+    assert "does not suit target" in found.trials[0].error
+    assert "opset 17" in found.trials[0].error
+
+
+def test_what_the_target_runs_after_a_change_is_told_in_the_plan(profile, tmp_path) -> None:
+    files = Files(plan=tmp_path / "plan.yaml")
+    tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
+    assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
+
+
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
     found = tuned(profile, Promise(0.5, "integer-share"), recipe=load_recipe(None, BAD))
     assert found.trials[0].drop > 0.5
