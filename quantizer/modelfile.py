@@ -61,6 +61,7 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
         model = ir.from_proto(proto)
     model.graph.sort()
     _attach(model, file.parent)
+    _detach(model)
     return model
 
 
@@ -68,6 +69,26 @@ def has_external_data(model: ir.Model) -> bool:
     """Tell whether the model has weights in files of their own."""
     values = [v for graph in model.graphs() for v in graph.initializers.values()]
     return any(isinstance(value.const_value, ir.ExternalTensor) for value in values)
+
+
+def external_files(path: str | os.PathLike[str]) -> set[Path]:
+    """Return the files beside a model in which its external data is, as the model names them.
+
+    Raises:
+        OSError: the model cannot be read. ModelError: it is no ONNX model.
+    """
+    try:
+        proto = onnx.load_model(path, format="protobuf", load_external_data=False)
+    except DecodeError:
+        raise ModelError(f"{path}: not an ONNX model, or cut off; export or download it again") from None
+    tensors = [*_tensors(proto.graph), *(t for function in proto.functions for t in _tensors(function))]
+    outside = [t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL]
+    return {
+        Path(path).parent / entry.value
+        for t in outside
+        for entry in t.external_data
+        if entry.key == "location"
+    }
 
 
 def save_model(model: ir.Model, path: str | os.PathLike[str], external: bool = False) -> None:
@@ -183,9 +204,10 @@ def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return single + [body for attribute in node.attribute for body in attribute.graphs]
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
     """Yield the initialisers and the tensors in attributes, of subgraphs too."""
-    yield from graph.initializer
+    if isinstance(graph, onnx.GraphProto):
+        yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
@@ -202,6 +224,31 @@ def _attach(model: ir.Model, folder: Path) -> None:
         for name, attribute in list(node.attributes.items()):
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
                 node.attributes[name] = ir.AttrTensor(name, ir.Tensor(attribute.value.numpy().copy()))
+
+
+def _detach(model: ir.Model) -> None:
+    """Let go of the protobuf message: reading a weight from it copies the weight, every time."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.serde.TensorProtoTensor):
+                value.const_value = _own(value.const_value)
+        for node in graph:
+            for name, attribute in list(node.attributes.items()):
+                if attribute.type == ir.AttributeType.TENSOR and isinstance(
+                    attribute.value, ir.serde.TensorProtoTensor
+                ):
+                    node.attributes[name] = ir.AttrTensor(name, _own(attribute.value))
+
+
+def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
+    """Return the tensor in memory of its own, in a shape that is written as it was read."""
+    plain = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
+    plain = plain and bool(tensor.name or not tensor.raw.HasField("name"))
+    if plain and tensor.raw.HasField("raw_data") and not tensor.doc_string and not tensor.metadata_props:
+        return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+    alone = onnx.TensorProto()
+    alone.CopyFrom(tensor.raw)
+    return ir.serde.TensorProtoTensor(alone)
 
 
 @contextmanager

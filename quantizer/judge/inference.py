@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.errors import ModelError
 from ...profiles.session import RUNTIME_ERRORS, first_line
+from ..modelfile import external_files
 
 Feed = Mapping[str, npt.NDArray[np.generic]]
 
@@ -139,24 +139,9 @@ def model_bytes(path: str | Path) -> int:
         ModelError: a file is missing, or the model is not ONNX.
     """
     try:
-        graphs = list(ir.load(path).graphs())
-        files = {Path(path).resolve()}
-        for graph in graphs:
-            files |= {Path(t.path).resolve() for t in _tensors(graph) if isinstance(t, ir.ExternalTensor)}
+        files = {Path(path).resolve(), *(file.resolve() for file in external_files(path))}
         return sum(file.stat().st_size for file in sorted(files))
     except OSError as error:
         raise ModelError(
             f"{path}: cannot tell its size: {error.filename or ''}: {error.strerror or error}"
         ) from error
-
-
-def _tensors(graph: ir.Graph | ir.Function) -> Iterator[Any]:
-    if isinstance(graph, ir.Graph):
-        for value in graph.initializers.values():
-            yield value.const_value
-    for node in graph:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.TENSOR:
-                yield attribute.value
-            elif attribute.type == ir.AttributeType.TENSORS:
-                yield from attribute.value
