@@ -205,12 +205,16 @@ def quantize(
     exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit code
     with np.errstate(over="ignore"):
         steps = np.asarray(real / scale)
+    # In place where it can be: for large weights fresh memory costs more than the arithmetic.
     if rounding is Rounding.GLOW:
-        steps = np.rint(steps + zero_point.astype(np.float32)).astype(exact)
+        steps += zero_point.astype(np.float32)
+        steps = np.rint(steps, out=steps).astype(exact, copy=False)
     else:
-        steps = np.rint(steps).astype(exact) + zero_point.astype(exact)
-    codes: npt.NDArray[Any] = np.clip(steps, params.qtype.low, params.qtype.high)
-    return codes.astype(params.qtype.numpy_dtype)
+        steps = np.rint(steps, out=steps).astype(exact, copy=False)
+        steps += zero_point.astype(exact)
+    np.clip(steps, params.qtype.low, params.qtype.high, out=steps)
+    codes: npt.NDArray[Any] = steps.astype(params.qtype.numpy_dtype)
+    return codes
 
 
 def dequantize(codes: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
@@ -225,10 +229,14 @@ def dequantize(codes: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.floa
     Raises:
         PlanError: the parameters do not fit the shape.
     """
-    wide = np.asarray(codes).astype(np.int64)
-    scale, zero_point = _spread(params, wide.shape)
+    given = np.asarray(codes)
+    scale, zero_point = _spread(params, given.shape)
+    narrow = given.dtype.itemsize <= 2 and params.qtype.bits <= 16
+    wide = np.int32 if narrow else np.int64
+    real = np.asarray(np.subtract(given, zero_point.astype(wide), dtype=wide)).astype(np.float32)
     with np.errstate(over="ignore"):
-        return np.asarray((wide - zero_point).astype(np.float32) * scale, np.float32)
+        real *= scale
+    return real
 
 
 def _spread(

@@ -22,7 +22,7 @@ from .adjust.biases import channel_means, find_biases
 from .adjust.factors import find_factors
 from .adjust.record import Adjustments, ChannelFactors
 from .adjust.rounding import round_weights
-from .adjust.statistics import adjusted_profile
+from .adjust.statistics import Spreads, adjusted_profile
 from .chains import contracted, expanded
 from .config import DATA_FREE
 from .graph import Graph, index
@@ -80,20 +80,27 @@ def plan_model(
         told = "the profile has no records of channels: no equalization, no bias correction; profile again"
         return open_plan(model, replace(plan, notes=(*plan.notes, told)), identity)
     factors: dict[str, ChannelFactors] = {}
+    spreads = Spreads(profile)
     if config.equalization != "off":
-        factors = find_factors(graph, profile, config, plan)
+        factors = find_factors(graph, profile, config, plan, spreads)
     adjusted = apply_factors(model, factors)
     again = _Again(recipe, identity, (*notes, *_told(factors)), _fixed(plan, inserted_nodes(model, adjusted)))
-    even = adjusted_profile(graph, profile, factors)
+    even = adjusted_profile(graph, profile, factors, spreads)
+    even_graph = index(adjusted)
     if factors:
-        plan = again.plan(adjusted, even)
+        plan = again.plan(adjusted, even_graph, even)
     biases: dict[str, tuple[float, ...]] = {}
+    corrected = even_graph
     if config.bias_correction != "off":
         means = channel_means(profile, factors)
-        biases = find_biases(index(adjusted), index(round_weights(adjusted, plan)), means, plan)
+        biases = find_biases(even_graph, index(round_weights(adjusted, plan)), means, plan)
         if biases:
-            plan = again.plan(apply_biases(adjusted, biases), even)
-    return open_plan(model, replace(plan, adjustments=Adjustments(factors, biases)), identity)
+            changed = apply_biases(adjusted, biases)
+            corrected = index(changed)
+            plan = again.plan(changed, corrected, even)
+    plan = replace(plan, adjustments=Adjustments(factors, biases))
+    verify_plan(plan, corrected, identity)
+    return PlannedModel(plan, adjusted, even_graph)
 
 
 def _one_plan(
@@ -129,11 +136,11 @@ class _Again:
     notes: tuple[str, ...]
     fixed: Mapping[str, str]
 
-    def plan(self, model: ir.Model, profile: Profile) -> QuantPlan:
+    def plan(self, model: ir.Model, graph: Graph, profile: Profile) -> QuantPlan:
         config = self.recipe.config
         judged = Recipe(replace(config, min_output_sqnr=0.0), self.recipe.target)
         made = _one_plan(
-            model, index(model), profile, judged, identity=self.identity, notes=self.notes, fixed=self.fixed
+            model, graph, profile, judged, identity=self.identity, notes=self.notes, fixed=self.fixed
         )
         return replace(made, config=replace(made.config, min_output_sqnr=config.min_output_sqnr))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -37,10 +38,11 @@ def apply_factors(model: ir.Model, factors: Mapping[str, ChannelFactors], where:
     taken = value_names(work)
     graph = index(work)
     for name, entry in factors.items():
-        constants = len(work.graph.initializers) + entry.inserted
         _apply_factors(graph, name, entry, taken, f"{where}: adjustments: factors of '{name}'")
-        if len(work.graph.initializers) != constants:  # a shared constant was copied: readers have new names
-            graph = index(work)
+        # A shared constant was copied, perhaps. A new index each time would make this quadratic.
+        new = {n: value for n, value in work.graph.initializers.items() if n not in graph.values}
+        if new:
+            graph = replace(graph, values={**graph.values, **new})
     return work
 
 

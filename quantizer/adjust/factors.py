@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ from ..schemes import SCHEMES, choose_params
 from .apply import SCALED
 from .record import ChannelFactors
 from .sites import HOMOGENEOUS, SAME_RANGE, blocks, takes_factors, upstream
-from .statistics import Spread, channel_errors, divided, spread_of
+from .statistics import Spread, Spreads, channel_errors, divided
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,9 +85,14 @@ class Reader:
     taps: int
     signal: float
 
+    @cached_property
+    def connected(self) -> Floats:
+        """1 where there is a weight between an input and an output channel, (out, in)."""
+        return (self.largest > 0.0).astype(np.float64)
+
 
 def find_factors(
-    graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan
+    graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, spreads: Spreads | None = None
 ) -> dict[str, ChannelFactors]:
     """Return the factors of every activation that gains enough by them, in graph order.
 
@@ -95,18 +101,20 @@ def find_factors(
         profile: its profile; activations without records of their channels are left alone.
         config: what was asked for.
         plan: the plan of the model without adjustments: only what is in integers there is considered.
+        spreads: of the profile; what is reckoned is kept there.
     """
     found: dict[str, ChannelFactors] = {}
+    spreads = spreads or Spreads(profile)
     order = [*graph.inputs, *(v.name for node in graph.nodes for v in node.outputs if v.name)]
     for name in order:
-        factors = _factors(graph, profile, config, plan, name) if name in profile else None
+        factors = _factors(graph, profile, config, plan, name, spreads=spreads) if name in profile else None
         if factors is not None:
             found[name] = factors
     return found
 
 
 def _factors(
-    graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, name: str
+    graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, name: str, *, spreads: Spreads
 ) -> ChannelFactors | None:
     channels, shape = profile[name].channels, graph.shape(name)
     if (
@@ -126,7 +134,7 @@ def _factors(
     if not free and (config.equalization == "free" or not _is_float(graph, plan, name)):
         return None
     readers = [_reader(graph, profile, node, size) for node in nodes]
-    divisors, gain = _best(profile[name], readers, config)
+    divisors, gain = _best(profile[name], spreads.of(name), readers, config)
     if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
         return None
     return ChannelFactors(axis, tuple(divisors.tolist()), not free)
@@ -183,9 +191,11 @@ def _per_channel(node: ir.Node, weight: Floats, size: int) -> tuple[Floats, Floa
     return energy, largest.reshape(groups * outs, size), flat.shape[3]
 
 
-def _best(tensor: TensorProfile, readers: list[Reader], config: QuantConfig) -> tuple[Floats, float]:
+def _best(
+    tensor: TensorProfile, spread: Spread | None, readers: list[Reader], config: QuantConfig
+) -> tuple[Floats, float]:
     """Return the divisors with the least expected noise, and what they gain in dB."""
-    channels, spread = tensor.channels, spread_of(tensor)
+    channels = tensor.channels
     if channels is None or spread is None:
         return np.ones(0), 0.0
     largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
@@ -193,8 +203,12 @@ def _best(tensor: TensorProfile, readers: list[Reader], config: QuantConfig) -> 
     none = np.ones_like(largest)
     before = _noise(tensor, spread, none, readers, config)
     best, least = none, before
+    tried = {none.tobytes()}
     for a, b in EXPONENTS:
         divisors = _divisors(largest, weights, a, b)
+        if divisors.tobytes() in tried:  # rounded to powers of two, several come out equal
+            continue
+        tried.add(divisors.tobytes())
         noise = _noise(divided(tensor, spread, divisors), spread, divisors, readers, config)
         if noise < least:
             best, least = divisors, noise
@@ -238,7 +252,7 @@ def _noise(
         largest = (reader.largest * divisors).max(1) / half
         if config.granularity == "tensor":
             largest = np.full_like(largest, largest.max())
-        connected = reader.largest > 0.0
+        connected = reader.connected
         of_weights = float((largest**2 / 12.0) @ (connected @ (spread.power / divisors**2))) * reader.taps
         if reader.signal > 0.0:
             total += (float(errors @ reader.energy) + of_weights) / reader.signal

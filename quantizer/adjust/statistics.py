@@ -112,27 +112,38 @@ def _tilted(base: Floats, first: Floats, second: Floats, mean: Floats, power: Fl
     logs = np.log(base, where=base > 0.0, out=np.full_like(base, -np.inf))
     wanted = base.max(0)  # the histogram, where any channel can be
     wanted = wanted / wanted.sum()
+    mass, spare = np.empty_like(base), np.empty_like(base)
     for _ in range(ROUNDS):
         for _ in range(STEPS):
-            mass = _normal(logs + tilt[:, :1] * first + tilt[:, 1:] * second)
-            tilt = np.clip(tilt + _newton(mass, first, second, mean, power), -1e4, 1e4)
-        mass = _normal(logs + tilt[:, :1] * first + tilt[:, 1:] * second)
+            _spread_out(logs, tilt, first, second, mass=mass, spare=spare)
+            tilt = np.clip(tilt + _newton(mass, first, second, mean, power, spare=spare), -1e4, 1e4)
+        _spread_out(logs, tilt, first, second, mass=mass, spare=spare)
         made = mass.mean(0)
         both = (made > 0.0) & (wanted > 0.0)
         logs += np.log(np.divide(wanted, made, out=np.ones_like(made), where=both))
     for _ in range(STEPS):
-        mass = _normal(logs + tilt[:, :1] * first + tilt[:, 1:] * second)
-        tilt = np.clip(tilt + _newton(mass, first, second, mean, power), -1e4, 1e4)
-    return _normal(logs + tilt[:, :1] * first + tilt[:, 1:] * second)
+        _spread_out(logs, tilt, first, second, mass=mass, spare=spare)
+        tilt = np.clip(tilt + _newton(mass, first, second, mean, power, spare=spare), -1e4, 1e4)
+    _spread_out(logs, tilt, first, second, mass=mass, spare=spare)
+    return mass
 
 
-def _newton(mass: Floats, first: Floats, second: Floats, mean: Floats, power: Floats) -> Floats:
-    """Return a step of the tilts, shortened where it is long."""
-    m1, m2 = (mass * first).sum(1), (mass * second).sum(1)
+def _newton(
+    mass: Floats, first: Floats, second: Floats, mean: Floats, power: Floats, *, spare: Floats
+) -> Floats:
+    """Return a step of the tilts, shortened where it is long; `spare` is written over."""
+    part = np.multiply(mass, first, out=spare)
+    m1 = part.sum(1)
+    part *= first
+    h11 = part.sum(1) - m1 * m1
+    part = np.multiply(mass, second, out=spare)
+    m2 = part.sum(1)
+    part *= second
+    h22 = part.sum(1) - m2 * m2
+    part = np.multiply(mass, first, out=spare)
+    part *= second
+    h12 = part.sum(1) - m1 * m2
     g1, g2 = mean - m1, power - m2
-    h11 = (mass * first * first).sum(1) - m1 * m1
-    h12 = (mass * first * second).sum(1) - m1 * m2
-    h22 = (mass * second * second).sum(1) - m2 * m2
     ridge = 1e-9 + 1e-6 * (h11 + h22)
     h11, h22 = h11 + ridge, h22 + ridge
     det = h11 * h22 - h12 * h12
@@ -141,9 +152,19 @@ def _newton(mass: Floats, first: Floats, second: Floats, mean: Floats, power: Fl
     return np.asarray(step * np.minimum(1.0, 8.0 / np.maximum(length, 1e-300)))
 
 
-def _normal(logs: Floats) -> Floats:
-    mass = np.exp(logs - logs.max(1, keepdims=True))
-    return np.asarray(mass / mass.sum(1, keepdims=True))
+def _spread_out(
+    logs: Floats, tilt: Floats, first: Floats, second: Floats, *, mass: Floats, spare: Floats
+) -> None:
+    """Fill `mass` with exp(logs + a first + b second), its rows adding up to 1; `spare` is written over.
+
+    The arrays are large, and made once for all turns: fresh memory would cost more than the arithmetic.
+    """
+    np.multiply(tilt[:, :1], first, out=mass)
+    mass += logs
+    mass += np.multiply(tilt[:, 1:], second, out=spare)
+    mass -= mass.max(1, keepdims=True)
+    np.exp(mass, out=mass)
+    mass /= mass.sum(1, keepdims=True)
 
 
 def divided(tensor: TensorProfile, spread: Spread, divisors: Floats) -> TensorProfile:
@@ -205,20 +226,38 @@ def _integral(steps: Floats, first: int, last: int) -> Floats:
     return np.asarray(code / 12.0 + (steps - code) ** 3 / 3.0)
 
 
-def adjusted_profile(graph: Graph, profile: Profile, factors: Mapping[str, ChannelFactors]) -> Profile:
+class Spreads:
+    """How the channels of each tensor of a profile are spread, reckoned when it is first asked for."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._known: dict[str, Spread | None] = {}
+
+    def of(self, name: str) -> Spread | None:
+        """Return `spread_of` of a tensor."""
+        if name not in self._known:
+            self._known[name] = spread_of(self._profile[name])
+        return self._known[name]
+
+
+def adjusted_profile(
+    graph: Graph, profile: Profile, factors: Mapping[str, ChannelFactors], spreads: Spreads | None = None
+) -> Profile:
     """Return the profile of a model after `apply_factors`, as far as it can be told without data.
 
     Args:
         graph: the prepared model, without factors.
         profile: its profile.
         factors: what was applied.
+        spreads: of the profile, as far as they are known; None for nothing.
 
     Raises:
         ProfileError: the profile has no records of the channels of such an activation.
     """
     instead: dict[str, dict[str, TensorProfile]] = {}
+    spreads = spreads or Spreads(profile)
     for name, entry in factors.items():
-        divisors, spread = np.asarray(entry.divisors), spread_of(profile[name])
+        divisors, spread = np.asarray(entry.divisors), spreads.of(name)
         if spread is None:
             raise ProfileError(f"tensor '{name}': the profile has no records of its channels; profile again")
         new = divided(profile[name], spread, divisors)
