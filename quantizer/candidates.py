@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ..profiles.errors import ConfigError, nearest
 from ..profiles.profile import Profile
 from .curves import CHAIN, CHAIN_DOMAIN, chain_of
-from .graph import Graph
+from .graph import FLOAT_TYPES, Graph
 from .plan import ON_CODES, Kind
 from .rules import Constraint, Rule, rule_of
 from .targets import FLOAT, Target
@@ -107,11 +107,13 @@ def name_of(node: ir.Node) -> str:
 
 def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, str]) -> Choice:
     rule, target = rule_of(node), limits.target
-    op = _operator(node)
+    op = operator_of(node)
     if name_of(node) in kept:
         return Choice(Kind.FLOAT, f"kept float by request ('{kept[name_of(node)]}')", rule)
     if name_of(node) in limits.loud:
         return Choice(Kind.FLOAT, limits.loud[name_of(node)], rule)
+    if _makes_no_float(node, graph):
+        return Choice(Kind.FLOAT, INDICES, rule)
     if rule is None:
         return Choice(Kind.FLOAT, f"no rule for {op}")
     spelling = table_spelling(node.op_type, target, limits.tables) if rule.curve else ""
@@ -131,6 +133,16 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
     return Choice(Kind.MOVE if moves else Kind.INTEGER, "", rule, heavy=rule.heavy(node, graph))
 
 
+INDICES = "it computes shapes, indices or conditions, no real numbers"
+
+
+def _makes_no_float(node: ir.Node, graph: Graph) -> bool:
+    """Whether every result is known to be of a type that is not floating-point."""
+    names = [value.name for value in node.outputs if value.name]
+    types = [graph.dtype(name) for name in names]
+    return all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types) and bool(types)
+
+
 def _cut_range(node: ir.Node, graph: Graph, target: Target) -> str:
     """Return why a kernel that needs parameters for its full range cannot have them, "" where it can."""
     for name in outputs_of(node) if node.op_type in target.full_range else ():
@@ -143,7 +155,7 @@ def _cut_range(node: ir.Node, graph: Graph, target: Target) -> str:
     return ""
 
 
-def _operator(node: ir.Node) -> str:
+def operator_of(node: ir.Node) -> str:
     """Return the operator of a node for people."""
     if node.domain == CHAIN_DOMAIN and node.op_type == CHAIN:
         return f"{chain_of(node).operators} in one"

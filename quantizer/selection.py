@@ -22,14 +22,15 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from .candidates import Choice, Limits, activation_names, find_candidates, name_of, outputs_of
+from .candidates import Choice, Limits, activation_names, find_candidates, name_of, operator_of, outputs_of
 from .graph import Graph
 from .plan import Kind
 from .rules import Constraint
 from .targets import CODES, FLOAT
 
 RETURNED = "propagation return: only products with a weight are in codes"
-WAITING = "what it reads is float: conversions would cost more than they save"
+WAITING = "what it reads is float{}: conversions would cost more than they save"
+"""The reason of a node that integers did not reach, with room for where the float comes from."""
 PARTLY = "it reads codes and float, and no reader wants its result in codes: conversions would cost more"
 UNWANTED = "no reader wants its result in codes: it would be rounded for nothing"
 
@@ -54,18 +55,41 @@ def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> d
     state = _State(graph, limits, candidates, chosen)
     if not start_everywhere and limits.propagation == "stay":
         _spread(state)
-    return {name_of(node): _with_reason(node, _with_output(node, state), state) for node in graph.nodes}
+    origins = _origins(state) if limits.propagation == "stay" else {}
+    return {name_of(n): _with_reason(n, _with_output(n, state), state, origins) for n in graph.nodes}
 
 
-def _with_reason(node: ir.Node, choice: Choice, state: _State) -> Choice:
+def _with_reason(
+    node: ir.Node, choice: Choice, state: _State, origins: Mapping[str, tuple[str, ...]]
+) -> Choice:
     """Say of a node that could have been in codes what spoke against it."""
     candidate = state.candidates[name_of(node)]
     if choice.quantized or not candidate.quantized or state.limits.propagation == "return":
         return choice
     firm, soft, floats = _sources(node, candidate, state)
     if not firm and not soft:
-        return choice
+        known = sorted(dict.fromkeys(o for name in floats for o in _origin(name, origins, state)))
+        told = ", ".join(known[:2]) + " and others" if len(known) > 2 else " and ".join(known)
+        return replace(choice, reason=WAITING.format(f" (from {told})" if told else ""))
     return replace(choice, reason=PARTLY if floats else UNWANTED)
+
+
+def _origins(state: _State) -> dict[str, tuple[str, ...]]:
+    """Return, for what waiting nodes make, the operators where the float comes from: three at most."""
+    found: dict[str, tuple[str, ...]] = {}
+    for node in state.graph.nodes:
+        candidate = state.candidates[name_of(node)]
+        if candidate.quantized and not state.quantized(node):
+            _, _, floats = _sources(node, candidate, state)
+            known = dict.fromkeys(origin for name in floats for origin in _origin(name, found, state))
+            found.update(dict.fromkeys(outputs_of(node), tuple(known)[:3] or (operator_of(node),)))
+    return found
+
+
+def _origin(name: str, found: Mapping[str, tuple[str, ...]], state: _State) -> tuple[str, ...]:
+    """Return where the float of one tensor comes from: operators that stay float for reasons of their own."""
+    producer = state.graph.producer(name)
+    return found.get(name, ("the model's inputs",) if producer is None else (operator_of(producer),))
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,20 @@ def test_the_reason_says_whether_the_inputs_or_the_readers_spoke_against_codes()
     assert "it reads codes and float" in mixed.nodes["Add_c"].reason
 
 
+def test_the_reason_names_the_operators_that_float_comes_from() -> None:
+    lone = network("y = Add (x, x)", {}).plan()
+    assert "what it reads is float (from the model's inputs)" in lone.nodes["Add_y"].reason
+    after = network("a = Hardmax (x) b = Add (a, a) y = Mul (b, b)", {}).plan()
+    told = "what it reads is float (from Hardmax): conversions would cost more than they save"
+    assert after.nodes["Mul_y"].reason == told
+    assert after.nodes["Add_b"].reason == told
+
+
+def test_what_computes_no_real_numbers_says_so() -> None:
+    plan = network("i = ArgMax <axis = 1> (x) f = Cast <to = 1> (i) y = Add (x, f)", {}).plan()
+    assert plan.nodes["ArgMax_i"].reason == "it computes shapes, indices or conditions, no real numbers"
+
+
 def test_hardware_without_float_takes_it_all_the_same() -> None:
     net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
     assert set(kinds(net.plan("glow")).values()) == {Kind.INTEGER}
