@@ -274,7 +274,7 @@ everywhere, whether or not that pays: each model has as many nodes on codes as t
 A code that lies on the border of two falls to one side or the other with the last bit of a float32 sum. What
 is made of it moves along: in the transformer it is 1 of 1,024 codes of the first product, by one, and through
 attention, LayerNorm and 57 more nodes it reaches a tenth of the last codes. onnxruntime's kernel of Softmax
-on codes is within one code, which is a fifth of the transformer's last codes, and one of the two of ppocr-cls.
+on codes is within one code: that makes it a fifth, and one of the two last codes of ppocr-cls.
 
 OpenVINO's departures in form qdq were traced layer by layer in digits. It multiplies inputs by 1 / scale,
 where QuantizeLinear divides: mid-grey is 127.49999 steps of 1/255 for the one and 127.5 for the other. And it
