@@ -201,7 +201,7 @@ def quantize(
         raise DataError(
             f"quantize: {nans} of {real.size} values are NaN, which has no code; find where they come from"
         )
-    scale, zero_point = _spread(params, real.shape)
+    scale, zero_point = spread(params, real.shape)
     exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit code
     with np.errstate(over="ignore"):
         steps = np.asarray(real / scale)
@@ -230,7 +230,7 @@ def dequantize(codes: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.floa
         PlanError: the parameters do not fit the shape.
     """
     given = np.asarray(codes)
-    scale, zero_point = _spread(params, given.shape)
+    scale, zero_point = spread(params, given.shape)
     narrow = given.dtype.itemsize <= 2 and params.qtype.bits <= 16
     wide = np.int32 if narrow else np.int64
     real = np.asarray(np.subtract(given, zero_point.astype(wide), dtype=wide)).astype(np.float32)
@@ -239,7 +239,7 @@ def dequantize(codes: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.floa
     return real
 
 
-def _spread(
+def spread(
     params: QuantParams, shape: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return scale and zero point in shapes that broadcast with a tensor of `shape`."""

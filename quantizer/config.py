@@ -12,7 +12,7 @@ DATA_FREE = ("dynamic", "weight-only")
 PROPAGATIONS = ("stay", "return")
 EQUALIZATIONS = ("auto", "free", "off")
 BIAS_CORRECTIONS = ("auto", "off")
-ROUNDINGS = ("nearest", "sums")
+ROUNDINGS = ("nearest", "sums", "gptq")
 TABLES = ("target", "runtime", "sigmoid", "portable", "off")
 
 
@@ -56,7 +56,8 @@ class QuantConfig:
         equalization: whether channels of activations are evened out by factors that weights take back:
             "auto", "free" (only where constants of the model can divide them, no Mul is added), "off".
         bias_correction: whether biases make up for the mean error of rounded weights: "auto", "off".
-        rounding: of weights: each to the "nearest" code, or so that errors of neighbours cancel in "sums".
+        rounding: of weights: each to the "nearest" code, or so that errors of neighbours cancel in "sums", or
+            with samples so that they do least to the outputs of each product ("gptq").
         keep_float: node names, operator types or glob patterns of nodes that stay float.
     """
 

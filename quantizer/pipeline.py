@@ -33,7 +33,7 @@ from .modelfile import has_external_data, load_model, save_model
 from .needed import one_with_others
 from .plan import Kind, QuantPlan
 from .plan_store import load_plan, save_plan
-from .planning import open_plan, plan_model
+from .planning import open_plan, plan_model, round_plan, rounding_samples, without_samples
 from .prepare import narrow_constants, prepare, quantized_operators
 from .run_settings import RunSettings
 from .seen import as_seen
@@ -208,6 +208,9 @@ def quantize(
     save_plan_path: str | Path | None = None,
     accept_retrained: bool = False,
     speed: SpeedDemand | None = None,
+    data: str | None = None,
+    limit: int | None = None,
+    progress: Progress | None = None,
 ) -> QuantizeResult:
     """Write a quantized model from a float model and its profile, or from a plan.
 
@@ -222,9 +225,12 @@ def quantize(
         accept_retrained: take a profile of the same graph with other weights.
         speed: measure the plan that is made against float, and take back to float what is slower on codes;
             None does not. A plan that is given stays as it is.
+        data: samples for rounding "gptq", a folder or "module:function"; no other setting needs any.
+        limit: the first so many of them; None for all.
+        progress: called while the model runs on them.
 
     Raises:
-        ModelError, ProfileError, PlanError, ConfigError: what is wrong, where, and what to do.
+        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
     prepared = open_prepared(model_path)
     found = None
@@ -233,6 +239,7 @@ def quantize(
         planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
     else:
         recipe = recipe or load_recipe()
+        samples = rounding_samples(prepared.model, recipe, data, limit)
         profile = Profile(prepared.identity, DataId(), {})
         notes = prepared.notes
         if profile_path is not None:
@@ -244,12 +251,15 @@ def quantize(
                 f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
                 f"or use a mode without data ({', '.join(DATA_FREE)})"
             )
-        planned = plan_model(prepared.model, profile, recipe, prepared.identity, notes)
+        plain = without_samples(recipe)
+        planned = plan_model(prepared.model, profile, plain, prepared.identity, notes)
         if speed is not None:
             subject = Subject(
-                Path(model_path), prepared.model, prepared.graph, prepared.identity, profile, recipe, notes
+                Path(model_path), prepared.model, prepared.graph, prepared.identity, profile, plain, notes
             )
             planned, found = check_speed(subject, planned, speed)
+        if samples is not None:
+            planned = round_plan(prepared.model, planned, profile, recipe.target, samples, progress=progress)
     plan = planned.plan
     lowered = lower(planned.model, plan)
     made = lowered.model

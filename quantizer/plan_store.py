@@ -23,6 +23,8 @@
         x: {axis: 1, inserted: false, exponents: 0 -1 -3}
       biases:                        what is added to the bias of each output channel
         conv1: 0.25 -1e-05
+      roundings:                     codes of weights chosen with samples: what each is off the nearest
+        conv1: {params: 0123456789abcdef, moves: eNpjYGBg...}      int8, deflated, in base 64
     ...
 
 The last line is "...", so that a cut-off file is noticed. A scale is written as the shortest decimal of

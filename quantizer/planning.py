@@ -5,31 +5,35 @@
                             -> a second plan, of that model; what was float stays float
                             -> biases (`adjust.biases`) of what is in integers there
                             -> the plan: of the model with both
+    the plan, samples       -> codes of weights (`adjust.rounding`), biases for these, and the plan once more
 
 A plan belongs to the prepared model and carries its adjustments; `open_plan` applies them to the model again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from ..profiles.errors import ConfigError
 from ..profiles.profile import ModelId, Profile
+from ..profiles.samples import Sample, Samples, input_specs, open_samples
 from .adjust.apply import apply_biases, apply_factors, inserted_nodes
 from .adjust.biases import channel_means, find_biases
 from .adjust.factors import find_factors
+from .adjust.gather import gather
 from .adjust.record import Adjustments, ChannelFactors
-from .adjust.rounding import round_weights
+from .adjust.rounding import carried_over, find_roundings, round_weights, weights_in_codes
 from .adjust.statistics import Spreads, adjusted_profile
 from .chains import contracted, expanded
-from .config import DATA_FREE
+from .config import DATA_FREE, QuantConfig
 from .graph import Graph, index
 from .plan import Kind, QuantPlan
 from .planner import make_plan
 from .seen import as_seen
-from .targets import Recipe
+from .targets import Recipe, Target
 from .verify import check_identity, verify_plan
 
 INSERTED_REASON = "evens out the channels of an activation before it is rounded"
@@ -67,10 +71,11 @@ def plan_model(
         notes: remarks of earlier steps that the user should see.
 
     Raises:
-        ConfigError: the settings name something that the model does not have. PlanError: the plan breaks a
-            rule.
+        ConfigError: the settings name something that the model does not have, or round with samples, for
+            which there is `round_plan`. PlanError: the plan breaks a rule.
     """
     config, graph = recipe.config, index(model)
+    check_without_samples(config)
     profile = as_seen(profile, graph)
     plan = _one_plan(model, graph, profile, recipe, identity=identity, notes=notes)
     if config.mode in DATA_FREE:
@@ -121,6 +126,95 @@ def _one_plan(
     asked = Recipe(replace(config, keep_float=view.keep_float), recipe.target)
     made = make_plan(view.graph, view.seen(profile), asked, identity, notes, fixed=fixed)
     return expanded(replace(made, config=config), view)
+
+
+def round_plan(
+    model: ir.Model,
+    planned: PlannedModel,
+    profile: Profile,
+    target: Target,
+    samples: Iterable[Sample],
+    *,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> PlannedModel:
+    """Return the plan with codes of weights that are chosen with samples ("gptq"), and biases for these.
+
+    Args:
+        model: the prepared model.
+        planned: what `plan_model` has made of it.
+        profile: what it was made from.
+        target: what the runtime can execute.
+        samples: feeds of the model, which can be iterated more than once.
+        progress: see `gather`.
+
+    Raises:
+        DataError: there are no samples, or one cannot be run.
+    """
+    plan, config = planned.plan, replace(planned.plan.config, rounding="gptq")
+    before = plan.adjustments
+    found = find_roundings(
+        planned.graph,
+        plan,
+        before.biases,
+        lambda readings: gather(planned.model, readings, samples, progress),
+    )
+    rounded = replace(plan, adjustments=replace(before, roundings=found))
+    biases: dict[str, tuple[float, ...]] = {}
+    if before.biases:
+        graph = index(model)
+        even = as_seen(profile, graph)
+        means = channel_means(even, before.factors)
+        biases = find_biases(planned.graph, index(round_weights(planned.model, rounded)), means, rounded)
+        again = _Again(Recipe(plan.config, target), plan.model, plan.notes, _fixed(plan, ()))
+        corrected = apply_biases(planned.model, biases)
+        rounded = again.plan(corrected, adjusted_profile(graph, even, before.factors))
+        found = carried_over(planned.graph, found, plan, rounded)
+    every = sum(1 for _ in weights_in_codes(planned.graph, plan))
+    told = f"{len(found)} of {every} weights in codes are rounded with samples, not to the nearest"
+    notes = (*dict.fromkeys([*rounded.notes, told]),)
+    adjustments = Adjustments(before.factors, biases, found)
+    finished = replace(rounded, config=config, notes=notes, adjustments=adjustments)
+    return open_plan(model, finished, plan.model)
+
+
+def rounding_samples(
+    model: ir.Model, recipe: Recipe, data: str | None, limit: int | None = None
+) -> Samples | None:
+    """Return the samples that `round_plan` takes; None where the settings need none.
+
+    Args:
+        model: the prepared model.
+        recipe: the settings.
+        data: folder of samples, or "module:function".
+        limit: the first so many; None for all.
+
+    Raises:
+        ConfigError: there must be some, and none are given. DataError: they cannot be opened.
+    """
+    if recipe.config.rounding != "gptq":
+        return None
+    if data is None:
+        raise ConfigError(
+            "rounding gptq: needs samples, as for calibration; give them with --data DIR, or choose rounding "
+            "sums or nearest, which need none"
+        )
+    return open_samples(data, input_specs(model), limit)
+
+
+def check_without_samples(config: QuantConfig) -> None:
+    """Raise ConfigError where settings round with samples."""
+    if config.rounding == "gptq":
+        raise ConfigError(
+            "rounding gptq: needs samples, which 'qprof quantize --data' takes; write a plan there with "
+            "--save-plan and give that, or choose another rounding"
+        )
+
+
+def without_samples(recipe: Recipe) -> Recipe:
+    """Return a recipe that `plan_model` takes: nearest codes stand in where samples are to round."""
+    if recipe.config.rounding != "gptq":
+        return recipe
+    return Recipe(replace(recipe.config, rounding="nearest"), recipe.target)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,19 @@ class ChannelFactors:
 
 
 @dataclass(frozen=True)
+class WeightMoves:
+    """The codes of one weight, by how far each is from the code nearest to the weight.
+
+    Attributes:
+        moves: one for each element, in row-major order, as int8.
+        params: digest of the parameters that they were chosen for (`rounding.params_digest`).
+    """
+
+    moves: bytes
+    params: str
+
+
+@dataclass(frozen=True)
 class Adjustments:
     """Everything that is changed in a prepared model before it is planned and written.
 
@@ -32,13 +45,16 @@ class Adjustments:
         factors: by the name of the activation, in graph order.
         biases: node name -> what is added to the bias of each output channel when the node computes on
             codes, float32-exact.
+        roundings: node name -> the codes of its weight when it is in codes, where they were chosen with
+            samples.
     """
 
     factors: Mapping[str, ChannelFactors] = field(default_factory=dict)
     biases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    roundings: Mapping[str, WeightMoves] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.factors or self.biases)
+        return bool(self.factors or self.biases or self.roundings)
 
 
 NONE = Adjustments()

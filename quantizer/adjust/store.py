@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
+import zlib
 
 import numpy as np
 
-from ...profiles.yaml_text import MalformedError, entry, fields, integer_at, mapping_at, text
-from .record import Adjustments, ChannelFactors
+from ...profiles.yaml_text import MalformedError, entry, fields, integer_at, mapping_at, text, text_at
+from .record import Adjustments, ChannelFactors, WeightMoves
 
 EXPONENT = 60
 """Largest magnitude of the exponent of a divisor."""
@@ -28,6 +31,10 @@ def adjustments_text(adjustments: Adjustments) -> str:
     lines += ["  biases:\n"] if adjustments.biases else []
     for name, delta in adjustments.biases.items():
         lines.append(entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4))
+    lines += ["  roundings:\n"] if adjustments.roundings else []
+    for name, rounding in adjustments.roundings.items():
+        packed = base64.b64encode(zlib.compress(rounding.moves, 9)).decode()
+        lines.append(entry(name, f"{{params: {text(rounding.params)}, moves: {text(packed)}}}", 4))
     return "".join(lines)
 
 
@@ -37,12 +44,14 @@ def adjustments_at(value: object) -> Adjustments:
     Raises:
         MalformedError: saying where.
     """
-    found = fields({} if value is None else value, "adjustments", (), ("factors", "biases"))
+    found = fields({} if value is None else value, "adjustments", (), ("factors", "biases", "roundings"))
     factors = mapping_at(found.get("factors", {}), "adjustments: factors")
     biases = mapping_at(found.get("biases", {}), "adjustments: biases")
+    roundings = mapping_at(found.get("roundings", {}), "adjustments: roundings")
     return Adjustments(
         {name: _factors(item, f"adjustments: factors of '{name}'") for name, item in factors.items()},
         {name: _numbers(item, f"adjustments: bias of '{name}'") for name, item in biases.items()},
+        {name: _moves(item, f"adjustments: rounding of '{name}'") for name, item in roundings.items()},
     )
 
 
@@ -67,3 +76,13 @@ def _numbers(value: object, where: str) -> tuple[float, ...]:
     if not numbers or not all(map(math.isfinite, numbers)):
         raise MalformedError(f"{where}: must be finite numbers with spaces between them")
     return tuple(numbers)
+
+
+def _moves(value: object, where: str) -> WeightMoves:
+    found = fields(value, where, ("params", "moves"))
+    packed = text_at(found["moves"], f"{where}: moves")
+    try:
+        moves = zlib.decompress(base64.b64decode(packed, validate=True))
+    except (binascii.Error, zlib.error, ValueError):
+        raise MalformedError(f"{where}: moves must be int8 numbers, deflated and in base 64") from None
+    return WeightMoves(moves, text_at(found["params"], f"{where}: params"))

@@ -20,6 +20,7 @@ from ..judge.plain import plain
 from ..modelfile import save_model
 from ..pipeline import open_prepared, read_profile
 from ..plan_store import save_plan
+from ..planning import check_without_samples
 from ..targets import Recipe, load_recipe
 from .search import TIE, Asked, Base, Candidate, Rank, Trial, best_of, kept, search
 from .sensitivity import LIMIT, sensitivity_of
@@ -80,7 +81,8 @@ def tune(
         ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
     """
     begin = clock()
-    files = files or Files()
+    files, recipe = files or Files(), recipe or load_recipe()
+    check_without_samples(recipe.config)
     _check_folders(files)
     prepared = open_prepared(model_path)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
@@ -91,7 +93,7 @@ def tune(
         prepared.identity,
         prepared.notes,
         profile,
-        recipe or load_recipe(),
+        recipe,
         Path(model_path),
         session,
         promise.objective,

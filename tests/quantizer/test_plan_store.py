@@ -261,6 +261,16 @@ MALFORMED = {
         "adjustments: {biases: {conv1: 1.0 nan}}\n...",
         "bias of 'conv1': must be finite numbers with spaces between them",
     ),
+    "moves that are no base 64": (
+        "...",
+        "adjustments: {roundings: {conv1: {params: 00, moves: '!'}}}\n...",
+        "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
+    ),
+    "moves that are not deflated": (
+        "...",
+        "adjustments: {roundings: {conv1: {params: 00, moves: AAAA}}}\n...",
+        "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
+    ),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
     "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
     "duplicate tensor": ("  w: {", "  x: {", "line 33: duplicate key 'x'; keep one"),
