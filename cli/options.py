@@ -128,7 +128,9 @@ _SETTINGS = (
         help="Let biases make up for rounded weights.",
     ),
     click.option(
-        "--rounding", type=Name(lambda: ROUNDINGS), help="Of weights: to the nearest code, or keeping sums."
+        "--rounding",
+        type=Name(lambda: ROUNDINGS),
+        help="Of weights: to the nearest code, keeping sums, or with samples (quantize --data) by GPTQ.",
     ),
     click.option(
         "--min-sqnr", type=float, metavar="DB", help="Activations that would fall below stay float."

@@ -1,4 +1,4 @@
-"""The options of `qprof quantize` that ask how fast the result is."""
+"""The options of `qprof quantize` that ask how fast the result is, and those about samples."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import click
 from .options import F
 
 if TYPE_CHECKING:
-    from ..quantizer.speed.check_speed import SpeedDemand
+    from ..quantizer.targets import Recipe
 
 _OPTIONS = (
     click.option(
         "--check-speed", is_flag=True, help="Measure, and take back to float what is slower in integers."
     ),
-    click.option("--data", metavar="DIR", help="With --check-speed: samples, or module:function."),
+    click.option(
+        "--data", metavar="DIR", help="With --check-speed or --rounding gptq: samples, or module:function."
+    ),
     click.option(
         "--limit",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With --check-speed: use N samples.  [default: 2]",
+        help="With these: use the first N samples.  [default: 2 for --check-speed, all for --rounding gptq]",
     ),
     click.option(
         "--threads", type=click.IntRange(min=1), metavar="N", help="With --check-speed.  [default: 1]"
@@ -32,29 +34,40 @@ _OPTIONS = (
 
 
 def speed_options(function: F) -> F:
-    """Add the options; the command hands what it gets to `demand_of`."""
+    """Add the options; the command hands what it gets to `speed_settings`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def demand_of(options: dict[str, Any]) -> SpeedDemand | None:
-    """Take these options out of `options` and return what they ask for; None without --check-speed.
+def speed_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Take these options out of `options` and return them, for `samples_for`."""
+    return {name: options.pop(name) for name in ("check_speed", "data", "limit", "threads", "min_speedup")}
+
+
+def rounds_with_samples(recipe: Recipe | None) -> bool:
+    """Whether the settings round weights with samples."""
+    return recipe is not None and recipe.config.rounding == "gptq"
+
+
+def samples_for(given: dict[str, Any], recipe: Recipe | None) -> dict[str, Any]:
+    """Return what the options of `speed_settings` ask of `pipeline.quantize`: data, limit and speed.
 
     Raises:
-        click.UsageError: one of them without --check-speed, or that without --data.
+        click.UsageError: an option without what it is for, or a check of speed without samples.
     """
-    asked = options.pop("check_speed")
-    given = {name: options.pop(name) for name in ("data", "limit", "threads", "min_speedup")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if not asked:
-        for name in given:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} is for --check-speed; add that, or leave it out."
-            )
-        return None
-    if "data" not in given:
+    source = {name: given[name] for name in ("data", "limit")}
+    values = {name: given[name] for name in given if name != "check_speed" and given[name] is not None}
+    if not given["check_speed"]:
+        for name in values:
+            if not (name in source and rounds_with_samples(recipe)):
+                also = " or --rounding gptq" if name in source else ""
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} is for --check-speed{also}; add that, or leave it out."
+                )
+        return {**source, "speed": None}
+    if "data" not in values:
         raise click.UsageError("Missing option '--data': --check-speed runs the model on samples.")
     from ..quantizer.speed.check_speed import SpeedDemand
 
-    return SpeedDemand(**given)
+    return {**source, "speed": SpeedDemand(**values)}

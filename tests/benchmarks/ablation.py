@@ -22,13 +22,17 @@ from building import RUNTIME_ERRORS, Record, sentence
 from record import WORK, Judged, RealModel, Split, judge, make_data, write_atomically
 from report import table
 
-# name -> options of `qprof quantize`; the first is what the others are compared with.
+CALIBRATION = "CALIBRATION"
+
+# name -> options of `qprof quantize`, with CALIBRATION for the folder of these samples; the first is what the
+# others are compared with.
 SETTINGS: Mapping[str, Sequence[str]] = {
     "default": (),
     "no-equalization": ("--equalization", "off"),
     "free-equalization": ("--equalization", "free"),
     "no-bias-correction": ("--bias-correction", "off"),
     "rounding-sums": ("--rounding", "sums"),
+    "rounding-gptq": ("--rounding", "gptq", "--data", CALIBRATION),
     "no-adjustment": ("--equalization", "off", "--bias-correction", "off", "--rounding", "nearest"),
     "minmax": ("--calibrator", "minmax"),
     "mse": ("--calibrator", "mse"),
@@ -45,14 +49,20 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "mode-auto": ("--mode", "auto"),
     "mode-dynamic": ("--mode", "dynamic"),
     "mode-weight-only": ("--mode", "weight-only"),
+    "int4": ("--mode", "weight-only", "--weight-type", "int4"),
+    "int4-gptq": (
+        *("--mode", "weight-only", "--weight-type", "int4"),
+        *("--rounding", "gptq", "--data", CALIBRATION),
+    ),
     "return": ("--propagation", "return"),
 }
 
 
-def measured(model: RealModel, split: Split, work: Path, name: str) -> Record:
+def measured(model: RealModel, split: Split, calibration: Path, work: Path, name: str) -> Record:
     """Build one setting and judge it on a split; a failure is kept with its sentence."""
     out = work / model.name / "ablation" / f"{name}.onnx"
-    record = stages.build_setting(model, work, out, SETTINGS[name])
+    options = [str(calibration) if option == CALIBRATION else option for option in SETTINGS[name]]
+    record = stages.build_setting(model, work, out, options)
     kept = out.with_suffix(f".{split.name}.json")
     if kept.exists():
         known: Record = json.loads(kept.read_text(encoding="utf-8"))
@@ -125,7 +135,7 @@ def main() -> int:
         stages.build_qprof(model, data, work)
         plain[name] = stages.float_judged(model, split, work)
         for setting in chosen:
-            rows[setting][name] = found = measured(model, split, work, setting)
+            rows[setting][name] = found = measured(model, split, data.calibration, work, setting)
             said = found["error"] or f"score {_cell(found, 'score')}, SQNR {_cell(found, 'sqnr')} dB"
             print(f"{name} {setting}: {said} (float {_score(plain[name]):.3f})", flush=True)
     text = tables(rows, plain, given.on)
