@@ -167,7 +167,7 @@ def round_plan(
         biases = find_biases(planned.graph, index(round_weights(planned.model, rounded)), means, rounded)
         again = _Again(Recipe(plan.config, target), plan.model, plan.notes, _fixed(plan, ()))
         corrected = apply_biases(planned.model, biases)
-        rounded = again.plan(corrected, adjusted_profile(graph, even, before.factors))
+        rounded = again.plan(corrected, index(corrected), adjusted_profile(graph, even, before.factors))
         found = carried_over(planned.graph, found, plan, rounded)
     every = sum(1 for _ in weights_in_codes(planned.graph, plan))
     told = f"{len(found)} of {every} weights in codes are rounded with samples, not to the nearest"
