@@ -65,8 +65,9 @@ def cheap_nodes(
             continue
         spent += cost
         found[name] = (
-            f"{100 * part:.0f} % of the noise in output '{flow.outputs[worst]}', which leaves "
-            f"{-10.0 * math.log10(level[worst]):.1f} dB of what varies; {100 * cost:.1f} % of the products"
+            f"it makes {100 * part:.0f} % of the noise in output '{flow.outputs[worst]}' (all of it is "
+            f"{-10.0 * math.log10(level[worst]):.1f} dB under what varies there) and {100 * cost:.1f} % of "
+            "the products: cheap in float"
         )
         coded = _after_codes(graph, products, found)
     return found

@@ -295,7 +295,7 @@ def test_few_rows_prove_no_promise_of_half_a_point(profile) -> None:
     assert any("200 rows are too few to prove it" in text for text in found.limits)
 
 
-BAD = {"calibrator": "kl", "bias_correction": "off"}
+BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min_output_sqnr": 0.0}
 """A recipe that drops more than half a point."""
 
 
