@@ -23,9 +23,9 @@ from .noise import expected_noise
 from .pipeline import open_prepared, read_profile
 from .plan import Group, QuantPlan
 from .plan_store import load_plan
-from .planner import useful_range
 from .planning import open_plan
 from .schemes import SCHEMES, choose_params
+from .spans import useful_range
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from qprof_onnx.quantizer.needed import needed_tensors
 from qprof_onnx.quantizer.noise import signal_power
 from qprof_onnx.quantizer.noise_flow import noise_flow
 from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
-from qprof_onnx.quantizer.planner import useful_range
 from qprof_onnx.quantizer.planning import plan_model
+from qprof_onnx.quantizer.spans import useful_range
 from qprof_onnx.quantizer.targets import load_recipe
 from qprof_onnx.quantizer.verify import verify_plan
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan import Kind
-from qprof_onnx.quantizer.planner import useful_range
+from qprof_onnx.quantizer.spans import useful_range
 
 from .networks import WIDE, network
 
