@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "percentile": ("--calibrator", "percentile"),
     "per-tensor": ("--granularity", "tensor"),
     "symmetric": ("--schema", "symmetric"),
-    "no-noise-limit": ("--min-sqnr", "0"),
+    "no-noise-limit": ("--min-output-sqnr", "0"),
     "noise-limit-15": ("--min-sqnr", "15"),
     "noise-limit-25": ("--min-sqnr", "25"),
     "local": ("--resolution", "local"),
