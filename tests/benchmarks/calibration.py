@@ -126,10 +126,13 @@ def calibrator(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], method: s
         return {"load": ready - start, "seconds": time.perf_counter() - ready}
 
 
-def measure(method: str, model: Path, data: Path, number: int) -> dict[str, float]:
-    """Return seconds, seconds of loading, and the peak of memory in MiB, of one method."""
+def measure(method: str, model: Path, data: Path, number: int, distinct: int) -> dict[str, float]:
+    """Return seconds, seconds of loading, and the peak of memory in MiB, of one method.
+
+    The feeds, of which at most `distinct` differ, are in memory beforehand.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    feeds = list(islice(cycle(list(islice(read_feeds(data), number))), number))
+    feeds = list(islice(cycle(list(islice(read_feeds(data), min(number, distinct)))), number))
     tool, _, how = method.partition(" ")
     if tool == "plain":
         found = plain(model, feeds)
@@ -141,9 +144,10 @@ def measure(method: str, model: Path, data: Path, number: int) -> dict[str, floa
 # All of them ------------------------------------------------------------------------------------------------
 
 
-def child(method: str, model: Path, data: Path, number: int) -> dict[str, Any]:
+def child(method: str, model: Path, data: Path, number: int, distinct: int = 128) -> dict[str, Any]:
     """Measure in a process of its own; the answer holds "failed" when it ran out of memory or time."""
-    command = [sys.executable, __file__, "--child", method, str(model), str(data), str(number)]
+    words = [method, str(model), str(data), str(number), str(distinct)]
+    command = [sys.executable, __file__, "--child", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -194,7 +198,8 @@ def flat(work: Path) -> Peaks:
 
     def peak(name: str, number: int) -> float:
         file, data = model_file(name, work), work / name / "calibration"
-        runs = [child("qprof all", file, data, number)["peak"] for _ in range(FLAT_ROUNDS)]
+        # The same few feeds again and again: those that wait in memory are none of the runner's.
+        runs = [child("qprof all", file, data, number, FLAT_FEEDS[0])["peak"] for _ in range(FLAT_ROUNDS)]
         print(name, number, runs, flush=True)
         return median(runs)
 
@@ -271,22 +276,22 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, default=Path("/tmp/benchmarks"))
-    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--models", default=",".join(MODELS), help="names; empty: what was measured before")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--feeds", default="16,128")
     parser.add_argument("--ort-feeds", type=int, default=128, help="run onnxruntime's with at most so many")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flat", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        method, model, data, number = given.child
-        print(json.dumps(measure(method, Path(model), Path(data), int(number))))
+        method, model, data, number, distinct = given.child
+        print(json.dumps(measure(method, Path(model), Path(data), int(number), int(distinct))))
         return
     kept = given.work / "calibration.json"
     results: Results = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    for found in measured(given, results):
+    for found in measured(given, results) if given.models else ():
         results = found
         kept.write_text(json.dumps(results), encoding="utf-8")
     print(table(results))
