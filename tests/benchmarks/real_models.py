@@ -120,6 +120,7 @@ def main() -> int:
     write_atomically(work / "results.json", json.dumps(results, indent=1).encode())
     if given.write:
         report.write(results, Path(__file__).with_name("README.md"))
+        report.write_tuning(results, Path(__file__).with_name("TUNING.md"))
     return 0
 
 

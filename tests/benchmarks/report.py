@@ -22,6 +22,17 @@ def write(results: Sequence[Record], readme: Path) -> None:
     write_atomically(readme, f"{before}{START}\n\n{tables(results)}\n{END}{after}".encode())
 
 
+def write_tuning(results: Sequence[Record], page: Path) -> None:
+    """Write what `qprof tune` said of each model that it was run on."""
+    parts = ["# What qprof tune did\n\nWritten by real_models.py: what the command printed, with its proof."]
+    for record in results:
+        tuned = record["builds"].get("qprof-tuned")
+        if tuned is not None:
+            said = tuned["steps"][-1]["printed"].rstrip()
+            parts.append(f"## {record['name']}, {tuned['seconds']:.0f} s in all\n\n```text\n{said}\n```")
+    write_atomically(page, ("\n\n".join(parts) + "\n").encode())
+
+
 SETTINGS = ("float", "qprof", "tuned", "ort", "dynamic")
 GAPS = (("qprof", "float"), ("qprof-tuned", "float"), ("qprof", "peer"))  # label, what it is compared with
 HEADS = {
