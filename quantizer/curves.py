@@ -117,7 +117,9 @@ def curve_of(chain: Chain, opset: int) -> Curve:
 
     def curve(values: Floats) -> Floats:
         (result,) = evaluator.run(None, {"x": values})
-        return np.asarray(result, np.float64)
+        made = np.asarray(result, np.float64)
+        # Constants of one element may have more dimensions than the values, and give them to the result.
+        return made.reshape(values.shape) if made.size == values.size else made
 
     return curve
 

@@ -143,6 +143,17 @@ def test_a_target_with_tables_makes_one_of_a_chain(silu: Network) -> None:
     assert [node.name for node in nodes] == ["Sigmoid_g", "Mul_s"]
 
 
+def test_constants_of_one_element_may_have_any_number_of_dimensions() -> None:
+    def scaled(three: str) -> QuantPlan:
+        net = between(f"k = Constant <value = {three}> () a = Tanh (c) s = Add (k, a)")
+        return plan_for(net, "glow")
+
+    wide, plain = scaled("float[1, 1, 1] {3}"), scaled("float {3}")
+    assert wide.tensors["s"] == plain.tensors["s"]
+    assert [entry.kind for entry in wide.nodes.values()] == [entry.kind for entry in plain.nodes.values()]
+    assert Kind.TABLE in [entry.kind for entry in wide.nodes.values()]
+
+
 def test_on_a_target_that_takes_it_apart_the_plan_is_that_of_its_operators(silu: Network) -> None:
     plan = plan_for(silu, "onnxruntime-x86", equalization="off", bias_correction="off")
     apart = silu.plan("onnxruntime-x86", equalization="off", bias_correction="off")
