@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..profiles.errors import QprofError, nearest
+from ..profiles.base.errors import QprofError, nearest
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
 # underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares the texts with
@@ -63,7 +63,7 @@ class Commands(click.Group):
         """Return a command by its name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f".{cmd_name.replace('-', '_')}", __package__)
+        module = import_module(f".commands.{cmd_name.replace('-', '_')}", __package__)
         command: click.Command = module.command
         return command
 

@@ -13,16 +13,44 @@ from pathlib import Path
 import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.quantizer.targets import load_recipe, target_names
+from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
 
 ROOT = Path(__file__).parent.parent
-LAYERS = {
-    "profiles": {"profiles"},
-    "quantizer": {"quantizer", "profiles"},
-    "cli": {"cli", "quantizer", "profiles"},
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("cli/main.py",),
+    ("cli/commands",),
+    ("cli/options", "cli/render"),
+    ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
+    ("quantizer/speed", "quantizer/evaluation"),
+    ("quantizer/planning", "quantizer/lowering"),
+    ("quantizer/noise", "quantizer/equalization", "quantizer/rounding"),
+    ("quantizer/ranges", "quantizer/plan"),
+    ("quantizer/targets",),
+    ("quantizer/operators",),
+    ("quantizer/prepare", "quantizer/runtime"),
+    ("quantizer/model", "quantizer/numerics"),
+    ("profiles/runner",),
+    ("profiles/instrumentation", "profiles/observers"),
+    ("profiles/runtime",),
+    ("profiles/samples",),
+    ("profiles/records",),
+    ("profiles/base",),
+)
+"""The rooms, from the top: a room imports rooms of lower lines only, and none of its own line."""
+LEVELS = {room: level for level, line in enumerate(LAYERS) for room in line}
+TOPS = ("profiles", "quantizer", "cli")
+DOORS = {"quantizer/api/__init__.py"}
+"""What is the import root once installed, and so above all rooms."""
+SOURCES = sorted(
+    path for top in TOPS for path in (ROOT / top).rglob("*.py") if str(path.relative_to(ROOT)) not in DOORS
+)
+MODULES = {
+    path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__"): path for path in SOURCES
 }
-"""Layer -> the layers that it may import."""
-SOURCES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+ROOMS = sorted(room for room in LEVELS if not room.endswith(".py"))
+MOST_MODULES = {"cli/commands": 13}
+"""A room has at most ten modules, but for the one with a module for each command."""
+LONGEST = 400
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "yaml")
 
 
@@ -44,14 +72,40 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
     return list(imported(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parent.parts))
 
 
-def own_imports(path: Path) -> list[tuple[str, int]]:
-    """Return the imports of modules of this checkout."""
-    return [(name, line) for name, line in imports_of(path) if name.split(".")[0] in LAYERS]
+def room_of(path: Path) -> str | None:
+    """Return the room of a file, which the first two parts of its path name; None for what is in no room."""
+    place = path.relative_to(ROOT).as_posix()
+    room = place if place in LEVELS else "/".join(place.split("/")[:2])
+    return room if room in LEVELS else None
+
+
+def rooms_used(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield each other room that a file imports something of when it runs, and the line."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in running_imports(tree):
+        package = path.relative_to(ROOT).parent.parts
+        base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+        for alias in node.names:
+            parts = "/".join(filter(None, base))
+            target = MODULES.get(f"{parts}/{alias.name}") or MODULES.get(parts)
+            room = None if target is None else room_of(target)
+            if room is not None and room != room_of(path):
+                yield room, node.lineno
+
+
+def running_imports(tree: ast.AST) -> Iterator[ast.ImportFrom]:
+    """Yield the relative imports but for those that only a type checker sees."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield node
+        yield from running_imports(node)
 
 
 def command_file(name: str) -> Path:
     """Return the file of a command."""
-    return ROOT / "cli" / f"{name.replace('-', '_')}.py"
+    return ROOT / "cli" / "commands" / f"{name.replace('-', '_')}.py"
 
 
 def command_object(name: str) -> click.Command:
@@ -76,28 +130,66 @@ def test_the_reader_of_imports_sees_every_kind() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_from_cli_to_quantizer_to_profiles(path: Path) -> None:
-    layer = path.relative_to(ROOT).parts[0]
-    upward = [
-        f"{path}:{line} {name}" for name, line in own_imports(path) if name.split(".")[0] not in LAYERS[layer]
+def test_a_file_imports_rooms_of_lower_layers_only(path: Path) -> None:
+    room = room_of(path)
+    if room is None:
+        assert path.name == "__init__.py"
+        assert not list(rooms_used(path))
+        return
+    assert not [(used, line) for used, line in rooms_used(path) if LEVELS[used] <= LEVELS[room]]
+
+
+def test_a_file_is_in_a_room() -> None:
+    tops = {ROOT / top / "__init__.py" for top in TOPS}
+    assert not [path for path in SOURCES if room_of(path) is None and path not in tops]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_is_small_enough_to_be_seen_at_a_glance(room: str) -> None:
+    for folder in [ROOT / room, *(f for f in (ROOT / room).iterdir() if f.is_dir() and f.name[0] != "_")]:
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(modules) <= MOST_MODULES.get(room, 10)
+        assert not [
+            path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST
+        ]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_docstring_of_a_room_says_what_it_is_and_nothing_else_is_in_its_init(room: str) -> None:
+    tree = ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))
+    assert len(tree.body) == 1
+    assert ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if not room.startswith("cli/")])
+def test_the_docstring_of_a_room_names_the_rooms_that_it_imports(room: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    line = " ".join(text[text.index("Imports: ") :].split())
+    own = room.split("/", maxsplit=1)[0] + "/"
+    used = {used for path in (ROOT / room).rglob("*.py") for used, _ in rooms_used(path)}
+    names = sorted(used, key=lambda name: (LEVELS[name], name))
+    expected = ", ".join(name.removeprefix(own).replace("/", ".") for name in names) or "none"
+    assert line == f"Imports: {expected}."
+
+
+def test_only_tests_import_the_reference_implementations() -> None:
+    users = [path for path in SOURCES for room, _ in rooms_used(path) if room == "quantizer/reference"]
+    assert not users
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_private_name_is_imported_from_another_module(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [alias.name for node in running_imports(tree) for alias in node.names]
+    compiled = {"_counter", "_channels"}
+    assert not [
+        name for name in names if name.startswith("_") and not name.startswith("__") and name not in compiled
     ]
-    assert not upward
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_inside_the_packages_are_relative(path: Path) -> None:
     assert not [name for name, _ in imports_of(path) if name.split(".")[0] == "qprof_onnx"]
-
-
-def test_lowering_and_planner_meet_in_the_plan_alone() -> None:
-    lowering = [
-        name for path in (ROOT / "quantizer" / "lowering").rglob("*.py") for name, _ in own_imports(path)
-    ]
-    planner = [name for name, _ in own_imports(ROOT / "quantizer" / "planner.py")]
-    assert "quantizer.plan" in lowering
-    assert "quantizer.plan" in planner
-    assert not [name for name in lowering if name.startswith("quantizer.planner")]
-    assert not [name for name in planner if name.startswith("quantizer.lowering")]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -124,9 +216,11 @@ def test_every_option_of_a_command_has_a_help_text(name: str) -> None:
 
 
 def test_every_command_in_the_folder_is_in_the_table() -> None:
-    files = {path.stem for path in (ROOT / "cli").glob("*.py")}
+    files = {path.stem for path in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
     commands = {
-        stem for stem in files if hasattr(importlib.import_module(f"qprof_onnx.cli.{stem}"), "command")
+        stem
+        for stem in files
+        if hasattr(importlib.import_module(f"qprof_onnx.cli.commands.{stem}"), "command")
     }
     assert commands == {name.replace("-", "_") for name in COMMANDS}
 

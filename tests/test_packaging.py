@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("cli", "configs", "profiles", "quantizer")
+DOOR = ("quantizer", "api")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
@@ -20,12 +21,19 @@ SETUPTOOLS = PROJECT["tool"]["setuptools"]
 def package_folders() -> list[Path]:
     """Return every folder of the installed trees that holds modules or configurations."""
     inside = [folder for top in TOPS for folder in [ROOT / top, *(ROOT / top).rglob("*/")]]
+    inside = [folder for folder in inside if folder.name != "__pycache__"]
     return [folder for folder in inside if any(folder.glob("*.py")) or any(folder.glob("*.yaml"))]
 
 
 def dotted(folder: Path) -> str:
-    """Return the name that a folder has once installed."""
-    return ".".join(["qprof_onnx", *folder.relative_to(ROOT).parts])
+    """Return the name that a folder has once installed; `quantizer/api` is the import root itself."""
+    parts = folder.relative_to(ROOT).parts
+    return ".".join(["qprof_onnx", *(() if parts == DOOR else parts)])
+
+
+def place_in_wheel(path: Path) -> str:
+    """Return where a file lies in the wheel."""
+    return f"{dotted(path.parent).replace('.', '/')}/{path.name}"
 
 
 def run(*command: str | Path) -> str:
@@ -52,14 +60,20 @@ def test_the_list_of_packages_is_the_list_of_folders() -> None:
     assert sorted(SETUPTOOLS["packages"]) == sorted(map(dotted, package_folders()))
 
 
-def test_every_package_is_mapped_to_its_folder() -> None:
-    expected = {dotted(folder): folder.relative_to(ROOT).as_posix() for folder in package_folders()}
-    assert SETUPTOOLS["package-dir"] == expected
+def test_every_package_is_found_through_the_nearest_folder_that_is_mapped() -> None:
+    mapped = SETUPTOOLS["package-dir"]
+    for folder in package_folders():
+        name = dotted(folder)
+        nearest = max((key for key in mapped if f"{name}.".startswith(f"{key}.")), key=len)
+        rest = name.removeprefix(nearest).strip(".").split(".")
+        assert ROOT.joinpath(mapped[nearest], *filter(None, rest)) == folder
 
 
 def test_every_layer_is_marked_as_typed() -> None:
     layers = [top for top in TOPS if top != "configs"]
     assert all((ROOT / layer / "py.typed").is_file() for layer in layers)
+    assert (ROOT / "quantizer" / "api" / "py.typed").is_file()
+    assert "py.typed" in SETUPTOOLS["package-data"]["qprof_onnx"]
     assert all("py.typed" in SETUPTOOLS["package-data"][f"qprof_onnx.{layer}"] for layer in layers)
 
 
@@ -70,10 +84,10 @@ def test_the_wheel_writes_under_one_import_root_only(wheel: Path) -> None:
 
 def test_the_wheel_holds_every_file_that_is_needed_at_run_time(wheel: Path) -> None:
     wanted = {
-        f"qprof_onnx/{path.relative_to(ROOT).as_posix()}"
+        place_in_wheel(path)
         for folder in package_folders()
         for path in folder.iterdir()
-        if path.suffix in {".py", ".yaml"} or path.name == "py.typed"
+        if path.suffix in {".py", ".pyi", ".yaml"} or path.name == "py.typed"
     }
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wanted <= names
@@ -85,7 +99,7 @@ def test_the_installed_wheel_runs_and_finds_its_configurations(wheel: Path, tmp_
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from qprof_onnx.cli import main\n"
-        "from qprof_onnx.quantizer.targets import target_names\n"
+        "from qprof_onnx.quantizer.targets.loading import target_names\n"
         "print(main.__file__)\nprint(*target_names())\n"
         "main.main(['--version'], prog_name='qprof')"
     )

@@ -1,1 +1,7 @@
-"""Where an int8 model loses time against its float one, measured node by node, and what to take back."""
+"""Float fallback by measured time.
+
+Enters: planned model, samples.
+Leaves: a faster plan and what was measured.
+Imports: lowering, planning, equalization, plan, targets, runtime, model, profiles.samples,
+profiles.records, profiles.base.
+"""

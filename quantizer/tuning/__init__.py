@@ -1,1 +1,7 @@
-"""Measured on data: what each node costs, and the search for a plan that keeps a promise."""
+"""Measured sensitivity, and the search for a plan that keeps a quality target.
+
+Enters: prepared model, profile, samples, labels.
+Leaves: `Sensitivities`, `TuneResult`.
+Imports: evaluation, lowering, planning, plan, ranges, targets, operators, prepare, runtime, model,
+profiles.samples, profiles.records, profiles.base.
+"""

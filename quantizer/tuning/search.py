@@ -18,7 +18,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .judging import Judgement
+from .scores import Judgement
 
 STARTS = 2
 """Settings from which nodes are left float, the best first."""

@@ -34,16 +34,17 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...profiles.errors import DataError, PlanError
-from ...profiles.samples import Sample, input_specs, open_samples
-from ..chains import planned_chains
-from ..judge.outputs import OutputResult, OutputSums
-from ..pipeline import open_prepared, read_profile
-from ..plan import Kind, QuantPlan
-from ..plan_store import load_plan
-from ..planning import open_plan, plan_model
-from ..targets import Recipe, load_recipe
-from .pieces import Cuttable, Values, cuttable, only, open_piece, without
+from ...profiles.base.errors import DataError, PlanError
+from ...profiles.samples.samples import Sample, input_specs, open_samples
+from ..evaluation.outputs import OutputResult, OutputSums
+from ..plan.plan import Kind, QuantPlan
+from ..plan.store import load_plan
+from ..planning.chains import planned_chains
+from ..planning.plan_model import open_plan, plan_model
+from ..prepare.opening import open_prepared, read_profile
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from .submodels import Cuttable, Values, cuttable, only, open_piece, without
 
 LIMIT = 8
 """Samples that are used when no number is given: all of them are in memory at once."""

@@ -10,24 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...profiles.errors import ConfigError, ProfileError
-from ...profiles.files import read_text
-from ...profiles.runner import tool_name
-from ...profiles.samples import input_specs
-from ..calibrators import CALIBRATORS
-from ..judge.inference import model_bytes, open_session
-from ..judge.plain import plain
-from ..modelfile import save_model
-from ..pipeline import open_prepared, read_profile
-from ..plan_store import save_plan
-from ..planning import check_without_samples
-from ..targets import Recipe, load_recipe
+from ...profiles.base.atomic_files import read_text
+from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.plain_values import plain
+from ...profiles.base.tool import tool_name
+from ...profiles.samples.samples import input_specs
+from ..model.files import model_bytes, save_model
+from ..plan.store import save_plan
+from ..planning.plan_model import check_without_samples
+from ..prepare.opening import open_prepared, read_profile
+from ..ranges.calibrators import CALIBRATORS
+from ..runtime.sessions import open_session
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from .evidence import Evidence, JudgedSet, read_evidence
+from .result import Promise, TuneResult, limits_of
 from .search import TIE, Asked, Base, Candidate, Rank, Trial, best_of, kept, search
 from .sensitivity import LIMIT, sensitivity_of
-from .tune_result import Promise, TuneResult, limits_of
-from .tune_state import State, load_state, save_state
-from .tune_trial import Subject, judged, lowered_for, plan_of, try_candidate
-from .tuning_data import Evidence, JudgedSet, read_evidence
+from .state import State, load_state, save_state
+from .trial import Subject, judged, lowered_for, plan_of, try_candidate
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 OTHER_SQNR = (15.0, 25.0)

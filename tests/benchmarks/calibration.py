@@ -83,11 +83,11 @@ def plain(model: Path, feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, f
 
 def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], how: str) -> dict[str, float]:
     """Profile the model; `how` is "all" or "needed", and "without channels" where they are not recorded."""
-    from qprof_onnx.profiles.loading import loaded
-    from qprof_onnx.profiles.runner import profile_samples
-    from qprof_onnx.profiles.samples import Sample
-    from qprof_onnx.quantizer.pipeline import open_prepared
-    from qprof_onnx.quantizer.run_settings import RunSettings
+    from qprof_onnx.profiles.runner.calibrate import profile_samples
+    from qprof_onnx.profiles.runner.settings import loaded
+    from qprof_onnx.profiles.samples.samples import Sample
+    from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+    from qprof_onnx.quantizer.prepare.opening import open_prepared
 
     samples = [Sample(str(number), feed) for number, feed in enumerate(feeds)]
     start = time.perf_counter()

@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 from calibration import model_file
-from qprof_onnx.profiles.loading import cores
-from qprof_onnx.profiles.workers import merged_texts, shards
+from qprof_onnx.profiles.runner.processes import merged_texts, shards
+from qprof_onnx.profiles.runtime.machine import cores
 from record import package_folder, read_feeds
 
 HERE = Path(__file__).parent

@@ -28,8 +28,8 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
-from qprof_onnx.quantizer.lowering import FORMS
-from qprof_onnx.quantizer.run_settings import RunSettings
+from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+from qprof_onnx.quantizer.targets.config import FORMS
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
@@ -158,7 +158,7 @@ def _seeded(model: onnx.ModelProto) -> list[Any]:
 
 def examined(folder: Path, show: bool = False) -> Record:
     """Return what became of one model."""
-    from qprof_onnx.profiles.errors import QprofError
+    from qprof_onnx.profiles.base.errors import QprofError
 
     record: Record = {"name": folder.name, "kind": folder.parent.name, "forms": {}}
     try:
@@ -213,9 +213,9 @@ def _float_run(folder: Path) -> tuple[Feed, list[Any]]:
 
 
 def _instrumented(folder: Path, feed: Feed) -> Record:
-    from qprof_onnx.quantizer.modelfile import load_model, save_model
-    from qprof_onnx.quantizer.pipeline import instrument
-    from qprof_onnx.quantizer.prepare import prepare
+    from qprof_onnx.quantizer.model.files import load_model, save_model
+    from qprof_onnx.quantizer.pipeline.profiling import instrument
+    from qprof_onnx.quantizer.prepare.prepare import prepare
 
     save_model(prepare(load_model(folder / "model.onnx")).model, folder / "prepared.onnx")
     instrument(folder / "model.onnx", folder / "instrumented.onnx")
@@ -227,30 +227,33 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 
 
 def _planned(folder: Path) -> Record:
-    from qprof_onnx.quantizer import pipeline
-    from qprof_onnx.quantizer.graph import index, model_id
-    from qprof_onnx.quantizer.modelfile import load_model
-    from qprof_onnx.quantizer.plan_store import save_plan
-    from qprof_onnx.quantizer.planner import make_plan
-    from qprof_onnx.quantizer.prepare import prepare
+    from qprof_onnx.quantizer.model.files import load_model
+    from qprof_onnx.quantizer.model.graph import index
+    from qprof_onnx.quantizer.model.identity import model_id
+    from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+    from qprof_onnx.quantizer.pipeline.quantization import summarize
+    from qprof_onnx.quantizer.plan.store import save_plan
+    from qprof_onnx.quantizer.planning.planner import make_plan
+    from qprof_onnx.quantizer.prepare.prepare import prepare
 
     path = folder / "model.onnx"
-    profile = pipeline.dump_profile(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
+    profile = dump_profile(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
     prepared = prepare(load_model(path))
     identity = model_id(prepared.model, path.name)
     plan = make_plan(index(prepared.model), profile, _everything(), identity, start_everywhere=True)
     for form in FORMS:
         own = replace(plan, config=replace(plan.config, form=form))
         save_plan(own, folder / f"{form}.yaml")
-    summary = pipeline.summarize(plan)
+    summary = summarize(plan)
     reasons = {_general(reason): count for reason, count in summary.float_reasons.items()}
     return {"counts": dict(summary.counts), "reasons": reasons}
 
 
 def _everything() -> Any:
     """Return the default recipe with a target that takes every operator of the table."""
-    from qprof_onnx.quantizer.rules import RULES
-    from qprof_onnx.quantizer.targets import CODES, load_recipe
+    from qprof_onnx.quantizer.operators.table import RULES
+    from qprof_onnx.quantizer.targets.loading import load_recipe
+    from qprof_onnx.quantizer.targets.target import CODES
 
     recipe = load_recipe()
     operators = {op_type: (CODES,) for _, op_type in RULES}
@@ -269,8 +272,8 @@ def _general(text: str) -> str:
 
 
 def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: bool) -> Record:
-    from qprof_onnx.profiles.errors import QprofError
-    from qprof_onnx.quantizer.pipeline import quantize
+    from qprof_onnx.profiles.base.errors import QprofError
+    from qprof_onnx.quantizer.pipeline.quantization import quantize
 
     path = folder / f"{form}.onnx"
     try:

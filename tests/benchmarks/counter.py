@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 import numpy as np
-from qprof_onnx.profiles.counter import Bins, implementations
-from qprof_onnx.profiles.histogram import BINS, bin_exponent, grid_index
+from qprof_onnx.profiles.observers.histogram_counter import Bins, implementations
+from qprof_onnx.profiles.records.histogram import BINS, bin_exponent, grid_index
 
 ELEMENTS = 4_000_000
 ROUNDS = 7

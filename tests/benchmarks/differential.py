@@ -25,18 +25,20 @@ import onnx_ir as ir
 import onnxruntime as ort
 import scale
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.profiles.errors import QprofError
-from qprof_onnx.profiles.samples import input_specs, open_samples
-from qprof_onnx.quantizer.affine import dequantize, quantize
-from qprof_onnx.quantizer.graph import Graph
-from qprof_onnx.quantizer.lowering import FORMS, lower
-from qprof_onnx.quantizer.lowering.contrib import CONTRIB
-from qprof_onnx.quantizer.lowering.mended import MENDED
-from qprof_onnx.quantizer.lowering.reference import Tensor, run_plan
-from qprof_onnx.quantizer.pipeline import PreparedModel, dump_profile, open_prepared, read_profile
-from qprof_onnx.quantizer.plan import ON_CODES, Kind, QuantPlan
-from qprof_onnx.quantizer.planner import make_plan
-from qprof_onnx.quantizer.targets import load_recipe
+from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.samples.samples import input_specs, open_samples
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.graph import Graph
+from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
+from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared, read_profile
+from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
+from qprof_onnx.quantizer.reference.onnx_fixes import MENDED
+from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
+from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 Feed = Mapping[str, npt.NDArray[Any]]
 Outputs = list[npt.NDArray[Any]]

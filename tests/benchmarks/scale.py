@@ -27,14 +27,17 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.cli.main import COLLECT
-from qprof_onnx.quantizer.conformity import check_conformity
-from qprof_onnx.quantizer.judge.inference import open_session
-from qprof_onnx.quantizer.judge.once import run_once
-from qprof_onnx.quantizer.lowering import FORMS, lower
-from qprof_onnx.quantizer.modelfile import save_model
-from qprof_onnx.quantizer.pipeline import dump_profile, open_prepared, read_profile, summarize
-from qprof_onnx.quantizer.planning import plan_model
-from qprof_onnx.quantizer.targets import load_recipe
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.files import save_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import summarize
+from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
+from qprof_onnx.quantizer.runtime.sessions import open_session
+from qprof_onnx.quantizer.runtime.smoke_run import run_once
+from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.conformance import check_conformity
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 T = TypeVar("T")
 LAYERS, WIDTH, HEADS, LENGTH = 78, 64, 4, 16

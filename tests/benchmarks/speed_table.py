@@ -29,11 +29,12 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     InvalidGraph,
     NotImplemented,
 )
-from qprof_onnx.profiles.errors import QprofError
-from qprof_onnx.quantizer.lowering import FORMS
-from qprof_onnx.quantizer.pipeline import dump_profile, quantize
-from qprof_onnx.quantizer.speed.check_speed import SpeedDemand
-from qprof_onnx.quantizer.targets import load_recipe
+from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.speed.float_fallback import SpeedDemand
+from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.loading import load_recipe
 from record import Feed, read_feeds, session
 from speed import latencies
 

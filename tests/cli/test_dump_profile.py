@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.profiles.store import load_profile
+from qprof_onnx.profiles.records.store import load_profile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
@@ -131,7 +131,7 @@ def test_a_limit_that_is_too_small_says_what_is_needed(tmp_path: Path) -> None:
 def test_counting_in_numpy_is_said_and_changes_nothing(tmp_path: Path) -> None:
     dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "a")
     code = (
-        "import sys; sys.modules['qprof_onnx.profiles._counter'] = None\n"
+        "import sys; sys.modules['qprof_onnx.profiles.observers._counter'] = None\n"
         "from qprof_onnx.cli.main import main; main()"
     )
     command = [sys.executable, "-c", code, "dump-profile", MODEL, "--data", DATA, "-o", tmp_path / "b"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.pipeline import dump_profile, quantize
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import quantize
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from qprof_onnx.cli.options import check_outputs
-from qprof_onnx.profiles.errors import ConfigError
+from qprof_onnx.cli.options.shared import check_outputs
+from qprof_onnx.profiles.base.errors import ConfigError
 
 
 def test_an_output_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

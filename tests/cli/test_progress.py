@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.cli.progress import plain_lines, progress
+from qprof_onnx.cli.render.progress import plain_lines, progress
 
 
 def lines_of(steps: list[tuple[float, int, int | None]]) -> list[str]:

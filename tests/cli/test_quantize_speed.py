@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.pipeline import dump_profile
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from qprof_onnx.cli.documents import detect
-from qprof_onnx.cli.render import ASCII, plain_table, shape_text, small_histogram
-from qprof_onnx.cli.show import command
-from qprof_onnx.profiles.errors import ConfigError
-from qprof_onnx.profiles.histogram import EqualBins, Histogram
-from qprof_onnx.profiles.store import load_profile, save_profile
+from qprof_onnx.cli.commands.show import command
+from qprof_onnx.cli.options.documents import detect
+from qprof_onnx.cli.render.tables import ASCII, plain_table, shape_text, small_histogram
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
+from qprof_onnx.profiles.records.store import load_profile, save_profile
 
 DATA = Path(__file__).parents[1] / "data"
 PROFILE, PLAN, GLOW = DATA / "profile-1.yaml", DATA / "plan-1.yaml", DATA / "profile-glow.yaml"

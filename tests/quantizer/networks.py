@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 from onnx import ModelProto, numpy_helper, parser
-from qprof_onnx.profiles.profile import ModelId, Profile
-from qprof_onnx.profiles.runner import calibrate
-from qprof_onnx.profiles.samples import Sample
-from qprof_onnx.quantizer.graph import Graph, index, model_id
-from qprof_onnx.quantizer.needed import weighed_channels
-from qprof_onnx.quantizer.plan import QuantPlan
-from qprof_onnx.quantizer.planner import make_plan
-from qprof_onnx.quantizer.prepare import prepare
-from qprof_onnx.quantizer.targets import load_recipe
+from qprof_onnx.profiles.records.profile import ModelId, Profile
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.samples import Sample
+from qprof_onnx.quantizer.model.graph import Graph, index
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
+from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 
 @dataclass(frozen=True)

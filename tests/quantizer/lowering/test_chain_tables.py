@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.profiles.profile import ModelId
-from qprof_onnx.quantizer.affine import TYPES, QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.chains import find_chains
-from qprof_onnx.quantizer.config import QuantConfig
-from qprof_onnx.quantizer.graph import index
-from qprof_onnx.quantizer.lowering import lower
-from qprof_onnx.quantizer.lowering.reference import run_plan
-from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
-from qprof_onnx.quantizer.schemes import SCHEMES, choose_params
+from qprof_onnx.profiles.records.profile import ModelId
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.planning.chains import find_chains
+from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
+from qprof_onnx.quantizer.targets.config import QuantConfig
 
 UNARY = ("Sigmoid", "Tanh", "Erf", "Softplus", "Abs", "Neg", "LeakyRelu", "Elu", "Atan", "Softsign")
 BINARY = ("Add", "Sub", "Mul", "Max", "Min")

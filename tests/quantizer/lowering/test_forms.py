@@ -8,10 +8,11 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.errors import PlanError
-from qprof_onnx.quantizer.affine import INT8, UINT16, QuantParams
-from qprof_onnx.quantizer.lowering import FORMS, lower
-from qprof_onnx.quantizer.plan import QuantPlan
+from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.numerics.affine import INT8, UINT16, QuantParams
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.targets.config import FORMS
 
 Runs = Any
 Net = Any

@@ -11,14 +11,15 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.profiles.errors import PlanError
-from qprof_onnx.profiles.profile import ModelId
-from qprof_onnx.quantizer.affine import TYPES, QuantParams, QuantType, dequantize, quantize
-from qprof_onnx.quantizer.config import QuantConfig
-from qprof_onnx.quantizer.lowering import lower
-from qprof_onnx.quantizer.lowering.tables import build_table, function_of
-from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
-from qprof_onnx.quantizer.schemes import SCHEMES, choose_params
+from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.profiles.records.profile import ModelId
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.lowering.writers.lookup_tables import build_table
+from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, QuantType, dequantize, quantize
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.operators.functions import function_of
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.targets.config import QuantConfig
 
 Lowering = Callable[..., Any]
 

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.errors import ConfigError, PlanError
-from qprof_onnx.quantizer.affine import INT4, INT8, INT16, UINT8, QuantParams, dequantize
-from qprof_onnx.quantizer.lowering import lower
-from qprof_onnx.quantizer.plan import Kind, NodePlan, QuantPlan
-from qprof_onnx.quantizer.schemes import SCHEMES, channel_params, choose_params
+from qprof_onnx.profiles.base.errors import ConfigError, PlanError
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.numerics.affine import INT4, INT8, INT16, UINT8, QuantParams, dequantize
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, channel_params, choose_params
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 
 Lowering = Callable[..., Any]
 MakeModel = Callable[..., ir.Model]
@@ -308,8 +308,8 @@ def test_int16_raises_the_opset_and_says_so(make_model: MakeModel) -> None:
 
 
 def plan_for_one(model: ir.Model, entry: NodePlan, tensors: dict[str, QuantParams]) -> QuantPlan:
-    from qprof_onnx.profiles.profile import ModelId
-    from qprof_onnx.quantizer.config import QuantConfig
+    from qprof_onnx.profiles.records.profile import ModelId
+    from qprof_onnx.quantizer.targets.config import QuantConfig
 
     nodes = {node.name or "": entry for node in model.graph}
     return QuantPlan(ModelId("s", "w", 17), QuantConfig(), tensors, nodes)

@@ -11,11 +11,21 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.errors import ConfigError, PlanError
-from qprof_onnx.quantizer.affine import INT8, INT16, TYPES, UINT8, QuantParams, Rounding, dequantize, quantize
-from qprof_onnx.quantizer.curves import function_of
-from qprof_onnx.quantizer.lowering.tables import build_table, glow_table
-from qprof_onnx.quantizer.schemes import SCHEMES, choose_params
+from qprof_onnx.profiles.base.errors import ConfigError, PlanError
+from qprof_onnx.quantizer.lowering.writers.lookup_tables import build_table
+from qprof_onnx.quantizer.numerics.affine import (
+    INT8,
+    INT16,
+    TYPES,
+    UINT8,
+    QuantParams,
+    Rounding,
+    dequantize,
+    quantize,
+)
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.operators.functions import function_of
+from qprof_onnx.quantizer.reference.glow import glow_table
 
 VECTORS = Path(__file__).parents[2] / "glow_vectors"
 SCHEMAS = {

@@ -2,19 +2,20 @@ import numpy as np
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.errors import DataError
-from qprof_onnx.profiles.runner import calibrate
-from qprof_onnx.profiles.samples import Sample
-from qprof_onnx.quantizer.graph import index, model_id
-from qprof_onnx.quantizer.judge.outputs import OutputSums
-from qprof_onnx.quantizer.lowering import lower
-from qprof_onnx.quantizer.plan import Kind
-from qprof_onnx.quantizer.planner import make_plan
-from qprof_onnx.quantizer.planning import plan_model
-from qprof_onnx.quantizer.prepare import prepare
-from qprof_onnx.quantizer.targets import load_recipe
-from qprof_onnx.quantizer.tuning.pieces import cuttable, only, open_piece, without
+from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.samples import Sample
+from qprof_onnx.quantizer.evaluation.outputs import OutputSums
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.tuning.sensitivity import Effect, effect_of, gain, segments, sensitivity_of
+from qprof_onnx.quantizer.tuning.submodels import cuttable, only, open_piece, without
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N, 4] x, bool b) => (float[N, 3] y, float[N, 4] side)

@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qprof_onnx.profiles.errors import ConfigError, DataError, ModelError
-from qprof_onnx.profiles.samples import input_specs
-from qprof_onnx.quantizer.judge.accuracy import paired_interval
-from qprof_onnx.quantizer.judge.inference import open_session
-from qprof_onnx.quantizer.modelfile import load_model
-from qprof_onnx.quantizer.pipeline import dump_profile
-from qprof_onnx.quantizer.plan_store import load_plan
-from qprof_onnx.quantizer.run_settings import RunSettings
-from qprof_onnx.quantizer.targets import load_recipe
-from qprof_onnx.quantizer.tuning.judging import (
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.samples.samples import input_specs
+from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
+from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.runtime.sessions import open_session
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.tuning.evidence import Evidence, halves, read_set
+from qprof_onnx.quantizer.tuning.result import Promise
+from qprof_onnx.quantizer.tuning.scores import (
     Judgement,
     accuracy_measure,
     agreement,
@@ -27,11 +29,9 @@ from qprof_onnx.quantizer.tuning.judging import (
     student95,
 )
 from qprof_onnx.quantizer.tuning.search import Base, Candidate, Rank, Trial, best_of, kept, search, steps
+from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
+from qprof_onnx.quantizer.tuning.trial import judged
 from qprof_onnx.quantizer.tuning.tune import Files, bases_of, tune
-from qprof_onnx.quantizer.tuning.tune_result import Promise
-from qprof_onnx.quantizer.tuning.tune_state import State, load_state, save_state
-from qprof_onnx.quantizer.tuning.tune_trial import judged
-from qprof_onnx.quantizer.tuning.tuning_data import Evidence, halves, read_set
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
@@ -363,7 +363,7 @@ def test_plans_that_come_out_equal_are_run_once(profile, monkeypatch) -> None:
         runs.append(path)
         return judged(path, samples)
 
-    monkeypatch.setattr("qprof_onnx.quantizer.tuning.tune_trial.judged", counted)
+    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.judged", counted)
     found = tuned(profile, Promise(0.5, "size"))
     plans = {one.plan for one in found.trials}
     assert len(runs) == len(plans) < len(found.trials)

@@ -1,0 +1,1 @@
+../../quantizer/api/__init__.pyi

@@ -1,0 +1,36 @@
+"""`qprof merge`: the profiles of shards of the data become one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..options.shared import EXISTING, NEW, check_outputs
+
+
+@click.command("merge")
+@click.argument("profiles", type=EXISTING, nargs=-1, required=True, metavar="PROFILE.yaml...")
+@click.option("-o", "--output", required=True, type=NEW, metavar="MERGED.yaml", help="Profile to write.")
+@click.option("--allow-duplicates", is_flag=True, help="Take data that is counted twice, with a warning.")
+def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) -> None:
+    """Merge the profiles of shards of the data into the profile of all of it.
+
+    Exact: the file is, byte for byte, the one that qprof dump-profile writes for all the data at once, in
+    whatever order the shards are given. All must be of one model. The same data in two of them is an
+    error, unless --allow-duplicates is given.
+
+    \b
+    Example:
+      qprof merge shard-1.yaml shard-2.yaml shard-3.yaml -o profile.yaml
+    """
+    from ...profiles.records.merge import merge_files
+
+    check_outputs([output], profiles)
+    found = merge_files(profiles, output, allow_duplicates=allow_duplicates)
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    profile = found.profile
+    click.echo(
+        f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles"
+    )

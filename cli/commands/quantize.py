@@ -1,0 +1,56 @@
+"""`qprof quantize`: write a quantized model from a float model and its profile."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import shared
+from ..options.shared import EXISTING, NEW
+from ..options.speed import rounds_with_samples, samples_for, speed_options, speed_settings
+from ..render.progress import progress
+from ..render.quantization import summary_json, summary_text
+
+
+@click.command("quantize")
+@shared.model_argument
+@click.option("--profile", type=EXISTING, metavar="PROFILE.yaml", help="Its profile: qprof's or Glow's.")
+@click.option("-o", "--output", required=True, type=NEW, metavar="OUT.onnx", help="Quantized model to write.")
+@shared.setting_options
+@click.option("--save-plan", type=NEW, metavar="PLAN.yaml", help="Write every decision, to read or to edit.")
+@click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead of making one.")
+@click.option("--accept-retrained", is_flag=True, help="Take a profile of the same graph, other weights.")
+@speed_options
+@shared.json_option
+def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
+    """Write a quantized model from a float model and its profile.
+
+    Needs no data, but for --check-speed and --rounding gptq, and with --mode dynamic or weight-only no
+    profile. What is not set here comes from --target or --config. Ends with what became of the nodes: how
+    many are integer, table, moved and float, and why those that are float stay so.
+
+    \b
+    Examples:
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --check-speed --data samples/
+      qprof quantize model.onnx --mode weight-only --weight-type int4 -o model.int4.onnx
+      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --rounding gptq --data samples/
+    """
+    from ...quantizer.pipeline.quantization import quantize
+
+    profile, plan, save_plan = (settings.pop(name) for name in ("profile", "plan", "save_plan"))
+    shared.check_outputs([output, save_plan], [model, profile, plan])
+    given, retrained = speed_settings(settings), settings.pop("accept_retrained")
+    recipe = shared.recipe_of(settings)
+    samples = samples_for(given, recipe)
+    if plan and (recipe or samples["speed"]):
+        raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
+    kept = {"plan_path": plan, "save_plan_path": save_plan, "accept_retrained": retrained}
+    with progress("rounding") if rounds_with_samples(recipe) else nullcontext() as report:
+        result = quantize(model, profile, output, recipe=recipe, **samples, **kept, progress=report)
+    click.echo(summary_json(result) if as_json else summary_text(result))
+    if result.speed is not None and not result.speed.passed:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,45 @@
+"""`qprof targets`: the runtimes that qprof has a record of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from ..options.shared import json_option
+
+
+@click.command("targets")
+@json_option
+def command(as_json: bool) -> None:
+    """List the runtimes that there is a record of.
+
+    Each comes with the settings that it starts from. A target of your own is a YAML file like those in
+    configs/, given with --config.
+
+    \b
+    Example:
+      qprof targets --json
+    """
+    from ...quantizer.targets.loading import load_recipe, target_names
+    from ..render.tables import print_table
+
+    recipes = [load_recipe(name) for name in target_names()]
+    if as_json:
+        click.echo(json.dumps([asdict(recipe) for recipe in recipes], indent=1))
+        return
+    rows = [
+        [
+            recipe.target.name,
+            recipe.target.description,
+            recipe.config.activation_type,
+            f"{recipe.config.weight_type} per {recipe.config.granularity}",
+            recipe.config.schema,
+            recipe.config.calibrator,
+            str(len(recipe.target.operators)),
+        ]
+        for recipe in recipes
+    ]
+    headers = ["target", "description", "activations", "weights", "schema", "calibrator", "operators"]
+    print_table(headers, rows, right=["operators"], folded=["description"])

@@ -1,0 +1,74 @@
+"""The options of `qprof quantize` that ask how fast the result is, and those about samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .shared import F
+
+if TYPE_CHECKING:
+    from ...quantizer.targets.target import Recipe
+
+
+_OPTIONS = (
+    click.option(
+        "--check-speed", is_flag=True, help="Measure, and take back to float what is slower in integers."
+    ),
+    click.option(
+        "--data", metavar="DIR", help="With --check-speed or --rounding gptq: samples, or module:function."
+    ),
+    click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With these: use the first N samples.  [default: 2 for --check-speed, all for --rounding gptq]",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(min=1), metavar="N", help="With --check-speed.  [default: 1]"
+    ),
+    click.option(
+        "--min-speedup", type=float, metavar="X", help="With --check-speed, a gate: float latency over int8."
+    ),
+)
+
+
+def speed_options(function: F) -> F:
+    """Add the options; the command hands what it gets to `speed_settings`."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def speed_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Take these options out of `options` and return them, for `samples_for`."""
+    return {name: options.pop(name) for name in ("check_speed", "data", "limit", "threads", "min_speedup")}
+
+
+def rounds_with_samples(recipe: Recipe | None) -> bool:
+    """Whether the settings round weights with samples."""
+    return recipe is not None and recipe.config.rounding == "gptq"
+
+
+def samples_for(given: dict[str, Any], recipe: Recipe | None) -> dict[str, Any]:
+    """Return what the options of `speed_settings` ask of `pipeline.quantize`: data, limit and speed.
+
+    Raises:
+        click.UsageError: an option without what it is for, or a check of speed without samples.
+    """
+    source = {name: given[name] for name in ("data", "limit")}
+    values = {name: given[name] for name in given if name != "check_speed" and given[name] is not None}
+    if not given["check_speed"]:
+        for name in values:
+            if not (name in source and rounds_with_samples(recipe)):
+                also = " or --rounding gptq" if name in source else ""
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} is for --check-speed{also}; add that, or leave it out."
+                )
+        return {**source, "speed": None}
+    if "data" not in values:
+        raise click.UsageError("Missing option '--data': --check-speed runs the model on samples.")
+    from ...quantizer.speed.float_fallback import SpeedDemand
+
+    return {**source, "speed": SpeedDemand(**values)}

@@ -1,0 +1,176 @@
+"""What `qprof evaluate` and `qprof compare-layers` print, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...profiles.base.plain_values import plain
+
+if TYPE_CHECKING:
+    from ...quantizer.evaluation.accuracy import Accuracy
+    from ...quantizer.evaluation.evaluate import Evaluation
+    from ...quantizer.evaluation.gates import GateFailure
+    from ...quantizer.evaluation.layers import LayerComparison, LayerReport
+    from ...quantizer.evaluation.outputs import OutputResult
+    from ...quantizer.runtime.latency import Latency
+
+
+BAD_LOSS, BAD_SQNR = 6.0, 30.0
+"""A node is marked when it loses at least the first (dB) and leaves less than the second."""
+
+UNITS = {"min_sqnr": "dB", "min_group_sqnr": "dB", "max_accuracy_drop": "points", "min_speedup": "times"}
+
+
+def evaluation_json(found: Evaluation) -> str:
+    """Return the evaluation as one JSON object: its fields, and `passed`."""
+    return json.dumps({**plain(found), "passed": found.passed}, indent=2, allow_nan=False)
+
+
+def evaluation_text(found: Evaluation) -> str:
+    """Return the evaluation for people: a table of outputs, then one line or two for each of the rest."""
+    header = ("output", "SQNR dB", "cosine", "largest diff", "peak", "agreement")
+    lines = [
+        f"{found.quantized_model} against {found.float_model} on {found.feeds} feeds",
+        "",
+        *table([header, *(_row(output) for output in found.outputs)]),
+        *(line for output in found.outputs for line in _remarks(output)),
+        "",
+        *(_accuracy(found.accuracy) if found.accuracy else ()),
+        _sizes(found),
+        *(_latency(found.latency) if found.latency else ()),
+        *(f"FAILED     {_failure(failure)}" for failure in found.failures),
+    ]
+    if found.passed and any(limit is not None for limit in plain(found.gate).values()):
+        lines.append("gate       passed")
+    return "\n".join(lines)
+
+
+def table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
+    """Yield the rows in columns: those of `left` aligned to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def decibel_text(sqnr: float) -> str:
+    """Return an SQNR with two decimals; "equal" when nothing differs, "-inf" when it is all noise."""
+    if sqnr == math.inf:
+        return "equal"
+    return f"{sqnr:.2f}" if math.isfinite(sqnr) else "-inf"
+
+
+def _row(output: OutputResult) -> tuple[str, ...]:
+    agreement = "-"
+    if output.agreement is not None:
+        agreement = (
+            f"{output.agreement.kind} {100 * output.agreement.ratio:.2f} % of {output.agreement.total}"
+        )
+    if output.difference is None:
+        return (output.name, "-", "-", "-", "-", agreement)
+    d = output.difference
+    return (
+        output.name,
+        decibel_text(d.sqnr),
+        f"{d.cosine:.6f}",
+        f"{d.largest:.4g}",
+        f"{d.peak:.4g}",
+        agreement,
+    )
+
+
+def _remarks(output: OutputResult) -> Iterator[str]:
+    """Yield what the table's row of an output does not say."""
+    if output.shape_mismatches:
+        yield f"output '{output.name}': another shape than float's in {output.shape_mismatches} feeds"
+    if output.difference is not None and output.difference.odd:
+        yield f"output '{output.name}': {output.difference.odd} elements are NaN or Inf in one model only"
+    channels = output.channels
+    if channels is None or output.difference is None or output.difference.sqnr == math.inf:
+        return
+    worst = channels.worst_difference
+    yield (
+        f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
+        f"{channels.worst}: {decibel_text(worst.sqnr)} dB, values up to {worst.peak:.4g}"
+    )
+    if len(channels.groups) > 1:
+        for group in channels.groups:
+            d = group.difference
+            yield f"  channels {group.text}, values up to {d.peak:.4g}: {decibel_text(d.sqnr)} dB"
+
+
+def _accuracy(a: Accuracy) -> Iterable[str]:
+    return (
+        f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows",
+        f"           drop {a.drop:.2f} points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
+        f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
+        f"McNemar p = {a.p_value:.2g}",
+    )
+
+
+def _latency(t: Latency) -> Iterable[str]:
+    threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
+    return (
+        f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: speedup {t.speedup:.2f}",
+        f"           quartiles {t.speedup_low:.2f} to {t.speedup_high:.2f} in {t.rounds} rounds of "
+        f"{t.feeds} feeds, {threads}",
+    )
+
+
+def _sizes(found: Evaluation) -> str:
+    a, b = found.float_bytes, found.quantized_bytes
+    return (
+        f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / max(b, 1):.2f} times smaller"
+    )
+
+
+def _failure(failure: GateFailure) -> str:
+    unit, option = UNITS[failure.demand], "--" + failure.demand.replace("_", "-")
+    where = f"{failure.where}: " if failure.where else ""
+    if failure.measured is None:
+        return f"{option} {failure.limit:g}: {where}nothing could be compared"
+    return (
+        f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
+    )
+
+
+def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
+    """Return some layers of a report as one JSON object, with all its other fields."""
+    return json.dumps(plain(replace(report, layers=tuple(layers))), indent=2, allow_nan=False)
+
+
+def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
+    """Return some layers of a report as a table with a bar of the SQNR; "!" marks the bad ones."""
+    header = ("tensor", "operator", "kind", "form", "cosine", "SQNR dB", "loss dB", "")
+    rows = [(*_layer(layer), _bar(layer)) for layer in layers]
+    lines = [
+        f"{report.quantized_model} against {report.float_model} on {report.feeds} feeds",
+        "",
+        *table([header, *rows], left=(0, 1, 2, 3, 7)),
+    ]
+    if report.missing:
+        few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
+        lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
+    return "\n".join(lines)
+
+
+def _layer(layer: LayerComparison) -> tuple[str, ...]:
+    d = layer.difference
+    loss = "" if layer.loss is None else f"{layer.loss:.2f}"
+    measured = ("-", "-") if d is None else (f"{d.cosine:.6f}", decibel_text(d.sqnr))
+    return (layer.tensor, layer.op_type, layer.kind or "-", layer.form, *measured, loss)
+
+
+def _bar(layer: LayerComparison) -> str:
+    """Return one # for every 4 dB, at most 15."""
+    if layer.difference is None:
+        return f"another shape in {layer.shape_mismatches} feeds"
+    sqnr = layer.difference.sqnr
+    bad = layer.loss is not None and layer.loss >= BAD_LOSS and sqnr < BAD_SQNR
+    return "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0) + (" !" if bad else "")

@@ -1,0 +1,110 @@
+"""What `qprof show` prints of a profile and of a plan, as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .tables import print_table, ramp_of_terminal, shape_text, small_histogram
+
+if TYPE_CHECKING:
+    from ...profiles.records.profile import Profile, TensorProfile
+    from ...quantizer.numerics.affine import QuantParams
+    from ...quantizer.plan.plan import QuantPlan
+
+
+def profile_json(profile: Profile) -> str:
+    """Return the profile in the words of its file, numbers as lists; and means and powers of channels."""
+    from ...profiles.base.strict_yaml import parse
+    from ...profiles.records.store import dumps
+
+    document: Any = parse(dumps(profile))
+    for name, tensor in profile.items():
+        document["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
+        if tensor.channels is not None:
+            shown = document["tensors"][name]["channels"]
+            for key in ("count", "minimum", "maximum", "sums"):
+                shown[key] = getattr(tensor.channels, key).tolist()
+            shown |= {"mean": tensor.channels.mean.tolist(), "power": tensor.channels.power.tolist()}
+    return json.dumps(document, indent=2)
+
+
+def plan_json(plan: QuantPlan) -> str:
+    """Return the plan in the words of its file."""
+    from ...profiles.base.strict_yaml import parse
+    from ...quantizer.plan.store import dumps
+
+    return json.dumps(parse(dumps(plan)), indent=2)
+
+
+def print_profile(profile: Profile) -> None:
+    """Print a heading and a row for each tensor."""
+    from ...profiles.records.profile import describe
+
+    tensors = f"{len(profile)} tensors"
+    if profile.origin == "glow":
+        click.echo(f"Glow profile (version {profile.tool or 'unknown'}): {tensors}, by Glow's names")
+    else:
+        by = f", by {profile.tool}" if profile.tool else ""
+        click.echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples")
+    odd = any(t.nan or t.inf for t in profile.values())
+    ramp = ramp_of_terminal()
+    headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]
+    rows = [[name, *_tensor_cells(t, odd, ramp)] for name, t in profile.items()]
+    numbers = ("minimum", "maximum", "zeros", "nan", "inf")
+    print_table([*headers, "histogram"], rows, right=numbers, folded=("tensor",))
+
+
+def _tensor_cells(tensor: TensorProfile, odd: bool, ramp: str) -> list[str]:
+    from ...profiles.records.histogram import Histogram
+
+    known = tensor.count > 0 and isinstance(tensor.histogram, Histogram)  # Glow does not count zeros
+    return [
+        tensor.dtype,
+        shape_text(tensor.shape),
+        f"{tensor.minimum:.6g}",
+        f"{tensor.maximum:.6g}",
+        f"{100 * tensor.zeros / tensor.count:.1f}%" if known else "-",
+        *([str(tensor.nan), str(tensor.inf)] if odd else []),
+        small_histogram(tensor.histogram, tensor.minimum, tensor.maximum, ramp=ramp),
+    ]
+
+
+def print_plan(plan: QuantPlan, with_nodes: bool = True) -> None:
+    """Print a heading, the nodes by kind with their reasons, and the parameters of each tensor."""
+    from ...profiles.records.profile import describe
+    from ...quantizer.plan.plan import Kind
+
+    by = f", by {plan.tool}" if plan.tool else ""
+    config = plan.config
+    click.echo(f"plan for {describe(plan.model)}{by}")
+    click.echo(
+        f"target {config.target}, form {config.form}, schema {config.schema}, "
+        f"calibrator {config.calibrator}, activations {config.activation_type}, "
+        f"weights {config.weight_type} per {config.granularity}"
+    )
+    for note in plan.notes:
+        click.echo(f"note: {note}")
+    if with_nodes:
+        order = list(Kind)
+        nodes = sorted(plan.nodes.items(), key=lambda item: order.index(item[1].kind))
+        counts = ", ".join(f"{n} {k}" for k in order if (n := sum(node.kind is k for _, node in nodes)))
+        click.echo(f"\n{len(nodes)} nodes: {counts}")
+        rows = [[node.kind.value, name, node.reason] for name, node in nodes]
+        print_table(["kind", "node", "reason"], rows, folded=("node", "reason"))
+    click.echo(f"\n{len(plan.tensors)} tensors")
+    rows = [[name, *_params_cells(params)] for name, params in plan.tensors.items()]
+    print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",), folded=("tensor",))
+
+
+def _params_cells(params: QuantParams) -> list[str]:
+    scale, zero_point = _span(params.scale), _span(params.zero_point)
+    several = f" ({len(params.scale)})" if len(params.scale) > 1 else ""
+    return [params.qtype.name, scale + several, zero_point, "" if params.axis is None else str(params.axis)]
+
+
+def _span(values: tuple[float, ...]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"

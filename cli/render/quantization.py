@@ -1,0 +1,72 @@
+"""What `qprof quantize` says at its end, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...quantizer.pipeline.quantization import QuantizeResult
+    from ...quantizer.speed.float_fallback import SpeedCheck
+
+
+def summary_text(result: QuantizeResult) -> str:
+    """Return the sizes, the number of nodes of each kind, the reasons of those that stay float, and notes."""
+    ratio = result.float_bytes / max(result.quantized_bytes, 1)
+    counts, reasons = result.summary.counts, result.summary.float_reasons
+    width = len(str(max([*counts.values(), *reasons.values()], default=0)))
+    return "\n".join(
+        [
+            f"{result.model_path}: {_kilobytes(result.quantized_bytes)}, {ratio:.2f} times smaller than "
+            f"the float model's {_kilobytes(result.float_bytes)}",
+            f"{sum(counts.values())} nodes:",
+            *(f"  {count:>{width}}  {kind}" for kind, count in counts.items()),
+            *(["why float:"] if reasons else []),
+            *(f"  {count:>{width}}  {reason}" for reason, count in reasons.items()),
+            *(f"note: {note}" for note in result.notes),
+            *([] if result.speed is None else _speed_lines(result.speed)),
+        ]
+    )
+
+
+def summary_json(result: QuantizeResult) -> str:
+    """Return the same as `summary_text` as one JSON object."""
+    from ...profiles.base.plain_values import plain
+
+    return json.dumps(
+        {
+            "model": str(result.model_path),
+            "float_bytes": result.float_bytes,
+            "quantized_bytes": result.quantized_bytes,
+            "nodes": dict(result.summary.counts),
+            "float_reasons": dict(result.summary.float_reasons),
+            "notes": list(result.notes),
+            **({} if result.speed is None else {"speed": plain(result.speed)}),
+        },
+        indent=2,
+    )
+
+
+def _kilobytes(size: int) -> str:
+    return f"{size / 1000:.1f} kB"
+
+
+def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
+    """Yield the latencies, what was taken back to float, and whether float is faster or a gate failed."""
+    now = speed.after
+    yield (
+        f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
+        f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
+        f"threads: {now.threads}, samples: {now.feeds})"
+    )
+    if speed.taken_back:
+        yield f"taken back to float ({speed.before.speedup:.2f} times as fast before):"
+        for island in speed.taken_back:
+            more = f" and {len(island.nodes) - 1} more" if len(island.nodes) > 1 else ""
+            times = f"{island.integer_ms:.3g} ms in int8, {island.float_ms:.3g} ms float"
+            yield f"  {times}: {island.nodes[0]}{more}"
+    if speed.slower:
+        yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
+    if not speed.passed:
+        yield f"FAILED: --min-speedup {speed.demand.min_speedup:g}: {now.speedup:.2f}"

@@ -1,0 +1,117 @@
+"""What `qprof sensitivity` prints and draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from ...profiles.base.atomic_files import write_atomically
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.plain_values import plain
+from .evaluation import decibel_text, table
+
+if TYPE_CHECKING:
+    from ...quantizer.tuning.sensitivity import Effect, NodeSensitivity, Sensitivities
+
+
+HEADER = ("node", "operator", "kind", "alone dB", "worst group", "agreement", "without dB", "gain dB")
+ROW, LEFT, WIDTH = 18, 330, 560
+TOP_DB = 80.0
+"""A bar of this many dB fills the width."""
+
+
+def sensitivity_json(found: Sensitivities, worst: int | None = None) -> str:
+    """Return the result, or its worst nodes, as one JSON object."""
+    return json.dumps(plain(replace(found, nodes=found.nodes[:worst])), indent=2, allow_nan=False)
+
+
+def sensitivity_text(found: Sensitivities, worst: int | None = None) -> str:
+    """Return the ranking as a table under a line about the whole plan."""
+    whole = found.quantized
+    shown = found.nodes[:worst]
+    lines = [
+        f"{found.model}: {len(found.nodes)} quantized nodes, {found.samples} samples; all together: "
+        f"{_decibels(whole.worst)} dB, worst group {_decibels(whole.worst_group)} dB, "
+        f"agreement {_percent(whole)}",
+        "",
+        *(table([HEADER, *map(_row, shown)], left=(0, 1, 2)) if shown else ()),
+    ]
+    if len(shown) < len(found.nodes):
+        lines += ["", f"{len(found.nodes) - len(shown)} more cost less"]
+    return "\n".join(lines)
+
+
+def _row(node: NodeSensitivity) -> tuple[str, ...]:
+    gain = "-" if node.gain is None else f"{node.gain:+.2f}"
+    alone = node.alone
+    measured = (_decibels(alone.worst), _decibels(alone.worst_group), _percent(alone))
+    return (node.node, node.op_type, node.kind, *measured, _decibels(node.without.worst), gain)
+
+
+def _decibels(value: float | None) -> str:
+    return "-" if value is None else decibel_text(value)
+
+
+def _percent(effect: Effect) -> str:
+    return "-" if effect.agreement is None else f"{100 * effect.agreement:.2f} %"
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse a plot that cannot be written, before the work.
+
+    Raises:
+        ConfigError: the name ends in something else than .svg or .html.
+    """
+    if path is not None and path.suffix.lower() not in (".svg", ".html"):
+        raise ConfigError(f"{path}: a plot is written as .svg or .html; choose a name with one of these ends")
+
+
+def write_plot(found: Sensitivities, path: Path, worst: int | None = None) -> None:
+    """Write the ranking as a drawing: a bar for each node, short where it costs much.
+
+    Raises:
+        ConfigError: the name ends in something else than .svg or .html, or the file cannot be written.
+    """
+    check_plot(path)
+    drawing = ElementTree.tostring(_drawing(found, worst), encoding="unicode")
+    if path.suffix.lower() == ".html":
+        title = "qprof sensitivity"
+        drawing = (
+            f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>{drawing}</html>'
+        )
+    write_atomically(path, drawing + "\n")
+
+
+def _drawing(found: Sensitivities, worst: int | None) -> ElementTree.Element:
+    shown = found.nodes[:worst]
+    height = ROW * (len(shown) + 3)
+    size = {"width": str(LEFT + WIDTH + 130), "height": str(height)}
+    style = {"font-family": "sans-serif", "font-size": "12"}
+    svg = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **style})
+    title = f"{found.model}: SQNR at the outputs when one node alone is quantized (dB)"
+    _text(svg, 8, ROW, title)
+    for mark in range(0, int(TOP_DB) + 1, 10):
+        x = LEFT + WIDTH * mark / TOP_DB
+        ends = {"x1": f"{x:.1f}", "x2": f"{x:.1f}", "y1": str(2 * ROW), "y2": str(height - 4)}
+        ElementTree.SubElement(svg, "line", {**ends, "stroke": "#ddd"})
+        _text(svg, x, 2 * ROW - 4, str(mark), "middle")
+    for index, node in enumerate(shown):
+        y = ROW * (index + 2) + 4
+        value = math.inf if node.alone.worst is None else node.alone.worst
+        length = WIDTH * min(max(value, 0.0), TOP_DB) / TOP_DB
+        colour = "#c0392b" if value < 20 else "#e0a030" if value < 40 else "#4a8f5c"
+        bar = {"x": str(LEFT), "y": str(y), "width": f"{length:.1f}", "height": str(ROW - 4)}
+        ElementTree.SubElement(svg, "rect", {**bar, "fill": colour})
+        _text(svg, LEFT - 6, y + 11, f"{node.op_type}  {node.node}"[-46:], "end")
+        gain = "" if node.gain is None else f"  (gain {node.gain:+.2f})"
+        _text(svg, LEFT + length + 4, y + 11, _decibels(node.alone.worst) + gain)
+    return svg
+
+
+def _text(svg: ElementTree.Element, x: float, y: float, text: str, anchor: str = "start") -> None:
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor}
+    ElementTree.SubElement(svg, "text", place).text = text

@@ -1,0 +1,6 @@
+"""Ground floor: errors, files, the YAML subset, plain results.
+
+Enters: nothing of qprof.
+Leaves: small helpers that every room may use.
+Imports: none.
+"""

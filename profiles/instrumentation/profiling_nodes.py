@@ -1,0 +1,161 @@
+"""Puts a `QuantizationProfile` node on every floating-point activation.
+
+The node is a model-local ONNX function whose body is written in standard operators, so an instrumented model
+runs wherever the model runs, and what it computes can be read in any viewer. One run of it gives the same
+numbers as the runner, which takes a faster way to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..base.errors import ModelError
+from ..records.histogram import Histogram
+from ..records.profile import TensorProfile
+from .activations import dtype_name, observed, recorded_shape, resolved
+from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, profiling_function
+
+MIN_OPSET = 13
+"""Oldest opset of the default domain that the function's body is written for."""
+
+
+def instrument(model: ir.Model) -> ir.Model:
+    """Return a copy of `model` with a `QuantizationProfile` node on each activation of `observed`.
+
+    The function's outputs are graph outputs, called "qprof:<output>:<tensor>" (with underscores after "qprof"
+    where the model has such names). Attributes say, as in Glow, which node and output is profiled; for a
+    graph input its own name and 0.
+
+    The original nodes, names and outputs stay: a runtime that fuses nothing gives the original outputs bit
+    for bit. One that fuses nodes cannot fuse across a tensor that is observed, so its outputs may differ
+    by rounding from those of the original model, which it did fuse.
+
+    Raises:
+        ModelError: the opset is older than MIN_OPSET, the model is instrumented already, or an element type
+            is unknown and onnxruntime cannot load the model.
+    """
+    opset = model.opset_imports.get("", 0)
+    if opset < MIN_OPSET:
+        raise ModelError(
+            f"model '{model.graph.name}': has opset {opset}, profiling needs {MIN_OPSET} or newer; "
+            "convert it with onnx.version_converter"
+        )
+    if DOMAIN in model.opset_imports or any(key[0] == DOMAIN for key in model.functions):
+        raise ModelError(
+            f"model '{model.graph.name}': uses the operator domain '{DOMAIN}': it is instrumented already; "
+            "give the original model"
+        )
+    dtypes = {str(value.name): dtype for value, dtype in resolved(model)}
+    copy = model.clone()
+    names = _names(copy)
+    prefix = _free_prefix(names)
+    taken = {str(node.name) for node in copy.graph.all_nodes() if node.name}
+    for value in observed(copy):
+        dtype = dtypes.get(str(value.name))
+        if dtype is not None:
+            value.dtype = dtype
+            node = _profiling_node(value, prefix, _unique(f"{OP_TYPE}/{_escaped(str(value.name))}", taken))
+            copy.graph.append(node)
+            copy.graph.outputs.extend(node.outputs)
+    function = profiling_function(opset)
+    copy.functions[function.identifier()] = function
+    copy.opset_imports[DOMAIN] = 1
+    copy.ir_version = max(copy.ir_version, 8)  # the first with model-local functions
+    return copy
+
+
+def _profiling_node(value: ir.Value, prefix: str, name: str) -> ir.Node:
+    producer = value.producer()
+    profiled = str(value.name) if producer is None else str(producer.name or "")
+    outputs = [
+        ir.Value(
+            name=f"{prefix}:{output}:{value.name}", type=ir.TensorType(dtype), shape=ir.Shape([None] * rank)
+        )
+        for output, (dtype, rank) in OUTPUTS.items()
+    ]
+    attributes = [
+        ir.AttrString("profiled_node_name", profiled),
+        ir.AttrInt64("profiled_output_number", (value.index() or 0) if producer is not None else 0),
+    ]
+    return ir.Node(DOMAIN, OP_TYPE, [value], attributes, outputs=outputs, name=name)
+
+
+def _names(model: ir.Model) -> set[str]:
+    """Return the names of all values, those of subgraphs included."""
+    values: list[ir.Value] = []
+    for graph in model.graphs():
+        values += [*graph.inputs, *graph.initializers.values()]
+        values += [v for node in graph for v in node.outputs]
+    return {v.name for v in values if v.name}
+
+
+def _free_prefix(names: Iterable[str]) -> str:
+    prefix = DOMAIN
+    while any(name.startswith(f"{prefix}:") for name in names):
+        prefix += "_"
+    return prefix
+
+
+def _escaped(name: str) -> str:
+    """Return `name` with every character that viewers or tools may trip over as %XX of its UTF-8 bytes."""
+    return re.sub(r"[^A-Za-z0-9_./:-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    free, number = name, 1
+    while free in taken:
+        free, number = f"{name}#{number}", number + 1
+    taken.add(free)
+    return free
+
+
+def profile_from_outputs(
+    instrumented: ir.Model, outputs: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, TensorProfile]:
+    """Return what one run of an instrumented model found, by tensor name in graph order.
+
+    Profiles of several runs are merged with `TensorProfile.merged`.
+
+    Args:
+        instrumented: the result of `instrument`.
+        outputs: the graph outputs of one run by name; others than the profiling outputs may be missing.
+
+    Raises:
+        ModelError: the model is not instrumented.
+    """
+    nodes = [node for node in instrumented.graph if (node.domain, node.op_type) == (DOMAIN, OP_TYPE)]
+    if not nodes:
+        raise ModelError(f"model '{instrumented.graph.name}': has no {OP_TYPE} nodes; instrument it first")
+    profiles = {}
+    for node in nodes:
+        found = {key: outputs[str(v.name)] for key, v in zip(OUTPUTS, node.outputs, strict=True)}
+        value = node.inputs[0]
+        if value is None or value.dtype is None:
+            raise ModelError(f"node '{node.name}': its input has no element type; instrument the model anew")
+        shape = tuple(int(d) for d in found["shape"])
+        profiles[str(value.name)] = TensorProfile(
+            dtype=dtype_name(value.dtype),
+            shape=recorded_shape(value.shape, shape),
+            minimum=float(found["minimum"]),
+            maximum=float(found["maximum"]),
+            count=int(found["count"]),
+            zeros=int(found["zeros"]),
+            nan=int(found["nan"]),
+            inf=int(found["inf"]),
+            histogram=_histogram(int(found["exponent"]), found["bins"], found["counts"]),
+        )
+    return profiles
+
+
+def _histogram(exponent: int, bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Histogram:
+    if bins.size == 0:
+        return Histogram.empty()
+    dense = np.zeros(int(bins[-1] - bins[0]) + 1, np.int64)
+    dense[bins - bins[0]] = counts
+    return Histogram(exponent, int(bins[0]), dense)

@@ -1,0 +1,184 @@
+"""Ranges and sums of the channels of arrays: the compiled counter, and its twin in plain numpy.
+
+Both are functions of one signature, `Gather`, for any number of arrays: the compiled one holds up other
+threads once for all of them. They bring a `Tally` to the same state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..records.channel_statistics import SQUARES, SUMS, VALUES, Channels
+
+try:
+    from . import _channels
+except ImportError:  # installed without a compiler
+    _channels = None  # type: ignore[assignment]
+
+_SQUARE_BITS = SQUARES.bits // SQUARES.power
+
+
+class Layout(NamedTuple):
+    """Where the channels of a flat array are: it holds units of `inner` vectors of `lanes` channels each.
+
+    Unit u holds channels from (u % groups) * lanes on.
+    """
+
+    groups: int
+    inner: int
+    lanes: int
+
+    @property
+    def unit(self) -> int:
+        """Elements of a unit."""
+        return self.inner * self.lanes
+
+
+def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> Layout:
+    """Return where the channels on an axis of an array are, which must have no dimension of 0.
+
+    Args:
+        shape: of the array.
+        axis: of the channels; may be negative.
+        block: channels that lie side by side for each position of the axes behind, as onnxruntime has them
+            in its own feature maps; 1 for the usual order.
+    """
+    axis %= len(shape)
+    channels, inner = shape[axis], math.prod(shape[axis + 1 :])
+    if block > 1:
+        return Layout(channels // block, inner, block)
+    if inner == 1:
+        return Layout(1, 1, channels)
+    return Layout(channels, inner, 1)
+
+
+class Tally(NamedTuple):
+    """The state of one tensor's n channels, which the counters change in its arrays.
+
+    Attributes:
+        ranges: float64 (5, n): smallest and largest value (inf and -inf for none), the magnitude from which
+            on coarser grids are needed, and the factors that bring values, and roots of squares, to grids.
+        sums: int64 (1 + SUMS, n): number of finite elements, then the rows of `Channels.sums`.
+    """
+
+    ranges: npt.NDArray[np.float64]
+    sums: npt.NDArray[np.int64]
+
+    @staticmethod
+    def empty(channels: int) -> Tally:
+        """Return the state of so many channels of nothing."""
+        found = Tally(np.zeros((5, channels)), np.zeros((1 + SUMS, channels), np.int64))
+        found.ranges[0], found.ranges[1] = np.inf, -np.inf
+        found._fit(np.zeros(channels))
+        return found
+
+    def channels(self, axis: int) -> Channels:
+        """Return the record of what was gathered."""
+        full = self.sums[0] > 0
+        # Adding 0.0 turns -0.0 into 0.0: which zero is found depends on the order.
+        low, high = (np.where(full, self.ranges[i], 0.0) + 0.0 for i in (0, 1))
+        return Channels(axis, low, high, self.sums[0], self.sums[1:])
+
+    def widen(self, low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> None:
+        """Let each channel's range include low .. high, which may be inf .. -inf, and the grids fit it."""
+        old = self._magnitude()
+        np.minimum(self.ranges[0], low, out=self.ranges[0])
+        np.maximum(self.ranges[1], high, out=self.ranges[1])
+        new = self._magnitude()
+        if np.any(new >= self.ranges[2]):
+            for grids in (VALUES, SQUARES):
+                grids.grow(self.sums[1:], grids.levels(old), grids.levels(new))
+            self._fit(new)
+
+    def _magnitude(self) -> npt.NDArray[np.float64]:
+        magnitude: npt.NDArray[np.float64] = np.maximum(np.maximum(-self.ranges[0], self.ranges[1]), 0.0)
+        return magnitude
+
+    def _fit(self, magnitude: npt.NDArray[np.float64]) -> None:
+        values, squares = VALUES.levels(magnitude), SQUARES.levels(magnitude)
+        self.ranges[2] = np.ldexp(1.0, np.minimum(values, squares) - 1)
+        self.ranges[3] = np.ldexp(1.0, VALUES.bits - values)
+        self.ranges[4] = np.ldexp(1.0, _SQUARE_BITS - squares)
+
+
+class Part(NamedTuple):
+    """A run of units of an array, and what they are added to.
+
+    Attributes:
+        layout: where the channels of the array are.
+        start, stop: first unit, and the one after the last.
+        tally: state of the channels.
+    """
+
+    layout: Layout
+    start: int
+    stop: int
+    tally: Tally
+
+
+Gather = Callable[[list[npt.NDArray[Any]], list[Part]], None]
+"""Adds a part of each array (float16, bfloat16, float32 or float64, contiguous) to its channels."""
+
+
+def gather_numpy(arrays: list[npt.NDArray[Any]], parts: list[Part]) -> None:
+    """Gather in plain numpy: the reference, and what is used where there was no compiler."""
+    for array, part in zip(arrays, parts, strict=True):
+        _gather_one(array.reshape(-1), part)
+
+
+def _gather_one(flat: npt.NDArray[Any], run: Part) -> None:
+    layout, units, tally = run.layout, range(run.start, run.stop), run.tally
+    part = flat[units.start * layout.unit : units.stop * layout.unit]
+    if part.size == 0:
+        return
+    if layout.groups == 1:  # many short units are one
+        layout, units = Layout(1, part.size // layout.lanes, layout.lanes), range(1)
+    x = (part if part.dtype == np.float64 else part.astype(np.float32)).reshape(
+        -1, layout.inner, layout.lanes
+    )
+    first = np.array(units) % layout.groups * layout.lanes
+    where = first[:, None] + np.arange(layout.lanes)  # channel of each lane of a unit
+    mask = np.isfinite(x)
+    finite = None if mask.all() else mask
+    low, high = np.full(tally.sums.shape[1], np.inf), np.full(tally.sums.shape[1], -np.inf)
+    np.minimum.at(low, where, (x if finite is None else np.where(finite, x, np.inf)).min(axis=1))
+    np.maximum.at(high, where, (x if finite is None else np.where(finite, x, -np.inf)).max(axis=1))
+    tally.widen(low, high)
+    if finite is not None:
+        x = np.where(finite, x, x.dtype.type(0))
+    # Powers of two: every product is exact, or so small that it rounds to zero.
+    scale, root = (tally.ranges[row][where][:, None].astype(x.dtype) for row in (3, 4))
+    with np.errstate(under="ignore"):
+        values = x * scale
+        squares = (x * root) ** 2
+        terms = [(values, 2.0 ** (-VALUES.step * k)) for k in range(len(VALUES.rows))]
+        down = SQUARES.power * SQUARES.step
+        terms += [(squares, 2.0 ** (-down * k)) for k in range(len(SQUARES.rows))]
+        for row, (term, factor) in enumerate(terms, 1):
+            # Whole numbers below 2**22, of an array that fits into memory: exact in float64.
+            total = np.rint(term * factor).sum(axis=1, dtype=np.float64)
+            np.add.at(tally.sums[row], where, total.astype(np.int64))
+    np.add.at(tally.sums[0], where, layout.inner if finite is None else finite.sum(axis=1))
+
+
+def _gather_compiled(level: int, arrays: list[npt.NDArray[Any]], parts: list[Part]) -> None:
+    # bfloat16 goes as its bits: it has no buffer of its own.
+    data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
+    _channels.gather(data, parts, level)
+
+
+def implementations() -> dict[str, Gather]:
+    """Return every counter that can be used here, best first: those of the compiled module, then "numpy"."""
+    levels = () if _channels is None else _channels.levels()
+    compiled = {name: partial(_gather_compiled, level) for level, name in enumerate(levels)}
+    return {**compiled, "numpy": gather_numpy}
+
+
+IMPLEMENTATION, gather = next(iter(implementations().items()))
+"""Name of the counter in use, and the counter."""

@@ -1,0 +1,6 @@
+"""Records of what was measured: histogram, per-channel statistics, profile; their file, merge and drift.
+
+Enters: counts, ranges, files.
+Leaves: `Profile`.
+Imports: base.
+"""

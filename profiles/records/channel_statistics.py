@@ -1,0 +1,186 @@
+"""Range, mean and power of each channel of a tensor: exact to merge, whatever the order and the grouping.
+
+A sum of floating-point numbers depends on their order. So every value is rounded to a grid first and whole
+numbers are added up. The grid is a power of two that follows from the channel's largest magnitude so far: its
+level, the smallest multiple of some step with magnitude < 2**(level - 1). When the magnitude grows, values
+must be on a coarser grid, which is gone with them; so the sums on the next coarser grids are kept as well.
+Beyond those every earlier value rounds to zero. In the end a sum is a function of the set of values alone.
+
+A value stands on a grid of at most 2**-10 of its channel's largest magnitude, 2**-16 on average, and a square
+on one of at most 2**-14 of the largest square; they are rounded to the nearest, so that errors cancel out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.errors import ProfileError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grids:
+    """Grids of one kind of sum, by level: 2**(power * level - bits), and so many steps coarser.
+
+    Attributes:
+        power: 1 for values, 2 for squares.
+        bits: how far below the level the finest grid lies.
+        step: levels are multiples of it.
+        lowest: smallest level, for magnitudes that are zero or nearly so.
+        rows: the sums on the finest grid and coarser ones, as rows of `Channels.sums`.
+    """
+
+    power: int
+    bits: int
+    step: int
+    lowest: int
+    rows: tuple[int, ...]
+
+    def levels(self, magnitude: Floats) -> Integers:
+        """Return the level that each magnitude needs."""
+        exponent = np.frexp(magnitude)[1].astype(np.int64)  # magnitude < 2**exponent
+        needed = -(-(exponent + 1) // self.step) * self.step
+        return np.where(magnitude > 0.0, np.maximum(needed, self.lowest), self.lowest)
+
+    def total(self, sums: Integers, magnitude: Floats) -> Floats:
+        """Return the sums over the finest grid as real numbers."""
+        with np.errstate(over="ignore", under="ignore"):
+            fine = sums[self.rows[0]].astype(np.float64)
+            grid = (self.power * self.levels(magnitude) - self.bits).astype(np.int32)
+            total: Floats = np.ldexp(fine, grid)
+        return total
+
+    def grow(self, sums: Integers, old: Integers, new: Integers) -> None:
+        """Bring the sums, in place, from the old levels to the new ones, which must not be lower."""
+        steps = (new - old) // self.step
+        for _ in range(min(int(steps.max(initial=0)), len(self.rows))):
+            channels = steps > 0
+            for row in self.rows:
+                coarser = sums[row + 1][channels] if row + 1 in self.rows else 0
+                sums[row][channels] = coarser
+            steps = steps - 1
+
+
+VALUES = Grids(power=1, bits=22, step=11, lowest=-99, rows=(0, 1))
+SQUARES = Grids(power=2, bits=24, step=4, lowest=-100, rows=(2, 3, 4))
+SUMS = len(VALUES.rows) + len(SQUARES.rows)
+
+MAX_COUNT = 1 << 40
+"""Finite elements of a channel, at most: a value is below 2**22 on its grid, so that sums fit into int64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Channels:
+    """What flowed through each of the n channels of a tensor, finite elements only.
+
+    Attributes:
+        axis: the axis of the tensor that counts channels; negative ones count from the end.
+        minimum, maximum: exact range of each channel, float64 (n,); 0.0 where there was nothing.
+        count: number of finite elements of each channel, int64 (n,).
+        sums: whole numbers, int64 (SUMS, n): sums of the values on two grids and of the squares on three.
+
+    Arrays are read-only.
+    """
+
+    axis: int
+    minimum: Floats
+    maximum: Floats
+    count: Integers
+    sums: Integers
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("minimum", np.float64), ("maximum", np.float64), ("count", np.int64)):
+            object.__setattr__(self, name, _kept(getattr(self, name), dtype))
+        object.__setattr__(self, "sums", _kept(self.sums, np.int64))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Channels):
+            return NotImplemented
+        pairs = zip(self._arrays(), other._arrays(), strict=True)
+        return self.axis == other.axis and all(np.array_equal(a, b) for a, b in pairs)
+
+    def __hash__(self) -> int:
+        return hash((self.axis, *(array.tobytes() for array in self._arrays())))
+
+    def _arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
+        return self.minimum, self.maximum, self.count, self.sums
+
+    @property
+    def magnitude(self) -> Floats:
+        """Largest absolute value of each channel, float64 (n,)."""
+        return np.maximum(np.abs(self.minimum), np.abs(self.maximum))
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of each channel, float64 (n,), inside its range; 0.0 where there was nothing."""
+        mean = VALUES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
+        return np.clip(mean, self.minimum, self.maximum)
+
+    @property
+    def power(self) -> Floats:
+        """Mean square of each channel, float64 (n,), never less than the square of the mean.
+
+        Infinite where float64 cannot hold it; only channels of a tensor of double can have that.
+        """
+        power = SQUARES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
+        with np.errstate(over="ignore", under="ignore"):
+            found: Floats = np.clip(power, self.mean**2, self.magnitude**2)
+        return found
+
+    def merged(self, other: Channels) -> Channels:
+        """Return the record of both sets of elements together: exact, commutative, associative.
+
+        Raises:
+            ProfileError: the axes or the numbers of channels differ, or a channel has too many elements.
+        """
+        if (self.axis, self.count.size) != (other.axis, other.count.size):
+            raise ProfileError(
+                f"cannot merge {self.count.size} channels on axis {self.axis} with {other.count.size} on "
+                f"axis {other.axis}; profile all shards with the same options and the same version of qprof"
+            )
+        count = self.count + other.count
+        if int(count.max(initial=0)) > MAX_COUNT:
+            raise ProfileError(f"a channel would have more than {MAX_COUNT} elements; merge fewer profiles")
+        none = self.count == 0, other.count == 0
+        low = np.minimum(np.where(none[0], np.inf, self.minimum), np.where(none[1], np.inf, other.minimum))
+        high = np.maximum(np.where(none[0], -np.inf, self.maximum), np.where(none[1], -np.inf, other.maximum))
+        low, high = np.where(count > 0, low, 0.0), np.where(count > 0, high, 0.0)
+        sums = np.zeros_like(self.sums)
+        magnitude = np.maximum(np.abs(low), np.abs(high))
+        for side in (self, other):
+            grown = side.sums.copy()
+            for grids in (VALUES, SQUARES):
+                grids.grow(grown, grids.levels(side.magnitude), grids.levels(magnitude))
+            sums += grown
+        return Channels(self.axis, low, high, count, sums)
+
+
+def fault(channels: Channels) -> str:
+    """Return what contradicts itself in a record, "" when nothing does."""
+    low, high, count, sums = channels.minimum, channels.maximum, channels.count, channels.sums
+    if not low.shape == high.shape == count.shape or sums.shape != (SUMS, count.size) or not count.size:
+        return "the arrays are not of one length"
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return "a range is not finite"
+    if (low > high).any():
+        return "a minimum is greater than the maximum"
+    if (count < 0).any() or (count > MAX_COUNT).any():
+        return f"a count is not in 0 .. {MAX_COUNT}"
+    if (np.where(count == 0, np.abs(low) + np.abs(high) + np.abs(sums).sum(axis=0), 0) != 0).any():
+        return "a channel without elements has a range or a sum"
+    # A value is at most 2**21 on its grid, a square 2**22.
+    if (np.abs(sums.astype(np.float64)) > count * 2.0**22).any():
+        return "a sum is too large for its count"
+    return ""
+
+
+def _kept(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+    """Return a read-only copy."""
+    copy = np.array(array, dtype)
+    copy.flags.writeable = False
+    return copy

@@ -1,0 +1,318 @@
+"""Two profiles compared tensor by tensor: has what flows through the model changed?
+
+Every measure is reckoned from the two profiles alone. "Width" below is that of a range extended to 0, because
+codes always hold 0: max(maximum, 0) - min(minimum, 0).
+
+==============  ==========================================================================================
+range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
+clipped         share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
+                these cover, see `quantizer.drift.covered`; OLD's own range when there are none)
+distance        Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
+                of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
+                Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
+wasserstein     Wasserstein-1 distance over OLD's width: the mean way that elements would have to be moved,
+                as a share of OLD's range; the area between both cumulative distributions
+non_finite      share of NEW's elements that are NaN or infinite, which are in no other measure
+==============  ==========================================================================================
+
+They see different things. One outlier among millions shows in range_growth alone. The Jensen-Shannon distance
+feels every change of shape, but not how far the elements went; the Wasserstein distance says just that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.errors import ProfileError
+from .histogram import Histogram, bin_exponent
+from .profile import Profile, TensorProfile, describe
+
+Floats = npt.NDArray[np.float64]
+Cover = tuple[float, float]
+"""Smallest and largest number that does not saturate."""
+
+
+@dataclass(frozen=True)
+class TensorDrift:
+    """How one tensor changed; the measures are told at the head of this module.
+
+    Attributes:
+        tensor: its name.
+        old_minimum, old_maximum, new_minimum, new_maximum: ranges of the finite elements.
+        range_growth: at least 1; inf when OLD held nothing but zeros and NEW something else.
+        clipped: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
+        clipped_old: the same of OLD's own elements: 0 for the calibrator minmax, others clip on purpose.
+        distance: 0 to 1; None when one of the two has no elements.
+        wasserstein: from 0; inf when OLD's range has no width; None when one of the two has no elements.
+        non_finite: 0 to 1.
+    """
+
+    tensor: str
+    old_minimum: float
+    old_maximum: float
+    new_minimum: float
+    new_maximum: float
+    range_growth: float
+    clipped: float | None
+    clipped_old: float
+    distance: float | None
+    wasserstein: float | None
+    non_finite: float
+
+    @property
+    def newly_clipped(self) -> float | None:
+        """What NEW would lose by clipping more than OLD does: the change, and so what an alarm is about."""
+        return None if self.clipped is None else max(self.clipped - self.clipped_old, 0.0)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How one profile differs from another.
+
+    Attributes:
+        tensors: those that both hold, in OLD's order.
+        appeared: names that NEW alone holds, in its order.
+        vanished: names that OLD alone holds, in its order.
+        notes: what else should be known, such as weights that differ.
+    """
+
+    tensors: tuple[TensorDrift, ...]
+    appeared: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check_comparable(
+    old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW"), *, allow_different: bool = False
+) -> tuple[str, ...]:
+    """Return remarks about the pair: other weights, another structure, the very same data.
+
+    Args:
+        old, new: the profiles.
+        names: where they come from, for messages.
+        allow_different: take profiles of models of different structure, whose tensors have nothing in common
+            but their names.
+
+    Raises:
+        ProfileError: one is of Glow; they are of different structures and that was not allowed; no tensor is
+            in both.
+    """
+    for where, profile in zip(names, (old, new), strict=True):
+        if profile.origin == "glow" or not all(isinstance(t.histogram, Histogram) for t in profile.values()):
+            raise ProfileError(
+                f"{where}: is a profile of Glow, whose bins are too coarse to be compared; "
+                "make both profiles with 'qprof dump-profile'"
+            )
+    notes = []
+    pair = f"{describe(old.model)} and {describe(new.model)}"
+    if (old.model.structure, old.model.opset) != (new.model.structure, new.model.opset):
+        if not allow_different:
+            raise ProfileError(
+                f"{names[1]}: is of another model than {names[0]}: {pair}; give profiles of one model, or "
+                "--allow-different to compare tensors of the same name"
+            )
+        notes.append(f"the models differ in structure, tensors are compared by name alone: {pair}")
+    elif old.model.weights != new.model.weights:
+        notes.append("the model is the same, but its weights are not")
+    if old.data == new.data and old.data.samples:
+        notes.append("both profiles have seen the very same data")
+    if not set(old) & set(new):
+        raise ProfileError(
+            f"{names[1]}: has no tensor that {names[0]} has; give profiles of models whose "
+            "tensors have the same names"
+        )
+    return tuple(notes)
+
+
+def compare(
+    old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None, notes: tuple[str, ...] = ()
+) -> Drift:
+    """Return how `new` differs from `old`, both as `check_comparable` wants them.
+
+    Args:
+        old, new: profiles with exact histograms.
+        covers: for each tensor the numbers that OLD's parameters hold without saturating; None for its
+            range, extended to 0.
+        notes: remarks to be kept with the result.
+    """
+    tensors = tuple(
+        tensor_drift(name, old[name], new[name], covers[name] if covers else _extended(old[name]))
+        for name in old
+        if name in new
+    )
+    appeared, vanished = (tuple(n for n in a if n not in b) for a, b in ((new, old), (old, new)))
+    return Drift(tensors, appeared, vanished, notes)
+
+
+def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover) -> TensorDrift:
+    """Return all measures of one tensor.
+
+    Args:
+        name: of the tensor.
+        old, new: what it held; both with exact histograms.
+        cover: the numbers that OLD's parameters hold without saturating.
+    """
+    assert isinstance(old.histogram, Histogram)
+    assert isinstance(new.histogram, Histogram)
+    clipped: float | None = share_outside(new, cover)
+    distance: float | None = 0.0
+    wasserstein: float | None = 0.0
+    if bool(old.count) != bool(new.count):
+        distance = wasserstein = None
+        clipped = clipped if new.count else None
+    elif old.count:
+        finest = bin_exponent(*_extended(old))
+        distance = jensen_shannon(*common_bins(old.histogram, new.histogram, finest))
+        wasserstein = moved(old, new)
+    odd = new.nan + new.inf
+    return TensorDrift(
+        tensor=name,
+        old_minimum=old.minimum,
+        old_maximum=old.maximum,
+        new_minimum=new.minimum,
+        new_maximum=new.maximum,
+        range_growth=range_growth(old, new),
+        clipped=clipped,
+        clipped_old=share_outside(old, cover),
+        distance=distance,
+        wasserstein=wasserstein,
+        non_finite=odd / (new.count + odd) if odd else 0.0,
+    )
+
+
+def range_growth(old: TensorProfile, new: TensorProfile) -> float:
+    """Return by which factor OLD's range has to be widened to hold NEW too: 1, or more, or inf."""
+    (old_low, old_high), (new_low, new_high) = _extended(old), _extended(new)
+    # Halved, so that the width of the whole of float64 does not overflow.
+    needed = max(old_high, new_high) / 2.0 - min(old_low, new_low) / 2.0
+    there = old_high / 2.0 - old_low / 2.0
+    if needed == there:
+        return 1.0
+    return needed / there if there > 0.0 else np.inf
+
+
+def share_outside(tensor: TensorProfile, cover: Cover) -> float:
+    """Return the share of the finite elements that lie outside `cover`, 0 to 1; 0 when there are none.
+
+    The elements of a bin are taken as evenly spread, except zeros: they are known, and always covered.
+    """
+    histogram = tensor.histogram
+    assert isinstance(histogram, Histogram)
+    if tensor.count == 0 or (cover[0] <= tensor.minimum and tensor.maximum <= cover[1]):
+        return 0.0
+    counts = histogram.counts.astype(np.float64)
+    if 0 <= -histogram.first < counts.size:
+        counts[-histogram.first] -= min(float(tensor.zeros), counts[-histogram.first])
+    # In units of a bin nothing overflows but what is far outside, and there infinity is as good.
+    with np.errstate(over="ignore"):
+        low, high, minimum, maximum = np.ldexp([*cover, tensor.minimum, tensor.maximum], -histogram.exponent)
+    edges = np.clip(histogram.first + np.arange(counts.size + 1, dtype=np.float64), minimum, maximum)
+    start, width = edges[:-1], np.diff(edges)
+    spread = np.where(width > 0.0, width, 1.0)
+    with np.errstate(over="ignore"):
+        below = np.where(width > 0.0, np.clip((low - start) / spread, 0.0, 1.0), start < low)
+        above = np.where(width > 0.0, np.clip((edges[1:] - high) / spread, 0.0, 1.0), start > high)
+    return min(float(counts @ (below + above)) / tensor.count, 1.0)
+
+
+def common_bins(
+    old: Histogram, new: Histogram, finest: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the counts of both in the same bins: those of the merged histogram, exactly.
+
+    Args:
+        old, new: neither empty.
+        finest: exponent of the narrowest bins; `bin_exponent` of OLD's range extended to 0, so that what is
+            less than about a 1000th of that range apart may be taken for equal, as no code tells it apart.
+    """
+    both = old.merged(new)
+    both = both.coarsened(max(both.exponent, finest))
+
+    def placed(histogram: Histogram) -> npt.NDArray[np.int64]:
+        part = histogram.coarsened(both.exponent)
+        counts = np.zeros(both.counts.size, np.int64)
+        counts[part.first - both.first :][: part.counts.size] = part.counts
+        return counts
+
+    return placed(old), placed(new)
+
+
+def jensen_shannon(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> float:
+    """Return the Jensen-Shannon distance of two histograms over the same bins, from 0 to 1.
+
+    With p and q the shares of a bin and m = (p + q) / 2, the divergence is the sum over bins of
+    (p log2(p / m) + q log2(q / m)) / 2, and the distance its square root.
+
+    Two random draws from one distribution differ in every bin, and with many bins and few elements that
+    would look like drift. So neighbouring bins are joined first, into (2 n)^(1/3) groups of about equal
+    mass, rounded up to an even number, with n the number of elements of the smaller histogram (the number of
+    bins: Terrell and Scott, "Oversmoothed nonparametric density estimates", 1985). Groups of equal mass do
+    not care about outliers.
+
+    Args:
+        old, new: counts in the same bins; neither is all zero.
+    """
+    elements = old.sum(dtype=np.float64), new.sum(dtype=np.float64)
+    p, q = old / elements[0], new / elements[1]
+    mixed = (p + q) / 2.0
+    groups = 2 * math.ceil(np.cbrt(2.0 * min(elements)) / 2.0)  # even: none mixes two separate halves
+    # A bin belongs to the group that its middle falls into, by the mass below it.
+    group = ((np.cumsum(mixed) - mixed / 2.0) * groups).astype(np.int64)
+    joined = [np.bincount(group, share).astype(np.float64) for share in (p, q)]
+    mixed = (joined[0] + joined[1]) / 2.0
+    divergence = sum(_entropy_gain(share, mixed) for share in joined) / 2.0
+    return float(np.sqrt(min(max(divergence, 0.0), 1.0)))
+
+
+def _entropy_gain(share: Floats, mixed: Floats) -> float:
+    some = share > 0.0
+    return float(np.sum(share[some] * np.log2(share[some] / mixed[some])))
+
+
+def moved(old: TensorProfile, new: TensorProfile) -> float:
+    """Return the Wasserstein-1 distance over OLD's width; see the head of this module.
+
+    It is the integral of |F - G| over both cumulative distributions, which are straight lines within a bin.
+    The elements of a bin are taken as evenly spread over it, so the distance is right to one bin of the
+    wider histogram. Both must hold elements.
+    """
+    a, b = old.histogram, new.histogram
+    assert isinstance(a, Histogram)
+    assert isinstance(b, Histogram)
+    unit = max(a.exponent, b.exponent)  # edges are in widths of the wider bins: nothing overflows
+    (x, f), (y, g) = _cumulative(a, unit), _cumulative(b, unit)
+    at = np.union1d(x, y)
+    gap = np.interp(at, x, f, 0.0, 1.0) - np.interp(at, y, g, 0.0, 1.0)
+    first, last = np.abs(gap[:-1]), np.abs(gap[1:])
+    crossing = gap[:-1] * gap[1:] < 0.0
+    # Two triangles where the lines cross, a trapezium elsewhere.
+    height = np.where(
+        crossing,
+        (first * first + last * last) / np.where(crossing, first + last, 1.0),
+        first + last,
+    )
+    area = float(np.sum(height * np.diff(at))) / 2.0
+    if area == 0.0:
+        return 0.0
+    low, high = _extended(old)
+    with np.errstate(over="ignore"):
+        ends = np.ldexp([low, high], -unit)
+    return area / float(ends[1] - ends[0]) if ends[1] > ends[0] else np.inf
+
+
+def _cumulative(histogram: Histogram, unit: int) -> tuple[Floats, Floats]:
+    """Return edges in units of 2**unit, and the share of the elements below each."""
+    edges = histogram.first + np.arange(histogram.counts.size + 1, dtype=np.float64)
+    below = np.append(0.0, np.cumsum(histogram.counts, dtype=np.float64))
+    # Bins of 2**-900 units are still bins; narrower ones could vanish.
+    return np.ldexp(edges, max(histogram.exponent - unit, -900)), below / below[-1]
+
+
+def _extended(tensor: TensorProfile) -> Cover:
+    """Return the range of a tensor, extended to 0 as that of every set of codes is."""
+    return min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)

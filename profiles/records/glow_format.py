@@ -1,0 +1,222 @@
+"""Glow's own profile format (SPEC section C) and Glow's names for the tensors of a model (B.3).
+
+A Glow file is three YAML documents: tool version, hash of the graph, list of entries. The text is spelled as
+Glow's writer does it, byte for byte. Only `store` calls the reading and writing here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base.errors import ProfileError
+from ..base.strict_yaml import FLOAT, INT, MalformedError, fields, integer_at, list_at, parse_all, real_at
+from .histogram import EqualBins
+from .profile import DataId, ModelId, Profile, TensorProfile
+
+if TYPE_CHECKING:
+    pass
+
+
+GlowEntry = tuple[str, EqualBins]
+"""Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""
+
+ADVICE = "check that a Glow of this decade wrote it completely, or profile the model again"
+
+_WRAP_COLUMN = 70
+_FLOW_COLUMN = 19
+_QUOTED_WORDS = {"null", "Null", "NULL", "~", "true", "True", "TRUE", "false", "False", "FALSE"}
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+# The text --------------------------------------------------------------------------------------------------
+
+
+def is_glow(document: str) -> bool:
+    """Return whether a text is a Glow profile rather than one of qprof's."""
+    head = document[:10_000]  # its own keys come first
+    return re.search("^(GlowToolsVersion|GraphPreLowerHash)[ ]*:", head, re.MULTILINE) is not None
+
+
+def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> str:
+    """Return the text that Glow writes for these entries, in their order.
+
+    Args:
+        entries: names of ASCII characters; ranges and counts are rounded to float32, which Glow holds.
+        graph_hash: 64-bit number.
+        version: of the writing tool.
+
+    Raises:
+        ProfileError: a name or the version holds what Glow cannot have written.
+    """
+    lines = [
+        f"---\nGlowToolsVersion: {_quoted(version)}\n...\n---\nGraphPreLowerHash: 0x{graph_hash:X}\n...\n---"
+    ]
+    for name, bins in entries:
+        lines += [
+            f"- NodeOutputName:  {_quoted(name)}",
+            f"  Min:             {_fixed(bins.minimum)}",
+            f"  Max:             {_fixed(bins.maximum)}",
+            f"  Histogram:       {_flow(bins.counts.astype(np.float32).tolist())}",
+        ]
+    if len(lines) == 1:
+        lines.append("[]")
+    return "\n".join(lines) + "\n...\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a scalar in the quotes that Glow's YAML writer (LLVM 14) gives it."""
+    if not all(" " <= char <= "~" for char in text):
+        raise ProfileError(f"'{text}' holds a character that Glow's names cannot; use printable ASCII")
+    numeric = INT.fullmatch(text) or FLOAT.fullmatch(text)
+    plain = re.fullmatch(r"[A-Za-z0-9_^.][A-Za-z0-9_^., -]*", text) and not text.endswith(" ")
+    return (
+        text if plain and not numeric and text not in _QUOTED_WORDS else "'" + text.replace("'", "''") + "'"
+    )
+
+
+def _fixed(value: float) -> str:
+    clipped = min(max(value, -_FLOAT32_MAX), _FLOAT32_MAX)
+    text = f"{float(np.float32(clipped)):.126f}".rstrip("0")
+    return text + "0" if text.endswith(".") else text
+
+
+def _flow(counts: Sequence[float]) -> str:
+    """Return a flow list, broken after the comma that passes column 70."""
+    parts, column = ["[ "], _FLOW_COLUMN + 2
+    for index, count in enumerate(counts):
+        word = f"{count:g}"
+        if index:
+            parts.append(", ")
+            column += 2
+        if column > _WRAP_COLUMN:
+            parts.append("\n" + " " * (_FLOW_COLUMN + 2))
+            column = _FLOW_COLUMN + 2
+        parts.append(word)
+        column += len(word)
+    return "".join(parts) + " ]"
+
+
+def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
+    """Return entries (in the order of the file), graph hash and tool version of a Glow profile.
+
+    Raises:
+        MalformedError: by the rules of SPEC C.2; also for a range or a count that is not finite, which Glow
+            would take.
+    """
+    documents = parse_all(_counts_as_text(document))
+    if len(documents) != 3:
+        raise MalformedError(f"holds {len(documents)} YAML documents; a Glow profile has three", ADVICE)
+    version = fields(documents[0], "document 1", ("GlowToolsVersion",))["GlowToolsVersion"]
+    if isinstance(version, dict | list):
+        raise MalformedError("document 1: GlowToolsVersion must be text", ADVICE)
+    where = "document 2: GraphPreLowerHash"
+    graph_hash = integer_at(
+        fields(documents[1], "document 2", ("GraphPreLowerHash",))["GraphPreLowerHash"], where, 0
+    )
+    if graph_hash >= 1 << 64:
+        raise MalformedError(f"{where} has more than 64 bits", ADVICE)
+    items = list_at(documents[2], "document 3")
+    return (
+        [_entry(item, f"entry {number}") for number, item in enumerate(items, 1)],
+        graph_hash,
+        str(version or ""),
+    )
+
+
+def _counts_as_text(document: str) -> str:
+    """Return the document with its lists of counts quoted: 600 000 YAML scalars would take many seconds."""
+    return re.sub(r"^([- ] Histogram:[ ]*)\[([0-9eE+.,\s-]*)\]", r'\1"\2"', document, flags=re.MULTILINE)
+
+
+def _entry(item: object, where: str) -> GlowEntry:
+    found = fields(item, where, ("NodeOutputName", "Min", "Max", "Histogram"))
+    name = found["NodeOutputName"]
+    if isinstance(name, dict | list) or name is None:
+        raise MalformedError(f"{where}: NodeOutputName must be text", ADVICE)
+    where = f"tensor '{name}'"
+    low = _float32(real_at(found["Min"], f"{where}: Min"), f"{where}: Min")
+    high = _float32(real_at(found["Max"], f"{where}: Max"), f"{where}: Max")
+    if low > high:
+        raise MalformedError(f"{where}: Min {low} is greater than Max {high}", ADVICE)
+    listed = found["Histogram"]
+    words = (
+        listed.replace(",", " ").split()
+        if isinstance(listed, str)
+        else list_at(listed, f"{where}: Histogram")
+    )
+    counts = [_count(word, f"{where}: Histogram") for word in words]
+    return str(name), EqualBins(low, high, np.array(counts, np.float32))
+
+
+def _float32(value: float, where: str) -> float:
+    if abs(value) > _FLOAT32_MAX:
+        raise MalformedError(f"{where} is {value}, beyond float32", ADVICE)
+    return float(np.float32(value))
+
+
+def _count(word: object, where: str) -> float:
+    try:
+        count = float(word) if isinstance(word, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        count = math.nan
+    if not 0 <= count <= _FLOAT32_MAX:
+        raise MalformedError(f"{where}: '{word}' is not a count", ADVICE)
+    return count
+
+
+# Profiles --------------------------------------------------------------------------------------------------
+
+
+def loads_profile(document: str) -> Profile:
+    """Return a Glow profile with Glow's names as keys and origin "glow"; the first of equal names wins.
+
+    The counts of a tensor are taken as they stand; zeros, NaN and Inf are not known and 0; dtype is
+    float; model and data are unknown.
+
+    Raises:
+        MalformedError: see `loads_glow`.
+    """
+    entries, _, version = loads_glow(document)
+    tensors: dict[str, TensorProfile] = {}
+    for name, bins in entries:
+        # An empty histogram is legal in a file, but a histogram has a bin.
+        kept = bins if bins.counts.size else replace(bins, counts=np.zeros(1))
+        profile = TensorProfile("float", None, kept.minimum, kept.maximum, kept.total, 0, 0, 0, kept)
+        tensors.setdefault(name, profile)
+    return Profile(ModelId("", "", 0), DataId(), tensors, "glow", version)
+
+
+def dumps_profile(profile: Profile, names: Mapping[str, str] | None = None) -> str:
+    """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
+
+    Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest stand
+    in its place, so Glow's own loader takes the file only with its hash check off.
+
+    Args:
+        profile: what to write.
+        names: tensor name to Glow's name (`glow_names`); None for a profile that came from Glow.
+
+    Raises:
+        ProfileError: a tensor has no Glow name.
+    """
+    if names is None and profile.origin != "glow":
+        raise ProfileError(
+            "a profile of qprof needs Glow's names to be written in Glow's format; pass the model"
+        )
+    entries: list[GlowEntry] = []
+    for tensor, found in profile.items():
+        name = tensor if names is None else names.get(tensor)
+        if name is None:
+            raise ProfileError(
+                f"tensor '{tensor}' has no Glow name; write the profile with the model it was made of"
+            )
+        entries.append((name, found.histogram.resampled(found.minimum, found.maximum)))
+    head = profile.model.structure[:16]
+    graph_hash = int(head, 16) if re.fullmatch("[0-9a-f]{16}", head) else 0
+    return dumps_glow(sorted(entries, key=lambda pair: pair[0].encode()), graph_hash, profile.tool)

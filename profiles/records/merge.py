@@ -1,0 +1,168 @@
+"""Profiles of shards of the data, merged into the profile of all of it: exact, whatever the order.
+
+Files are read one at a time and forgotten, so memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..base.atomic_files import read_text
+from ..base.errors import ProfileError
+from .channel_statistics import Channels
+from .histogram import EqualBins
+from .profile import DataId, Profile, describe
+from .store import loads, save_profile
+
+MAX_COUNT = (1 << 63) - 1
+"""Largest count that a histogram holds (int64)."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What merging gave.
+
+    Attributes:
+        profile: of all the data.
+        files: how many profiles went into it.
+        warnings: samples that seem to be counted twice, one sentence for each case; empty unless these were
+            allowed.
+    """
+
+    profile: Profile
+    files: int
+    warnings: tuple[str, ...] = ()
+
+
+def merge_files(
+    paths: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    allow_duplicates: bool = False,
+) -> Merged:
+    """Merge profile files, and write the result.
+
+    Args:
+        paths: at least one qprof profile; all of one model.
+        output: where to write the merged profile; None for nowhere.
+        allow_duplicates: take data that seems to be counted twice, with a warning.
+
+    Raises:
+        ProfileError: see `merge_profiles`, or a file cannot be read.
+        ConfigError: the output cannot be written.
+    """
+    merged = merge_profiles(_read(paths), allow_duplicates=allow_duplicates)
+    if output is not None:
+        save_profile(merged.profile, output)
+    return merged
+
+
+def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False) -> Merged:
+    """Return the profile of all the data that several profiles have seen.
+
+    The result does not depend on their order or grouping, to the byte of its file: where names of model files
+    differ the first in the alphabet is kept, and different tools are all named.
+
+    Args:
+        named: where each profile comes from, for messages, and the profile; taken one at a time.
+        allow_duplicates: take data that seems to be counted twice, with a warning.
+
+    Raises:
+        ProfileError: there is none; one comes from Glow; two are of different models or hold different
+            tensors; two have seen the same samples, or one the samples of all the others together, unless
+            that was allowed. Data that is in two profiles together with other data cannot be noticed.
+    """
+    seen: dict[DataId, str] = {}
+    files, first = 0, ""
+    warnings: list[str] = []
+
+    def notice(sentence: str) -> None:
+        if not allow_duplicates:
+            raise ProfileError(f"{sentence}; leave one out, or give --allow-duplicates to count them twice")
+        warnings.append(sentence)
+
+    total: Profile | None = None
+    for where, profile in named:
+        _check_exact(where, profile)
+        if profile.data in seen and profile.data.samples:
+            twin = seen[profile.data]
+            notice(f"{where}: seems to hold the same {_samples(profile.data)} as {twin}")
+        seen.setdefault(profile.data, where)
+        first = first or where
+        total = profile if total is None else _pair(total, profile, first, where)
+        files += 1
+    if total is None:
+        raise ProfileError("there is no profile to merge; give at least one")
+    if not warnings and files > 1:
+        for data, where in seen.items():
+            if data.samples and data.merged(data) == total.data:
+                notice(f"{where}: seems to hold the same {_samples(data)} as all the others together")
+    return Merged(total, files, tuple(warnings))
+
+
+def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[tuple[str, Profile]]:
+    # The whole path stands in messages: shards often have the same name in different folders.
+    return ((str(path), loads(read_text(path, ProfileError), str(path))) for path in paths)
+
+
+def _samples(data: DataId) -> str:
+    return "sample" if data.samples == 1 else f"{data.samples} samples"
+
+
+def _check_exact(where: str, profile: Profile) -> None:
+    """Refuse what cannot be merged exactly."""
+    coarse = [name for name, tensor in profile.items() if isinstance(tensor.histogram, EqualBins)]
+    if profile.origin == "glow" or coarse:
+        raise ProfileError(
+            f"{where}: is a profile of Glow, whose histograms cannot be merged exactly; "
+            "profile the shards with 'qprof dump-profile'"
+        )
+
+
+def _other_channels(a: Channels | None, b: Channels | None) -> str | None:
+    """Return what is wrong with the channels of `a` beside those of `b`."""
+    if a is None or b is None:
+        return None if a is b else f"has {'no' if a is None else 'a'} record of its channels"
+    same = (a.axis, a.count.size) == (b.axis, b.count.size)
+    return None if same else f"has {a.count.size} channels on axis {a.axis}"
+
+
+def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
+    """Return both together; `first` and `where` name the files that they come from."""
+    if total.model != profile.model:
+        same_graph = replace(total.model, weights="") == replace(profile.model, weights="")
+        raise ProfileError(
+            f"{where}: is of {'other weights' if same_graph else 'another model'} than {first}: "
+            f"{describe(profile.model)} against {describe(total.model)}; merge profiles of one model only"
+        )
+    odd = sorted(set(total) ^ set(profile))
+    if odd:
+        has, lacks = (first, where) if odd[0] in total else (where, first)
+        raise ProfileError(
+            f"{lacks}: has no tensor '{odd[0]}', which {has} has; profile all shards with the same options "
+            "and the same version of qprof"
+        )
+    for name, tensor in profile.items():
+        other = total[name]
+        if tensor.dtype != other.dtype:
+            raise ProfileError(
+                f"{where}: tensor '{name}' is of {tensor.dtype}, in {first} of {other.dtype}; "
+                "restore the files, or profile the shards again"
+            )
+        if (fault := _other_channels(tensor.channels, other.channels)) is not None:
+            raise ProfileError(
+                f"{where}: tensor '{name}' {fault}, other than in {first}; profile all shards with the same "
+                "options and the same version of qprof"
+            )
+        if tensor.count + other.count > MAX_COUNT:
+            raise ProfileError(
+                f"{where}: tensor '{name}' would have more than {MAX_COUNT} elements; merge fewer profiles"
+            )
+    merged = total.merged(profile)
+    return replace(
+        merged,
+        model=replace(merged.model, file=min(total.model.file, profile.model.file)),
+        tool=", ".join(sorted({*total.tool.split(", "), *profile.tool.split(", ")} - {""})),
+    )

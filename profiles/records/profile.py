@@ -1,0 +1,177 @@
+"""What was measured: the frozen values that a calibration run produces and everything later reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..base.errors import ProfileError
+from .channel_statistics import Channels
+from .histogram import EqualBins, Histogram
+
+Dim = int | None
+"""One dimension of a shape: its size, or None where it is free or differed between samples."""
+
+
+@dataclass(frozen=True)
+class ModelId:
+    """Which prepared model a profile or a plan belongs to.
+
+    Attributes:
+        structure: hex digest of operators, attributes, connections, dtypes and fixed dimensions; batch
+            and other free dimensions and the values of weights do not enter.
+        weights: hex digest of the values of all initialisers.
+        opset: version of the default operator domain after preparation.
+        file: name of the model file, without its folder; for people, never compared.
+    """
+
+    structure: str
+    weights: str
+    opset: int
+    file: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class DataId:
+    """How much data a profile has seen.
+
+    Attributes:
+        samples: number of samples; a feed whose inputs share a free leading dimension counts as so many.
+        digest: 128-bit hex number, the sum modulo 2**128 of the digests of the samples: independent of
+            order, batching and sharding, and added when profiles are merged.
+    """
+
+    samples: int = 0
+    digest: str = "0" * 32
+
+    def merged(self, other: DataId) -> DataId:
+        """Return the identity of both data sets together."""
+        total = (int(self.digest, 16) + int(other.digest, 16)) % (1 << 128)
+        return DataId(self.samples + other.samples, f"{total:032x}")
+
+
+@dataclass(frozen=True)
+class TensorProfile:
+    """What flowed through one tensor.
+
+    Attributes:
+        dtype: ONNX element type name in lower case, such as "float" (float32), "float16", "double".
+        shape: dimensions; None where free or different from sample to sample; None for an unknown rank.
+        minimum, maximum: exact smallest and largest finite value; 0.0 when there was none.
+        count: number of finite elements. The histogram's counts add up to it.
+        zeros: how many of them are zero (they stand in the histogram as well).
+        nan, inf: number of elements that were not finite; in neither range nor histogram.
+        histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
+        channels: range and sums of each channel, for a tensor that is multiplied with a weight; else None.
+    """
+
+    dtype: str
+    shape: tuple[Dim, ...] | None
+    minimum: float
+    maximum: float
+    count: int
+    zeros: int
+    nan: int
+    inf: int
+    histogram: Histogram | EqualBins
+    channels: Channels | None = None
+
+    def merged(self, other: TensorProfile) -> TensorProfile:
+        """Return the profile of both sets of elements together: exact, commutative, associative.
+
+        Raises:
+            ProfileError: the dtypes differ, or the channels, or a side holds the equal bins of a Glow
+                profile, which cannot be merged exactly.
+        """
+        if self.dtype != other.dtype:
+            raise ProfileError(f"cannot merge a tensor of {self.dtype} with one of {other.dtype}")
+        if isinstance(self.histogram, EqualBins) or isinstance(other.histogram, EqualBins):
+            raise ProfileError(
+                "equal bins of a Glow profile cannot be merged exactly; merge qprof profiles instead"
+            )
+        if self.count == 0 or other.count == 0:
+            full = other if self.count == 0 else self
+            low, high = full.minimum, full.maximum
+        else:
+            low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        return TensorProfile(
+            dtype=self.dtype,
+            shape=merged_shape(self.shape, other.shape),
+            minimum=low,
+            maximum=high,
+            count=self.count + other.count,
+            zeros=self.zeros + other.zeros,
+            nan=self.nan + other.nan,
+            inf=self.inf + other.inf,
+            histogram=self.histogram.merged(other.histogram),
+            channels=_merged_channels(self.channels, other.channels),
+        )
+
+
+def _merged_channels(a: Channels | None, b: Channels | None) -> Channels | None:
+    if a is None and b is None:
+        return None
+    if a is None or b is None:
+        raise ProfileError(
+            "cannot merge a tensor that has a record of its channels with one that has none; profile all "
+            "shards with the same options and the same version of qprof"
+        )
+    return a.merged(b)
+
+
+def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Return the shape that both fit: None for a dimension that differs, None for ranks that differ."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True)
+class Profile(Mapping[str, TensorProfile]):
+    """The record of one or more calibration runs of one model: a mapping from tensor name to what it held.
+
+    Attributes:
+        model: the prepared model that was profiled.
+        data: how much data, and which.
+        tensors: name to profile, in graph order.
+        origin: "qprof", or "glow" for a profile read from Glow's YAML, whose keys are Glow's names
+            (`node:output`) until `glow_yaml.bind_glow` translates them.
+        tool: name and version of the writer.
+    """
+
+    model: ModelId
+    data: DataId
+    tensors: Mapping[str, TensorProfile]
+    origin: str = "qprof"
+    tool: str = field(default="", compare=False)
+
+    def __getitem__(self, name: str) -> TensorProfile:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def merged(self, other: Profile) -> Profile:
+        """Return the profile of both data sets together.
+
+        Raises:
+            ProfileError: the profiles belong to different models or hold different tensors.
+        """
+        if self.model != other.model:
+            raise ProfileError(
+                f"cannot merge profiles of different models: {describe(self.model)} "
+                f"and {describe(other.model)}"
+            )
+        if set(self.tensors) != set(other.tensors):
+            odd = sorted(set(self.tensors) ^ set(other.tensors))
+            raise ProfileError(f"cannot merge: tensor '{odd[0]}' is in one of the profiles only")
+        tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
+        return Profile(self.model, self.data.merged(other.data), tensors, self.origin, self.tool)
+
+
+def describe(model: ModelId) -> str:
+    """Return a short text that tells two models apart: file name and the heads of both digests."""
+    return f"{model.file or 'model'} (structure {model.structure[:12]}, weights {model.weights[:12]})"

@@ -1,0 +1,6 @@
+"""Calibration runs: threads, processes, clusters, checkpoints.
+
+Enters: a prepared model and samples.
+Leaves: `Profile`.
+Imports: instrumentation, observers, runtime, samples, records, base.
+"""

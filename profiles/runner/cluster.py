@@ -1,0 +1,192 @@
+"""The calibration runner over several processes: on this machine, or the workers of a Dask cluster.
+
+The samples are divided into shards. A task runs one shard through the same runner as everywhere and gives
+back its profile. Profiles are merged as a tree, exactly, so the result has the bytes of one machine.
+The model goes to each worker once. Shards of a worker that is lost are run again by the others.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from ..base.errors import ConfigError, DataError, ModelError
+from ..base.tool import Progress, tool_name
+from ..records.profile import ModelId, Profile
+from ..records.store import loads
+from ..runtime.machine import cores
+from ..samples.samples import input_specs, open_samples
+from .processes import (
+    ATTEMPTS,
+    Data,
+    Job,
+    Shard,
+    merged_texts,
+    on_processes,
+    samples_done,
+    shard_of_files,
+    shards,
+)
+from .settings import Settings
+
+CONNECT_SECONDS = 10.0
+"""How long a scheduler is waited for."""
+
+
+def calibrate_sharded(
+    model: ir.Model,
+    data: Data,
+    model_id: ModelId,
+    settings: Settings,
+    *,
+    workers: int = 0,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Return the profile of all samples, made by several processes; it is that of `calibrate` to the byte.
+
+    On machines with other kinds of processors the values themselves may differ in the last bits.
+
+    Args:
+        model: the prepared model.
+        data: the samples.
+        model_id: identity of the model.
+        settings: of each worker. 0 threads are here one for a Dask task, and this machine's cores divided by
+            `workers`.
+        workers: processes on this machine.
+        scheduler: address of a Dask scheduler instead.
+        progress: called after each shard, with numbers of samples.
+
+    Raises:
+        ConfigError: both or neither are given, the scheduler cannot be reached, or Dask is not installed.
+        ModelError, DataError: see `calibrate`; or workers were lost again and again.
+    """
+    if (workers > 0) == (scheduler is not None):
+        raise ConfigError("workers: give a number of processes or the address of a scheduler, one of the two")
+    total = open_samples(data.source, input_specs(model), data.limit).total
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        ir.save(model, Path(folder) / "model.onnx", external_data="weights.bin")
+        if scheduler is not None:
+            job = Job(model_id, data, replace(settings, threads=settings.threads or 1).checked())
+            texts = _on_cluster(scheduler, Path(folder), job, total, progress)
+        else:
+            threads = settings.threads or max(1, cores() // workers)
+            job = Job(model_id, data, replace(settings, threads=threads).checked())
+            texts = on_processes(workers, folder, job, total, progress)
+    merged = _tree(texts, merged_texts)
+    if not merged:
+        raise DataError(f"{data.source}: there are no samples; give at least one")
+    return loads(merged)
+
+
+def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
+    """Join neighbours until one is left."""
+    while len(items) > 1:
+        items = [
+            a if b is None else join(a, b) for a, b in zip_longest(items[0::2], items[1::2], fillvalue=None)
+        ]
+    return items[0]
+
+
+# Dask -------------------------------------------------------------------------------------------------------
+
+
+def _on_cluster(
+    address: str, folder: Path, job: Job, total: int | None, progress: Progress | None
+) -> list[str]:
+    with _client(address) as client, _replicas_kept(client):
+        from distributed import CancelledError
+
+        known = len(client.scheduler_info(n_workers=-1)["workers"])
+        if known == 0:
+            raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
+        files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+        for attempt in range(ATTEMPTS):
+            try:
+                text = _text_of_all(client, files, job, shards(total, known), total=total, progress=progress)
+                break
+            except CancelledError as error:  # every worker that held the model is gone
+                if attempt == ATTEMPTS - 1:
+                    raise ModelError(
+                        f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
+                        "they may have run out of memory: use --memory-limit, or larger workers"
+                    ) from error
+    if text and loads(text).tool != tool_name():
+        raise ConfigError(
+            f"scheduler {address}: a worker has {loads(text).tool}, this machine {tool_name()}; "
+            "install the same version everywhere"
+        )
+    return [text]
+
+
+def _text_of_all(
+    client: Any,
+    files: Mapping[str, bytes],
+    job: Job,
+    parts: Sequence[Shard],
+    *,
+    total: int | None,
+    progress: Progress | None,
+) -> str:
+    """Return the text of the profile of all shards."""
+    from distributed import as_completed as completed
+
+    (sent,) = client.scatter([files], broadcast=True, hash=False)
+    tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
+    if progress is not None:
+        at = dict(zip((task.key for task in tasks), parts, strict=True))
+        _report(completed(tasks, loop=client.loop), at, total, progress)
+    kept = list(tasks)  # the scheduler forgets what nobody holds, and then cannot make it again
+
+    def join(a: Any, b: Any) -> Any:
+        kept.append(client.submit(merged_texts, a, b, pure=False))
+        return kept[-1]
+
+    return str(_tree(tasks, join).result())
+
+
+@contextmanager
+def _replicas_kept(client: Any) -> Iterator[None]:
+    """Keep Dask from dropping all copies of the model but one: that one is lost with its worker."""
+    running = client.amm.running()
+    client.amm.stop()
+    try:
+        yield
+    finally:
+        if running:
+            client.amm.start()
+
+
+def _report(done: Iterable[Any], at: Mapping[str, Shard], total: int | None, progress: Progress) -> None:
+    """Tell of each task as it is done."""
+    found: list[Shard] = []
+    for task in done:
+        if task.status != "finished":
+            return  # its error comes out when the results are merged
+        found.append(at[task.key])
+        progress(samples_done(found, total), total)
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ConfigError(
+            "scheduler: Dask is not installed; install it with: pip install 'qprof-onnx[cluster]'"
+        ) from None
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"scheduler {address}: cannot be reached: {error}; check the address") from error
+    try:
+        yield client
+    finally:
+        client.close()

@@ -1,0 +1,6 @@
+"""onnxruntime as the profiler uses it.
+
+Enters: an ONNX model.
+Leaves: sessions that give intermediate tensors.
+Imports: samples, base.
+"""

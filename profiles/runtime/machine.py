@@ -1,0 +1,36 @@
+"""Cores that this process may use, and the memory that it takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..base.errors import ConfigError
+
+
+def used_bytes() -> int:
+    """Return how much memory this process takes; where the system does not tell, the most it has taken.
+
+    Raises:
+        ConfigError: the system tells neither.
+    """
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        raise ConfigError(
+            "memory limit: this system does not say how much memory a process takes; leave the limit out"
+        ) from None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)

@@ -1,0 +1,326 @@
+"""onnxruntime as the profiler uses it: one graph, optimised once, with its refusals as errors of qprof.
+
+Plain inference fuses operators and stores feature maps in blocks of channels, and both make it fast. So the
+model is optimised as usual, with the tensors to be profiled as outputs, and what comes out is kept. Where a
+tensor is an output only after its blocks have been put in order again, its blocks are taken instead: they
+hold the same elements, and the order is of no interest to who counts them.
+
+Every operator computes on one thread, and samples are run side by side. So no value depends on the number
+of threads; and the cores do not wait for each other at the end of each operator.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ..base.errors import ConfigError, ModelError, nearest
+from .refusals import RUNTIME_ERRORS, first_line
+
+LARGE_BYTES = 1 << 30
+"""Models with more weights are not written down a second time, optimised, unless they have to be."""
+
+CPU = "CPUExecutionProvider"
+
+OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+"""How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
+
+_BLOCKED_CHANNELS = 16
+"""Blocks hold 8 or 16 channels; a multiple of this many is not padded."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tapped:
+    """A graph as onnxruntime runs it, with tensors to be read from it.
+
+    Attributes:
+        model: the optimised graph, or the model itself where the provider must see it as it is.
+        folder: where its weights are, if they are in files; temporary.
+        sources: output of the model that was given -> value of `model` with the same elements.
+        provider: execution provider that runs it.
+        level: optimisations that are left to be made.
+        title: name for messages.
+        file: the graph with just these values as its outputs; None where it is not always run as a whole.
+    """
+
+    model: ir.Model
+    folder: Path
+    sources: Mapping[str, str]
+    provider: str
+    level: ort.GraphOptimizationLevel
+    title: str
+    file: str | None = None
+
+
+def check_provider(name: str) -> str:
+    """Return the full name of an execution provider that this onnxruntime has; "cpu" is short for its name.
+
+    Raises:
+        ConfigError: it has none of this name; the message lists those present.
+    """
+    present = ort.get_available_providers()
+    for known in present:
+        if name.lower() in (known.lower(), known.removesuffix("ExecutionProvider").lower()):
+            return str(known)
+    raise ConfigError(
+        f"provider '{name}': the installed onnxruntime does not have it; it has {', '.join(present)}."
+        f"{nearest(name, present)}"
+    )
+
+
+@contextmanager
+def optimised(
+    model: ir.Model,
+    outputs: Sequence[str],
+    provider: str = CPU,
+    split: bool = False,
+    ordered: Container[str | None] = (),
+) -> Iterator[Tapped]:
+    """Yield the graph that runs `model`, optimised for the CPU.
+
+    Other providers may compile parts of a graph into what no file can hold, so they are given the model
+    itself. So they are where it is large, which spares a second file of weights; unless its outputs are to
+    be read in several passes, which have to run the same graph.
+
+    Args:
+        model: weights may be in memory or in external files.
+        outputs: outputs of the model that will be read.
+        provider: full name of the execution provider.
+        split: sessions for some of the outputs will be opened.
+        ordered: outputs that are not to be read in blocks of channels.
+
+    Raises:
+        ModelError: onnxruntime refuses the model, or a file of external data cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        same = {name: name for name in outputs}
+        if provider != CPU or (_weight_bytes(model) > LARGE_BYTES and not split):
+            yield Tapped(model, folder, same, provider, OPTIMISATION, _named(model))
+            return
+        written = folder / "optimised.onnx"
+        options = _options(OPTIMISATION)
+        options.optimized_model_filepath = str(written)
+        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+        entry = "session.optimized_model_external_initializers_"
+        options.add_session_config_entry(f"{entry}file_name", "optimised.bin")
+        options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
+        _session(_source(model, folder), options, provider, _named(model))
+        graph = ir.load(written)
+        sources = same | {name: source for name, source in _blocked(graph).items() if name not in ordered}
+        file = None
+        if not split:
+            _set_outputs(graph, [sources[name] for name in outputs])
+            file = _source(graph, folder)
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        yield Tapped(graph, folder, sources, provider, level, _named(model), file)
+
+
+def _blocked(model: ir.Model) -> dict[str, str]:
+    """Return the outputs that only put a blocked tensor in order, and that tensor's name."""
+    found = {}
+    for output in model.graph.outputs:
+        node = output.producer()
+        if node is None or (node.domain, node.op_type) != ("com.microsoft.nchwc", "ReorderOutput"):
+            continue
+        channels = node.attributes.get_int("channels", 1)
+        if channels % _BLOCKED_CHANNELS == 0 and not node.attributes.get_int("channels_last", 0):
+            assert node.inputs[0] is not None
+            found[str(output.name)] = str(node.inputs[0].name)
+    return found
+
+
+@cache
+def block_channels() -> int:
+    """Return how many channels a block of onnxruntime's own feature maps holds on this processor.
+
+    Found by letting it bring a small map into blocks.
+
+    Raises:
+        ModelError: this onnxruntime has no such maps.
+    """
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 16, 1, 2]))
+    node = ir.Node("com.microsoft.nchwc", "ReorderInput", [value])
+    node.outputs[0].name = "y"
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    imports = {"": 13, "com.microsoft.nchwc": 1}
+    graph = ir.Graph([value], node.outputs, nodes=[node], name="blocks", opset_imports=imports)
+    model = ir.Model(graph, ir_version=8)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        session = _session(_source(model, Path(folder)), options, CPU, "blocks of channels")
+        (found,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
+    return int(np.flatnonzero(found.reshape(-1) == 1.0)[0])  # the second position of the first channel
+
+
+@contextmanager
+def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+    """Yield a session with the values of `Tapped.sources` for these outputs as its outputs, and no others.
+
+    Runs may go on in several threads at once; each computes in the thread that asked for it.
+
+    Raises:
+        ModelError: onnxruntime refuses the graph.
+    """
+    file = graph.file
+    if file is None or set(outputs) != set(graph.sources):
+        model = graph.model.clone()
+        _set_outputs(model, [graph.sources[name] for name in outputs])
+        file = _source(model, graph.folder)
+    yield _session(file, _options(graph.level), graph.provider, graph.title)
+
+
+@contextmanager
+def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+    """Yield a session that gives the number of elements of each tensor instead, under its `size_name`.
+
+    A sequence (see `body_taps`) is given as it is: it is computed in every pass anyway.
+
+    Raises:
+        ModelError: onnxruntime refuses the graph.
+    """
+    model = graph.model.clone()
+    names = list(dict.fromkeys(graph.sources[name] for name in outputs))
+    _set_outputs(model, names)
+    values = list(model.graph.outputs)
+    sequences = [value for value in values if isinstance(value.type, ir.SequenceType)]
+    sizes = []
+    for value in values:
+        if value in sequences:
+            continue
+        node = ir.Node("", "Size", [value])
+        node.outputs[0].name = size_name(str(value.name))
+        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+        sizes.append(node)
+    model.graph.extend(sizes)
+    model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
+    yield _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
+
+
+def size_name(tensor: str) -> str:
+    """Return the output of `measuring` that holds the number of elements of a tensor."""
+    return f"qprof:size:{tensor}"
+
+
+def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
+    """Give the model these outputs alone; the reordering of blocks that nobody asks for any more goes."""
+    values = {v.name: v for v in model.graph.inputs} | dict(model.graph.initializers)
+    values |= {v.name: v for node in model.graph for v in node.outputs if v.name}
+    before = list(model.graph.outputs)
+    if names:
+        model.graph.outputs[:] = [values[name] for name in dict.fromkeys(names)]
+    for value in before:
+        node = value.producer()
+        if (
+            node is not None
+            and node.op_type == "ReorderOutput"
+            and not value.uses()
+            and not value.is_graph_output()
+        ):
+            model.graph.remove(node, safe=True)
+
+
+def _options(level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.use_deterministic_compute = True
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # refusals are raised; warnings would mix with the progress bar
+    return options
+
+
+def _session(source: str, options: ort.SessionOptions, provider: str, title: str) -> ort.InferenceSession:
+    try:
+        return ort.InferenceSession(source, options, providers=[provider])
+    except RUNTIME_ERRORS as error:
+        raise ModelError(
+            f"{title}: onnxruntime cannot load it: {first_line(error)}; "
+            "check the model with onnx.checker, and that this onnxruntime has its operators"
+        ) from error
+
+
+def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:
+    """Return the element types that onnxruntime infers for tensors of the main graph; None for no tensor.
+
+    For what shape inference of ONNX cannot type: the outputs of operators outside the standard.
+
+    Raises:
+        ModelError: onnxruntime refuses the model.
+    """
+    probe = model.clone()
+    there = {value.name for value in probe.graph.outputs}
+    wanted = set(names) - there
+    values = [v for node in probe.graph for v in node.outputs if v.name in wanted]
+    probe.graph.outputs.extend(values)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        session = _session(_source(probe, Path(folder)), options, CPU, _named(model))
+        found = {output.name: _dtype(output.type) for output in session.get_outputs()}
+    return {name: found[name] for name in names}
+
+
+def _dtype(text: str) -> ir.DataType | None:
+    """Return the element type in onnxruntime's "tensor(float)"; None for sequences, maps and the like."""
+    if not text.startswith("tensor("):
+        return None
+    return getattr(ir.DataType, text[len("tensor(") : -1].upper(), None)
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _source(model: ir.Model, folder: Path) -> str:
+    """Write the model for onnxruntime, which maps weights in files of their own without a copy.
+
+    A protobuf cannot exceed 2 GB, and is slow long before.
+    """
+    place = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        if _is_stored(model, folder):
+            return _saved_beside(model, folder, place.name)
+        ir.save(model, place / "model.onnx", external_data="weights.bin")
+        _unmap(model)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{_named(model)}: its weights cannot be brought to onnxruntime: {first_line(error)}; "
+            "check that the files of external data are complete and that the temporary folder has room"
+        ) from error
+    return str(place / "model.onnx")
+
+
+def _unmap(model: ir.Model) -> None:
+    """Let go of the pages of weights in files, which onnxruntime reads for itself; they come back on use."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                with suppress(BufferError):  # somebody still looks at it
+                    value.const_value.release()
+
+
+def _is_stored(model: ir.Model, folder: Path) -> bool:
+    """Whether all weights in files are in files of this folder."""
+    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    stored = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
+    return bool(stored) and all(Path(t.path).parent == folder for t in stored)
+
+
+def _saved_beside(model: ir.Model, folder: Path, name: str) -> str:
+    """Write the graph alone, next to its files of weights."""
+    path = folder / f"{name}.onnx"
+    ir.save(model, path)
+    return str(path)
+
+
+def _named(model: ir.Model) -> str:
+    return f"model '{model.graph.name}'" if model.graph.name else "the model"

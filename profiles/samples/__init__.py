@@ -1,0 +1,6 @@
+"""Calibration and evaluation samples.
+
+Enters: a folder, or a Python function.
+Leaves: checked feeds (`Sample`), and their digest.
+Imports: records, base.
+"""

@@ -1,0 +1,6 @@
+"""Float against quantized: SQNR, accuracy, agreement, size, latency, gates.
+
+Enters: two model files and samples.
+Leaves: `Evaluation`, `LayerReport`.
+Imports: equalization, plan, operators, prepare, runtime, model, numerics, profiles.samples, profiles.base.
+"""

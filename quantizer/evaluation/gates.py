@@ -1,0 +1,110 @@
+"""What a quantized model must keep, and what of it was not met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from ...profiles.base.errors import ConfigError
+from ..runtime.latency import Latency
+from .accuracy import Accuracy
+from .outputs import OutputResult
+from .sqnr import Difference
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the quantized model must keep; None asks for nothing.
+
+    Attributes:
+        min_sqnr: dB, for every float output.
+        min_group_sqnr: dB, for every group of channels of similar range of every float output: for
+            detectors, whose boxes would hide ruined scores. An output without channels is one group.
+        max_accuracy_drop: points (percent of the rows).
+        min_speedup: latency of the float model over that of the quantized one.
+    """
+
+    min_sqnr: float | None = None
+    min_group_sqnr: float | None = None
+    max_accuracy_drop: float | None = None
+    min_speedup: float | None = None
+
+
+@dataclass(frozen=True)
+class GateFailure:
+    """One demand that was not met.
+
+    Attributes:
+        demand: name of the field of `Gate`.
+        where: the output (and channels) that failed it; "" for the whole model.
+        measured: what was found; None when nothing could be measured.
+        limit: what was asked for.
+        missing: how far `measured` is from `limit`, in the unit of the demand; inf when nothing was measured.
+    """
+
+    demand: str
+    where: str
+    measured: float | None
+    limit: float
+    missing: float
+
+
+def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
+    """Raise ConfigError when the gate asks for what will not be measured, or for no number."""
+    for field in fields(gate):
+        value = getattr(gate, field.name)
+        if value is not None and math.isnan(value):
+            raise ConfigError(f"{field.name}: {value} is not a number")
+    if gate.max_accuracy_drop is not None and not labels:
+        raise ConfigError("max_accuracy_drop: accuracy needs labels; give a file of labels")
+    if gate.min_speedup is not None and not latency:
+        raise ConfigError("min_speedup: latency is not measured; do not leave it out")
+
+
+def failures_of(
+    gate: Gate, outputs: Sequence[OutputResult], accuracy: Accuracy | None, latency: Latency | None
+) -> tuple[GateFailure, ...]:
+    """Return the demands of `gate` that the findings do not meet."""
+    found: list[GateFailure] = []
+    floats = [output for output in outputs if output.is_float]
+    if gate.min_sqnr is not None:
+        found += _too_noisy("min_sqnr", gate.min_sqnr, ((f"output '{o.name}'", o.difference) for o in floats))
+    if gate.min_group_sqnr is not None:
+        found += _too_noisy("min_group_sqnr", gate.min_group_sqnr, _groups(floats))
+    if gate.max_accuracy_drop is not None:
+        drop = None if accuracy is None else accuracy.drop
+        if drop is None or drop > gate.max_accuracy_drop:
+            found.append(_failure("max_accuracy_drop", "", drop, gate.max_accuracy_drop))
+    if gate.min_speedup is not None:
+        speedup = None if latency is None else latency.speedup
+        if speedup is None or speedup < gate.min_speedup:
+            found.append(_failure("min_speedup", "", speedup, gate.min_speedup))
+    return tuple(found)
+
+
+def _groups(floats: Sequence[OutputResult]) -> Iterator[tuple[str, Difference | None]]:
+    for output in floats:
+        if output.channels is None:
+            yield f"output '{output.name}'", output.difference
+            continue
+        several = len(output.channels.groups) > 1
+        for group in output.channels.groups:
+            yield (
+                f"output '{output.name}'" + (f", channels {group.text}" if several else ""),
+                group.difference,
+            )
+
+
+def _too_noisy(
+    demand: str, limit: float, judged: Iterator[tuple[str, Difference | None]]
+) -> Iterator[GateFailure]:
+    for where, difference in judged:
+        if difference is None or difference.sqnr < limit:
+            yield _failure(demand, where, None if difference is None else difference.sqnr, limit)
+
+
+def _failure(demand: str, where: str, measured: float | None, limit: float) -> GateFailure:
+    return GateFailure(
+        demand, where, measured, limit, math.inf if measured is None else abs(measured - limit)
+    )

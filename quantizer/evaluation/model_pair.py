@@ -1,0 +1,92 @@
+"""A float and a quantized model opened to run on the same feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from ...profiles.base.errors import ModelError
+from ..runtime.sessions import Feed, open_session, run
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A float and a quantized model, ready to run on the same feeds.
+
+    Attributes:
+        float_name, quantized_name: what errors call them.
+        float_session, quantized_session: their sessions.
+        outputs: names, in the order of the float model.
+        float_outputs: those of them that are floating-point.
+        threads: threads inside an operator.
+    """
+
+    float_name: str
+    quantized_name: str
+    float_session: ort.InferenceSession
+    quantized_session: ort.InferenceSession
+    outputs: tuple[str, ...]
+    float_outputs: tuple[str, ...]
+    threads: int
+
+    def run_float(self, feed: Feed, sample: str) -> dict[str, Any]:
+        """Return the float model's outputs by name; raises as `run` does."""
+        found = run(self.float_session, self.outputs, feed, f"{self.float_name}, sample {sample}")
+        return dict(zip(self.outputs, found, strict=True))
+
+    def run_quantized(self, feed: Feed, sample: str) -> dict[str, Any]:
+        """Return the quantized model's outputs by name; raises as `run` does."""
+        found = run(self.quantized_session, self.outputs, feed, f"{self.quantized_name}, sample {sample}")
+        return dict(zip(self.outputs, found, strict=True))
+
+
+def open_pair(float_path: str | Path, quantized_path: str | Path, threads: int = 1) -> Pair:
+    """Return both models, ready to run.
+
+    Raises:
+        ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
+            name or in the kind of their elements.
+    """
+    a, b = str(float_path), str(quantized_path)
+    floats, quantized = open_session(a, a, threads), open_session(b, b, threads)
+    for what, mine, theirs in (
+        ("input", floats.get_inputs(), quantized.get_inputs()),
+        ("output", floats.get_outputs(), quantized.get_outputs()),
+    ):
+        _check_same(what, {i.name: i.type for i in mine}, {i.name: i.type for i in theirs}, a, b)
+    outputs = floats.get_outputs()
+    names = tuple(o.name for o in outputs)
+    return Pair(
+        a, b, floats, quantized, names, tuple(o.name for o in outputs if _kind(o.type) == "float"), threads
+    )
+
+
+def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a: str, b: str) -> None:
+    for name in mine:
+        if name not in theirs:
+            raise ModelError(
+                f"{b}: has no {what} '{name}', which {a} has; compare a model with its own quantized form"
+            )
+    for name in theirs:
+        if name not in mine:
+            raise ModelError(
+                f"{b}: has {what} '{name}', which {a} has not; compare a model with its own quantized form"
+            )
+    for name, kind in mine.items():
+        if not kind.startswith("tensor("):
+            raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
+        if kind != theirs[name] and not (what == "output" and _kind(kind) == _kind(theirs[name])):
+            raise ModelError(f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}")
+
+
+def _kind(type_text: str) -> str:
+    """Return "float" for every floating-point tensor, and the type itself for others."""
+    return (
+        "float"
+        if type_text in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
+        else type_text
+    )

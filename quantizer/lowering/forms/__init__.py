@@ -1,0 +1,6 @@
+"""One module for each form; each is a table of writers by kind and spelling.
+
+Enters: float model and `QuantPlan`.
+Leaves: quantized model.
+Imports: lowering.writers.
+"""

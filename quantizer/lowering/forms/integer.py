@@ -1,0 +1,60 @@
+"""Form integer: codes and int32 sums in plain sight, for compilers that fuse them themselves.
+
+============  ================================================================================================
+Conv, Gemm,   ConvInteger or MatMulInteger, Add of the int32 bias, then one rescale: Cast to float32, Mul with
+MatMul        scale(x) * scale(w) / scale(y), QuantizeLinear with scale 1 (round, halves to even; add the zero
+              point; saturate). A float result ends with the Mul, by scale(x) * scale(w). See `products`
+moves         the operator on codes; a Relu or Clip that changes no code is left out
+tables        Cast to int32 and Gather from a constant table, whatever spelling the plan has
+DYNAMIC       as in form qdq
+others        between conversions, as in form qdq: arithmetic, pooling, and ConvTranspose, which has no
+              integer operator
+============  ================================================================================================
+
+onnxruntime has no fast ConvInteger: on x86-64 such a model is several times as slow as form qdq.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...plan.plan import Kind, QuantPlan
+from ..writers.embeddings import look_up_codes
+from ..writers.emitter import Emitter
+from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.moves import direct
+from ..writers.products import dynamic_product, fits, integer_sums, static_product
+from ..writers.task import Task, between_conversions, direct_table, float_node, weight_only
+
+
+def _integer(task: Task) -> bool:
+    if task.node.op_type == "ConvTranspose":
+        return between_conversions(task)
+    return static_product(task, integer_sums) if fits(task) else direct(task)
+
+
+WRITERS: Writers = {
+    (Kind.INTEGER, ""): _integer,
+    (Kind.INTEGER, "codes"): direct,
+    (Kind.MOVE, ""): direct,
+    (Kind.MOVE, "codes"): direct,
+    (Kind.MOVE, "leaky"): direct,
+    (Kind.TABLE, ""): direct_table,
+    (Kind.TABLE, "runtime"): direct_table,
+    (Kind.TABLE, "sigmoid"): direct_table,
+    (Kind.TABLE, "portable"): direct_table,
+    (Kind.DYNAMIC, ""): dynamic_product,
+    (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
+    (Kind.FLOAT, ""): float_node,
+}
+"""Every way to write a node, by kind and spelling."""
+
+
+def lower_integer(model: ir.Model, plan: QuantPlan) -> Lowered:
+    """Return the model that `plan` describes in form integer; see `lower`.
+
+    Raises:
+        PlanError: the plan has no entry for a node, or something in it that cannot be written.
+    """
+    return write(model, plan, "integer", WRITERS, Emitter)

@@ -1,0 +1,245 @@
+"""Form qoperator: one operator that takes codes and gives codes, with scales and zero points as its inputs.
+
+QLinearConv and QLinearMatMul are standard ONNX. The others are onnxruntime's own, in domain com.microsoft:
+QGemm, QLinearAdd, QLinearMul, QLinearAveragePool, QLinearGlobalAveragePool, QLinearConcat, QLinearWhere,
+QLinearSoftmax, QLinearSigmoid (Tanh goes through it, see `spellings`), QLinearLeakyRelu; for results in float
+MatMulIntegerToFloat, and QGemm again. What these cannot take (16 bits, mixed types, alpha that is not 1, ...)
+and operators without such a twin stay between conversions; moves work on codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from ...numerics.affine import INT7, INT8, UINT8, QuantParams
+from ...plan.plan import Kind, QuantPlan
+from ..writers.embeddings import look_up_codes
+from ..writers.emitter import Attributes, Emitter, code_type, new_value
+from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.lstm import dynamic_lstm
+from ..writers.moves import direct
+from ..writers.products import OPERATORS, dynamic_product, fits
+from ..writers.task import Task, direct_table, float_node, weight_only
+
+MICROSOFT = "com.microsoft"
+LEAST_SOFTMAX_SCALE = 1.0 / 256.0
+"""With a smaller one onnxruntime 1.31 gives code 0 to some of the largest probabilities: it wraps around."""
+IN_256THS = QuantParams((1.0 / 256.0,), (0,), UINT8)
+
+
+@dataclass(frozen=True)
+class _Twin:
+    """The operator on codes for one on real numbers.
+
+    Attributes:
+        op_type, domain: its name.
+        inputs: its inputs, in order: a number stands for codes, scale and zero point of that input; "*" for
+            those of every input; "y" for scale and zero point of the result; "=" before a number for that
+            input as it is, or its codes alone.
+        plain: attributes that it does not know, and the value at which they do nothing.
+    """
+
+    op_type: str
+    inputs: tuple[str, ...]
+    domain: str = MICROSOFT
+    plain: Mapping[str, object] | None = None
+
+
+TWINS: Mapping[str, _Twin] = {
+    "Conv": _Twin("QLinearConv", ("0", "1", "y", "=2"), ""),
+    "MatMul": _Twin("QLinearMatMul", ("0", "1", "y"), ""),
+    "Gemm": _Twin("QGemm", ("0", "1", "=2", "y"), plain={"beta": 1.0}),
+    "Add": _Twin("QLinearAdd", ("0", "1", "y")),
+    "Mul": _Twin("QLinearMul", ("0", "1", "y")),
+    "AveragePool": _Twin("QLinearAveragePool", ("0", "y"), plain={"dilations": 1}),
+    "GlobalAveragePool": _Twin("QLinearGlobalAveragePool", ("0", "y")),
+    "Concat": _Twin("QLinearConcat", ("y", "*")),
+    "Where": _Twin("QLinearWhere", ("=0", "1", "2", "y")),
+    "Softmax": _Twin("QLinearSoftmax", ("0", "y")),
+    "Sigmoid": _Twin("QLinearSigmoid", ("0", "y")),
+    "LeakyRelu": _Twin("QLinearLeakyRelu", ("0", "y")),
+}
+"""Operator -> its twin."""
+
+
+def on_twin(task: Task) -> bool:
+    """Write the operator on codes, or what has none on its own codes or between conversions."""
+    twin = TWINS.get(task.node.op_type)
+    if twin is None or not _takes(task, twin):
+        return direct(task)
+    node, emitter, result = task.node, task.emitter, task.result()
+    attributes: dict[str, int | float | str | ir.Attr] = {
+        name: attribute for name, attribute in node.attributes.items() if name not in (twin.plain or {})
+    }
+    if twin.op_type == "QLinearSoftmax":
+        attributes["opset"] = task.opset
+    if result is None:
+        return _return_float(task, twin, attributes)
+    codes = new_value(f"{emitter.name(node.outputs[0])}_quantized", code_type(result), node.outputs[0])
+    made = emitter.add(twin.op_type, _inputs(task, twin), codes, node, attributes, domain=twin.domain)
+    emitter.store(node.outputs[0], made, result)
+    return True
+
+
+def _return_float(task: Task, twin: _Twin, attributes: Attributes) -> bool:
+    """Make the node itself the operator that takes codes and gives real numbers."""
+    node = task.node
+    if twin.op_type == "QGemm":
+        inputs = _inputs(task, replace(twin, inputs=twin.inputs[:-1]))
+        node.op_type = "QGemm"
+        node.attributes.pop("beta", None)
+    else:
+        (a, a_scale, a_zero), (b, b_scale, b_zero) = _triple(task, 0), _triple(task, 1)
+        inputs = [a, b, a_scale, b_scale, a_zero, b_zero]
+        node.op_type = "MatMulIntegerToFloat"
+    node.domain = MICROSOFT
+    node.resize_inputs(len(inputs))
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)
+    return False
+
+
+def _sigmoid_of_tanh(task: Task) -> bool:
+    """Write tanh(x) = 2 sigmoid(2x) - 1 in 128ths, which are the 256ths of the sigmoid moved by a half."""
+    node, emitter, source, result = task.node, task.emitter, task.params(0), task.result()
+    if node.op_type != "Tanh" or source is None or result is None or source.qtype != result.qtype:
+        return on_twin(task)
+    if source.qtype.bits != 8 or result.scale != (1.0 / 128.0,) or result.zero_point[0] != _middle(result):
+        return direct_table(task)
+    value, name = node.inputs[0], emitter.name(node.outputs[0])
+    assert value is not None
+    doubled = replace(source, scale=(2.0 * source.scale[0],))
+    in_256ths = replace(IN_256THS, qtype=result.qtype, zero_point=(result.qtype.low,))
+    inputs = [
+        emitter.codes(value, source, node),
+        *emitter.param_values(f"{emitter.name(value)}_doubled", doubled),
+        *emitter.param_values(f"{name}_sigmoid", in_256ths),
+    ]
+    codes = new_value(f"{name}_quantized", code_type(result), node.outputs[0])
+    emitter.store(
+        node.outputs[0], emitter.add("QLinearSigmoid", inputs, codes, node, {}, domain=MICROSOFT), result
+    )
+    return True
+
+
+def _middle(params: QuantParams) -> int:
+    return params.qtype.low + 128
+
+
+def _takes(task: Task, twin: _Twin) -> bool:
+    """Whether the twin takes the types, parameters and attributes of a node."""
+    node, result = task.node, task.result()
+    data = [task.params(i) for i in _data(task, twin)]
+    known = [params for params in (*data, result) if params is not None]
+    if None in data or any(not _is_one(getattr_plain, plain) for getattr_plain, plain in _plain(node, twin)):
+        return False
+    if node.op_type in OPERATORS:
+        weight = known.pop(1)
+        if not fits(task) or weight.qtype not in (INT7, INT8, known[0].qtype):
+            return False
+        if node.op_type == "Conv" and result is None:
+            return False
+        if node.op_type == "Gemm" and not _bias_is_a_row(task):
+            return False
+    elif result is None or (node.op_type == "Softmax" and result.scale[0] < LEAST_SOFTMAX_SCALE):
+        return False
+    return all(p.qtype == known[0].qtype and p.qtype.bits == 8 and p.axis is None for p in known)
+
+
+def _plain(node: ir.Node, twin: _Twin) -> list[tuple[object, object]]:
+    return [
+        (node.attributes[name].value, value)
+        for name, value in (twin.plain or {}).items()
+        if name in node.attributes
+    ]
+
+
+def _is_one(value: object, plain: object) -> bool:
+    return all(v == plain for v in value) if isinstance(value, list | tuple) else value == plain
+
+
+def _bias_is_a_row(task: Task) -> bool:
+    """Whether QGemm takes the bias: one number for each column."""
+    value = task.node.inputs[2] if len(task.node.inputs) > 2 else None
+    if value is None:
+        return True
+    weight = task.node.inputs[1]
+    if value.shape is None or weight is None or weight.shape is None:
+        return False
+    transposed = "transB" in task.node.attributes and task.node.attributes["transB"].as_int() == 1
+    columns = weight.shape[0 if transposed else 1]
+    return tuple(value.shape) in ((columns,), (1, columns))
+
+
+def _data(task: Task, twin: _Twin) -> list[int]:
+    if "*" in twin.inputs:
+        return list(range(len(task.node.inputs)))
+    return [int(token) for token in twin.inputs if token.isdigit()]
+
+
+def _inputs(task: Task, twin: _Twin) -> list[ir.Value | None]:
+    node, emitter, found = task.node, task.emitter, list[ir.Value | None]()
+    for token in twin.inputs:
+        if token == "y":
+            result = task.result()
+            assert result is not None
+            found.extend(emitter.param_values(emitter.name(node.outputs[0]), result))
+        elif token == "*":
+            for index in range(len(node.inputs)):
+                found.extend(_triple(task, index))
+        elif token.startswith("="):
+            found.append(_alone(task, int(token[1:])))
+        else:
+            found.extend(_triple(task, int(token)))
+    while found[-1] is None:
+        found.pop()
+    return found
+
+
+def _alone(task: Task, index: int) -> ir.Value | None:
+    value = task.node.inputs[index] if index < len(task.node.inputs) else None
+    if value is None:
+        return None
+    params = task.params(index)
+    if params is None:
+        return task.emitter.real(value, task.node)
+    return task.emitter.codes(value, params, task.node)
+
+
+def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+    value, params = task.node.inputs[index], task.params(index)
+    assert value is not None
+    assert params is not None
+    scale, zero_point = task.emitter.param_values(task.emitter.name(value), params)
+    return task.emitter.codes(value, params, task.node), scale, zero_point
+
+
+WRITERS: Writers = {
+    (Kind.INTEGER, ""): on_twin,
+    (Kind.INTEGER, "codes"): direct,
+    (Kind.MOVE, ""): direct,
+    (Kind.MOVE, "codes"): direct,
+    (Kind.MOVE, "leaky"): direct,
+    (Kind.TABLE, ""): on_twin,
+    (Kind.TABLE, "runtime"): on_twin,
+    (Kind.TABLE, "sigmoid"): _sigmoid_of_tanh,
+    (Kind.TABLE, "portable"): direct_table,
+    (Kind.DYNAMIC, ""): dynamic_product,
+    (Kind.DYNAMIC, "runtime"): dynamic_lstm,
+    (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
+    (Kind.FLOAT, ""): float_node,
+}
+"""Every way to write a node, by kind and spelling."""
+
+
+def lower_qoperator(model: ir.Model, plan: QuantPlan) -> Lowered:
+    """Return the model that `plan` describes in form qoperator; see `lower`.
+
+    Raises:
+        PlanError: the plan has no entry for a node, or something in it that cannot be written.
+    """
+    return write(model, plan, "qoperator", WRITERS, Emitter)

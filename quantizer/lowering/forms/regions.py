@@ -1,0 +1,283 @@
+"""Form regions: each quantized node, or group of them, is a function of the model in domain "qprof".
+
+A function takes codes and gives codes. Its body is what form qdq would write, with scales, zero points,
+look-up tables and bounds as constants: a compiler for a device can take the call whole (its name begins with
+the operators that it stands for), and any other reader of ONNX sees through it. Weights and biases stay
+initialisers of the model, in codes, and are inputs. An operator and the Relu or Clip that alone reads it are
+one function. Float nodes stay as they were. OpenVINO wants the functions inlined first (`onnx.inliner`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
+
+from ....profiles.base.errors import PlanError
+from ...model.subgraphs import bodies
+from ...numerics.affine import QuantParams
+from ...operators.functions import nodes_between
+from ...plan.plan import Kind, QuantPlan
+from ..writers.emitter import Emitter, code_type, constant_array
+from ..writers.graph_walk import (
+    WIDE_OPSET,
+    Lowered,
+    Writers,
+    checked_opset,
+    finish,
+    needs_wide_codes,
+    remove,
+    task_of,
+    writer_of,
+)
+from ..writers.task import Task, data_inputs, float_node
+from .qdq import WRITERS as QDQ_WRITERS
+
+DOMAIN, DOMAIN_VERSION = "qprof", 1
+FUNCTIONS_IR_VERSION = 8
+"""The first with functions of the model."""
+
+WRITERS: Writers = {key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")}
+"""Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
+
+
+@dataclass
+class _Body:
+    """A function while it is written.
+
+    Attributes:
+        graph: its graph, with the copies of the nodes.
+        values: tensor of the model -> its twin in the function, and the parameters of a weight's use.
+        arguments: what the call gives for each input.
+        stored: twin -> the codes that it is at home in.
+    """
+
+    graph: ir.Graph
+    values: dict[tuple[ir.Value, QuantParams | None], ir.Value] = field(default_factory=dict)
+    arguments: list[ir.Value] = field(default_factory=list)
+    stored: dict[ir.Value, tuple[ir.Value, QuantParams]] = field(default_factory=dict)
+
+
+def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
+    """Return the model that `plan` describes in form regions; see `lower`.
+
+    Raises:
+        PlanError: the plan has no entry for a node, or something in it that cannot be written.
+    """
+    opset = checked_opset(model, "regions")
+    model = model.clone()
+    functions: dict[str, ir.Function] = {}
+    _write_graph(model.graph, Emitter(model.graph), plan, model.opset_imports, functions)
+    for function in functions.values():
+        model.functions[function.identifier()] = function
+    if opset < WIDE_OPSET and any(
+        needs_wide_codes(g) for g in (*model.graphs(), *(f.graph for f in functions.values()))
+    ):
+        raise PlanError(
+            f"form regions: these codes need opset {WIDE_OPSET}, and the model has {opset}; export it again "
+            "in that opset, or use 8-bit types"
+        )
+    if functions:
+        model.opset_imports[DOMAIN] = DOMAIN_VERSION
+        model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
+    return Lowered(model)
+
+
+def _write_graph(
+    graph: ir.Graph,
+    emitter: Emitter,
+    plan: QuantPlan,
+    opsets: Mapping[str, int],
+    functions: dict[str, ir.Function],
+) -> None:
+    """Write the nodes of a graph, and before each the bodies that it has; `functions` gets what is called."""
+    replaced: list[ir.Node] = []
+    for group in _groups(graph, plan):
+        for body in bodies(group[0]):
+            _write_graph(body, emitter.inside(body, group[0]), plan, opsets, functions)
+        tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
+        if tasks[0].entry.kind is Kind.FLOAT:
+            float_node(tasks[0])
+            continue
+        function = _outline(tasks, _name(group, functions), opsets)
+        if function is None:
+            replaced.extend(group)
+        else:
+            functions[function.name] = function
+            replaced.extend(group[:-1])
+    finish(graph, emitter, replaced)
+
+
+def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
+    """Return the nodes in order, a Relu or Clip together with the integer node that it alone reads, and the
+    parts of a table with the node that makes its result.
+    """
+    groups: dict[ir.Node, list[ir.Node]] = {}
+    for node in graph:
+        if _is_part(node, plan):
+            continue
+        value = node.inputs[0] if node.inputs else None
+        producer = value.producer() if value is not None else None
+        if (
+            value is not None
+            and producer in groups
+            and node.op_type in ("Relu", "Clip")
+            and _kind(node, plan) is Kind.MOVE
+            and _kind(producer, plan) is Kind.INTEGER
+            and len(producer.outputs) == 1
+            and len(value.uses()) == 1
+            and not value.is_graph_output()
+        ):
+            groups[node] = [*groups.pop(producer), node]
+        else:
+            groups[node] = [*_parts(node, plan), node]
+    return list(groups.values())
+
+
+def _parts(node: ir.Node, plan: QuantPlan) -> tuple[ir.Node, ...]:
+    """Return the other nodes of a table, none for any other node."""
+    if _kind(node, plan) is not Kind.TABLE:
+        return ()
+    nodes, _ = nodes_between(
+        node.outputs[0],
+        lambda value: (maker := value.producer()) is not None and _is_part(maker, plan),
+        lambda value: constant_array(value) is not None,
+    )
+    return nodes[:-1]
+
+
+def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
+    return plan.is_part(node.name or "", node.outputs[0].name or "")
+
+
+def _kind(node: ir.Node | None, plan: QuantPlan) -> Kind | None:
+    entry = plan.nodes.get(node.name or "") if node is not None else None
+    return None if entry is None else entry.kind
+
+
+def _name(group: list[ir.Node], taken: Collection[str]) -> str:
+    """Return a name for a function: the operators, then the name of the first node, as an identifier."""
+    words = [*(node.op_type for node in group), group[0].name or ""]
+    name = re.sub(r"\W+", "_", "_".join(words))
+    chosen, number = name, 0
+    while chosen in taken:
+        number += 1
+        chosen = f"{name}_{number}"
+    return chosen
+
+
+def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Function | None:
+    """Make the last node of a group a call, and return the function that is called.
+
+    None when nothing is left to be called, because the node changes no code.
+    """
+    body = _Body(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name))
+    copies = [_copy(task, body, tasks[-1].node) for task in tasks]
+    emitter = Emitter(body.graph)
+    for twin, (codes, params) in body.stored.items():
+        emitter.store(twin, codes, params)
+    inner = [replace(task, node=copy, emitter=emitter) for task, copy in zip(tasks, copies, strict=True)]
+    results = list(copies[-1].outputs)
+    unneeded = [task.node for task in inner if writer_of(task, "regions", WRITERS)(task)]
+    params_of = [emitter.stored(value) for value in results]
+    body.graph.outputs.extend(
+        emitter.real(value, None) if params is None else emitter.codes(value, params, None)
+        for value, params in zip(results, params_of, strict=True)
+    )
+    remove(body.graph, emitter, unneeded)
+    if len(body.graph) == 0:
+        (codes,), (held,) = body.arguments, params_of
+        assert held is not None
+        tasks[-1].emitter.store(tasks[-1].node.outputs[0], codes, held)
+        return None
+    _initializers_to_nodes(body.graph)
+    _become_call(tasks[-1], name, body.arguments, params_of)
+    return ir.Function(DOMAIN, name, graph=body.graph, attributes=[])
+
+
+def _copy(task: Task, body: _Body, place: ir.Node) -> ir.Node:
+    """Add a node's copy to a function, with an input for each tensor that it reads from outside."""
+    data = data_inputs(task)
+    inputs = []
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index) if value is not None and index in data else None
+        inputs.append(None if value is None else _twin(value, params, task.emitter, body, place))
+    outputs = [
+        ir.Value(name=v.name or f"output_{i}", type=v.type, shape=v.shape)
+        for i, v in enumerate(task.node.outputs)
+    ]
+    for value, twin in zip(task.node.outputs, outputs, strict=True):
+        body.values[value, None] = twin
+    node = ir.Node(
+        task.node.domain,
+        task.node.op_type,
+        inputs,
+        list(task.node.attributes.values()),
+        outputs=outputs,
+        name=task.node.name,
+    )
+    body.graph.append(node)
+    return node
+
+
+def _twin(
+    value: ir.Value, params: QuantParams | None, emitter: Emitter, body: _Body, place: ir.Node
+) -> ir.Value:
+    """Return a tensor of the model as the function sees it."""
+    if (value, None) in body.values:
+        return body.values[value, None]
+    constant, home = constant_array(value), emitter.stored(value)
+    key = (value, params if constant is not None else None)
+    if key in body.values:
+        return body.values[key]
+    name = emitter.name(value)
+    twin = ir.Value(name=name, type=value.type, shape=value.shape)
+    body.values[key] = twin
+    params = home or params
+    if constant is not None and params is None:
+        twin.const_value = value.const_value
+        if name in body.graph.initializers:
+            return body.graph.initializers[name]
+        body.graph.register_initializer(twin)
+    elif params is None:
+        body.arguments.append(value)
+        body.graph.inputs.append(twin)
+    else:
+        codes = emitter.codes(value, params, place)
+        inner = ir.Value(name=f"{name}_codes_{len(body.arguments)}", type=codes.type, shape=codes.shape)
+        body.arguments.append(codes)
+        body.graph.inputs.append(inner)
+        body.stored[twin] = (inner, params)
+    return twin
+
+
+def _become_call(
+    task: Task, name: str, arguments: list[ir.Value], params_of: list[QuantParams | None]
+) -> None:
+    node, emitter = task.node, task.emitter
+    node.domain, node.op_type = DOMAIN, name
+    node.attributes.clear()
+    node.resize_inputs(len(arguments))
+    for index, value in enumerate(arguments):
+        node.replace_input_with(index, value)
+    for value, params in zip(node.outputs, params_of, strict=True):
+        if params is not None:
+            emitter.rename(value, f"{emitter.name(value)}_quantized")
+            value.type = ir.TensorType(code_type(params))
+            emitter.store(value, value, params)
+
+
+def _initializers_to_nodes(graph: ir.Graph) -> None:
+    """Write the constants of a function as nodes: functions have no initialisers."""
+    nodes = []
+    for name, value in list(graph.initializers.items()):
+        del graph.initializers[name]
+        made = ir.Value(name=name, type=value.type, shape=value.shape)
+        assert value.const_value is not None
+        content = [ir.AttrTensor("value", value.const_value)]
+        nodes.append(ir.Node("", "Constant", [], content, outputs=[made], name=f"{name}_Constant"))
+        value.replace_all_uses_with(made)
+    if nodes:
+        graph.insert_before(graph[0], nodes)

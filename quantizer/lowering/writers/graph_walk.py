@@ -1,0 +1,168 @@
+"""The walk that every form shares: each node is written by the writer that its form has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from ....profiles.base.errors import PlanError
+from ...model.subgraphs import bodies
+from ...plan.plan import Kind, QuantPlan
+from .emitter import Emitter
+from .task import Task
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+OLDEST_OPSET = 13
+"""The first with an axis in QuantizeLinear."""
+WIDE_OPSET, WIDE_IR_VERSION = 21, 10
+"""The first with 16-bit, 4-bit and blocked codes in QuantizeLinear."""
+
+Writer = Callable[[Task], bool]
+"""Writes one node; whether the node itself is no longer needed."""
+Writers = Mapping[tuple[Kind, str], Writer]
+"""A form's writers, by kind and spelling."""
+
+_FOUR_BITS = (ir.DataType.INT4, ir.DataType.UINT4)
+_WIDE = (*_FOUR_BITS, ir.DataType.INT16, ir.DataType.UINT16)
+
+
+def write(
+    model: ir.Model, plan: QuantPlan, form: str, writers: Writers, new_emitter: Callable[[ir.Graph], Emitter]
+) -> Lowered:
+    """Return the model that `plan` describes, each node written by its writer.
+
+    Args:
+        model: the prepared float model; it is left as it was.
+        plan: its plan.
+        form: name of the form, for messages.
+        writers: the form's writers.
+        new_emitter: makes the form's emitter.
+
+    Raises:
+        PlanError: the plan has no entry for a node, or something in it that the form cannot write.
+    """
+    opset = checked_opset(model, form)
+    model = model.clone()
+    graph = model.graph
+
+    def write_node(node: ir.Node, emitter: Emitter) -> bool:
+        task = task_of(node, plan, emitter, opset)
+        return writer_of(task, form, writers)(task)
+
+    _write_graph(graph, new_emitter(graph), write_node)
+    if any(node.domain == "com.microsoft" for node in graph.all_nodes()):
+        model.opset_imports.setdefault("com.microsoft", 1)
+    if opset < WIDE_OPSET and any(needs_wide_codes(g) for g in model.graphs()):
+        note = f"opset raised from {opset} to {WIDE_OPSET} for its wider codes"
+        return Lowered(_raised(model, form), (note,))
+    return Lowered(model)
+
+
+def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Node, Emitter], bool]) -> None:
+    """Write the nodes of a graph, and before each the bodies that it has."""
+    replaced = []
+    for node in list(graph):
+        for body in bodies(node):
+            _write_graph(body, emitter.inside(body, node), write_node)
+        if write_node(node, emitter):
+            replaced.append(node)
+    finish(graph, emitter, replaced)
+
+
+def checked_opset(model: ir.Model, form: str) -> int:
+    """Return the opset of a model.
+
+    Raises:
+        PlanError: it is older than what a form can be written in.
+    """
+    opset = model.opset_imports.get("", 0)
+    if opset < OLDEST_OPSET:
+        raise PlanError(
+            f"form {form}: the model has opset {opset}; raise it to {OLDEST_OPSET} or later first"
+        )
+    return opset
+
+
+def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Task:
+    """Return the task of writing one node.
+
+    Raises:
+        PlanError: the plan has no entry for the node.
+    """
+    if (node.name or "") not in plan.nodes:
+        raise PlanError(f"node '{node.name}': the plan has no entry for it; make a new plan for this model")
+    return Task(node, plan.nodes[node.name or ""], plan.tensors, emitter, opset, plan.nodes)
+
+
+def writer_of(task: Task, form: str, writers: Writers) -> Writer:
+    """Return what writes a node.
+
+    Raises:
+        PlanError: the form has nothing for this kind and spelling.
+    """
+    kind, spelling = task.entry.kind, task.entry.spelling
+    if (kind, spelling) not in writers:
+        how = f" with spelling '{spelling}'" if spelling else ""
+        raise task.error(f"{kind}{how} is not written in form {form}; plan this node otherwise")
+    return writers[kind, spelling]
+
+
+def finish(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
+    """Give the graph its outputs back, and drop what nobody reads any more."""
+    for index, value in enumerate(graph.outputs):
+        graph.outputs[index] = emitter.real(value, None)
+    remove(graph, emitter, replaced)
+
+
+def remove(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
+    """Remove nodes that something else stands for, and what nobody reads any more."""
+    for node in reversed(replaced):
+        graph.remove(node, safe=True)
+    emitter.drop_unused()
+
+
+def needs_wide_codes(graph: ir.Graph) -> bool:
+    """Whether a graph has codes that older opsets cannot write: 4 bits, 16 in a conversion, blocks."""
+    for node in graph:
+        conversion = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
+        if types & set(_WIDE if conversion else _FOUR_BITS) or (
+            conversion and "block_size" in node.attributes
+        ):
+            return True
+    return False
+
+
+def _raised(model: ir.Model, form: str) -> ir.Model:
+    """Return the model in a later opset."""
+    import onnx.version_converter
+
+    proto = ir.to_proto(model)
+    try:
+        raised = ir.from_proto(onnx.version_converter.convert_version(proto, WIDE_OPSET))
+    except RuntimeError as error:
+        raise PlanError(
+            f"form {form}: these codes need opset {WIDE_OPSET}, and the model cannot be raised to it "
+            f"({error}); export it again in that opset, or use 8-bit types"
+        ) from error
+    raised.ir_version = max(raised.ir_version, WIDE_IR_VERSION)
+    return raised
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A quantized model.
+
+    Attributes:
+        model: the new model.
+        notes: remarks for the user, such as an opset that had to be raised.
+    """
+
+    model: ir.Model
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,262 @@
+"""Convolutions and matrix products as exact sums of integers, and one rescale.
+
+A product of codes is summed with the zero points taken off, so that every scale can be taken out of the sum:
+the sums are integers, and are rescaled in one place, in this order (float32 throughout):
+
+1. sums = sum((x - zero_point(x)) * (w - zero_point(w))) + bias, int32; the bias has scale(x) * scale(w);
+2. multiplier = (scale(x) * scale(w)) / scale(y), a constant for each output channel;
+3. y = saturate(round(sums * multiplier) + zero_point(y)), halves to even.
+
+A node that returns float ends with y = sums * (scale(x) * scale(w)). With parameters made at run time
+(`Kind.DYNAMIC`) the multiplier is computed there too, and the bias is added in float, after the
+multiplication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...numerics.affine import INT32, QuantParams
+from .emitter import Emitter, constant_array, new_value
+from .task import Task, between_conversions
+
+Floats = npt.NDArray[np.float32]
+
+OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Codes, and their zero point: a tensor of the same type without dimensions, None for 0."""
+
+    codes: ir.Value
+    zero_point: ir.Value | None
+
+
+Sums = Callable[[Task, Operand, Operand, ir.Value | None], ir.Value]
+"""Adds the nodes that make the sums: task, data, weight, bias codes (int32) -> sums, int32 or float32."""
+
+
+def static_product(task: Task, sums: Sums) -> bool:
+    """Write a product whose parameters are known, or what does not fit between conversions."""
+    if not fits(task):
+        return between_conversions(task)
+    node, emitter = task.node, task.emitter
+    data, weight, result = task.params(0), task.params(1), task.result()
+    assert data is not None
+    assert weight is not None
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    bias_params = task.params(2) if bias is not None else None
+    bias_codes = emitter.codes(bias, bias_params, node) if bias is not None and bias_params else None
+    made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), bias_codes)
+    scale = product_scale(data, weight)
+    if result is not None:
+        scale = scale / result.scale_array
+    name = emitter.name(node.outputs[0])
+    multiplier = emitter.constant(f"{name}_multiplier", scale.reshape(_channel_shape(task, scale)))
+    become(node, "Mul", as_float(emitter, made, node), multiplier)
+    if result is not None:
+        unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
+        emitter.store(node.outputs[0], emitter.quantize_behind(node.outputs[0], unscaled, node), result)
+    return False
+
+
+def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
+    """Write a product whose data gets its parameters at run time; the result is float.
+
+    Raises:
+        PlanError: the node is no product of data and a weight in 8-bit codes.
+    """
+    node, emitter = task.node, task.emitter
+    weight = task.params(1) if node.op_type in OPERATORS else None
+    if weight is None or node.op_type == "ConvTranspose" or not _weight_fits(task, weight):
+        raise task.error(
+            "dynamic parameters are for Conv, Gemm (alpha = beta = 1) and MatMul with a weight in 8-bit "
+            "codes; plan this node otherwise"
+        )
+    value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
+    assert value is not None
+    data = emitter.dynamic(value, node)
+    made = (sums or integer_sums)(task, Operand(data.codes, data.zero_point), _operand(task, 1, weight), None)
+    name, output = emitter.name(node.outputs[0]), node.outputs[0]
+    scales = weight.scale_array.reshape(_channel_shape(task, weight.scale_array))
+    weight_scale = emitter.constant(f"{name}_weight_scale", scales)
+    multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
+    emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
+    real = as_float(emitter, made, node)
+    if bias is None:
+        become(node, "Mul", real, multiplier)
+        return False
+    scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
+    emitter.add("Mul", [real, multiplier], scaled, node)
+    become(node, "Add", scaled, _spread_bias(task, emitter.real(bias, node)))
+    return False
+
+
+def fits(task: Task) -> bool:
+    """Whether every scale of a product can be taken out of its sums, and the codes have 8 bits."""
+    node = task.node
+    if node.op_type not in OPERATORS:
+        return False
+    data, weight, result = task.params(0), task.params(1), task.result()
+    if data is None or weight is None or data.axis is not None or data.qtype.bits != 8:
+        return False
+    if not _weight_fits(task, weight) or (result is not None and result.axis is not None):
+        return False
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return True
+    bias = task.params(2)
+    if bias is None or bias.qtype != INT32 or any(bias.zero_point):
+        return False
+    return bool(np.array_equal(bias.scale_array.reshape(-1), product_scale(data, weight).reshape(-1)))
+
+
+def product_scale(data: QuantParams, weight: QuantParams) -> Floats:
+    """Return scale(x) * scale(w), rounded to float32: the scale of the sums, and of the bias."""
+    return np.asarray(data.scale_array * weight.scale_array, np.float32)
+
+
+def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
+    """Write the sums with ConvInteger or MatMulInteger, and the bias with an Add of int32."""
+    node, emitter = task.node, task.emitter
+    left, right = data.codes, weight.codes
+    if node.op_type == "Gemm":
+        left, right = _transposed(task, left, "transA"), _transposed(task, right, "transB")
+    inputs: list[ir.Value | None] = [left, right, data.zero_point, weight.zero_point]
+    if data.zero_point is None and weight.zero_point is not None:
+        assert left.dtype is not None
+        inputs[2] = emitter.constant(f"{left.name}_zero_point", np.zeros((), left.dtype.numpy()))
+    while inputs[-1] is None:
+        inputs.pop()
+    output, name = node.outputs[0], emitter.name(node.outputs[0])
+    made = new_value(f"{name}_sums", ir.DataType.INT32, output)
+    if node.op_type == "Conv":
+        emitter.add("ConvInteger", inputs, made, node, dict(node.attributes))
+    else:
+        emitter.add("MatMulInteger", inputs, made, node)
+    if bias is None:
+        return made
+    biased = new_value(f"{name}_biased", ir.DataType.INT32, output)
+    return emitter.add("Add", [made, _spread_bias(task, bias)], biased, node)
+
+
+def float_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
+    """Write the sums with the float operator on codes without their zero points.
+
+    Sums are exact as long as none exceeds 2 ** 24, whatever the order of adding.
+    """
+    node, emitter = task.node, task.emitter
+    inputs = [_centred(emitter, data, node), _centred(emitter, weight, node)]
+    if bias is not None:
+        inputs.append(as_float(emitter, bias, node))
+    made = new_value(f"{emitter.name(node.outputs[0])}_sums", ir.DataType.FLOAT, node.outputs[0])
+    return emitter.add(node.op_type, inputs, made, node, dict(node.attributes))
+
+
+def as_float(emitter: Emitter, value: ir.Value, before: ir.Node) -> ir.Value:
+    """Return the integers of a tensor as float32."""
+    if value.dtype == ir.DataType.FLOAT:
+        return value
+    cast = new_value(f"{value.name}_float", ir.DataType.FLOAT, value)
+    return emitter.add("Cast", [value], cast, before, {"to": int(ir.DataType.FLOAT)})
+
+
+def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
+    codes = as_float(emitter, operand.codes, before)
+    if operand.zero_point is None:
+        return codes
+    known = constant_array(operand.zero_point)
+    if known is None:
+        zero_point = as_float(emitter, operand.zero_point, before)
+    else:
+        zero_point = emitter.constant(f"{operand.zero_point.name}_float", known.astype(np.float32))
+    centred = new_value(f"{operand.codes.name}_centred", ir.DataType.FLOAT, operand.codes)
+    return emitter.add("Sub", [codes, zero_point], centred, before)
+
+
+def _operand(task: Task, index: int, params: QuantParams) -> Operand:
+    value = task.node.inputs[index]
+    assert value is not None
+    codes = task.emitter.codes(value, params, task.node)
+    if not any(params.zero_point):
+        return Operand(codes, None)
+    return Operand(codes, task.emitter.param_values(task.emitter.name(value), params)[1])
+
+
+def _weight_fits(task: Task, weight: QuantParams) -> bool:
+    node, value = task.node, task.node.inputs[1]
+    if node.op_type == "Gemm" and any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
+        return False
+    if weight.qtype.bits not in (7, 8) or weight.block is not None:
+        return False
+    if weight.axis is None:
+        return True
+    if any(weight.zero_point) or value is None or value.shape is None:
+        return False
+    return weight.axis == _channel_axis(node, len(value.shape))
+
+
+def _channel_axis(node: ir.Node, rank: int) -> int:
+    """Return the axis of a weight that is the channel axis of the output."""
+    if node.op_type == "Conv":
+        return 0
+    if node.op_type == "ConvTranspose":
+        return 1 if _number(node, "group", 1) == 1 else -1
+    if node.op_type == "Gemm":
+        return 0 if _number(node, "transB", 0) else 1
+    return rank - 1 if rank > 1 else -1
+
+
+def _channel_shape(task: Task, array: Floats) -> tuple[int, ...]:
+    """Return the shape in which one number for each output channel stands beside the output."""
+    if array.ndim == 0 or task.node.op_type in ("Gemm", "MatMul"):
+        return array.shape
+    value = task.node.inputs[1]
+    assert value is not None
+    assert value.shape is not None
+    return (array.size, *([1] * (len(value.shape) - 2)))
+
+
+def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
+    """Return the bias in a shape that stands beside the output."""
+    if task.node.op_type not in ("Conv", "ConvTranspose"):
+        return bias
+    emitter, weight, array = task.emitter, task.node.inputs[1], constant_array(bias)
+    assert weight is not None
+    assert weight.shape is not None
+    shape = (-1, *([1] * (len(weight.shape) - 2)))
+    if array is not None:
+        return emitter.constant(f"{emitter.name(task.node.outputs[0])}_bias", array.reshape(shape))
+    target = emitter.constant("bias_shape", np.array(shape, np.int64))
+    spread = ir.Value(name=f"{bias.name}_spread", type=bias.type)
+    return emitter.add("Reshape", [bias, target], spread, task.node)
+
+
+def _transposed(task: Task, codes: ir.Value, attribute: str) -> ir.Value:
+    if not _number(task.node, attribute, 0):
+        return codes
+    array, name = constant_array(codes), f"{codes.name}_transposed"
+    if array is not None:
+        return task.emitter.constant(name, np.ascontiguousarray(array.T))
+    made = ir.Value(name=name, type=codes.type)
+    return task.emitter.add("Transpose", [codes], made, task.node, {"perm": [1, 0]})
+
+
+def become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None:
+    """Make a node the last step of what stands for it, so that its readers need not be touched."""
+    node.op_type, node.domain = op_type, ""
+    for name in list(node.attributes):
+        del node.attributes[name]
+    node.resize_inputs(2)
+    node.replace_input_with(0, left)
+    node.replace_input_with(1, right)
+
+
+def _number(node: ir.Node, name: str, default: float) -> float:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else float(attribute.value)

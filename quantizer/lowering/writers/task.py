@@ -1,0 +1,207 @@
+"""The ways to write one node that several forms share; each form tells which is for what.
+
+Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
+node itself is no longer needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ....profiles.base.errors import PlanError
+from ...model.subgraphs import bodies, inner_graphs
+from ...numerics.affine import UINT8, QuantParams, unsigned_twin
+from ...operators.functions import Chain, curve_of, nodes_between
+from ...plan.plan import Kind, NodePlan
+from .emitter import Emitter, code_type, constant_array, new_value
+from .lookup_tables import build_table
+
+NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One node to write, and what its writer may look at: its entry, the tensors and entries of the plan."""
+
+    node: ir.Node
+    entry: NodePlan
+    tensors: Mapping[str, QuantParams]
+    emitter: Emitter
+    opset: int
+    entries: Mapping[str, NodePlan]
+
+    def params(self, index: int) -> QuantParams | None:
+        """Return the parameters in which the node reads an input, None for float."""
+        value = self.node.inputs[index]
+        if value is None:
+            return None
+        return self.entry.inputs.get(index, self.tensors.get(self.emitter.name(value)))
+
+    def result(self, index: int = 0) -> QuantParams | None:
+        """Return the parameters of an output, None for float."""
+        return self.tensors.get(self.emitter.name(self.node.outputs[index]))
+
+    def error(self, what: str) -> PlanError:
+        """Return an error that names the node."""
+        return PlanError(f"node '{self.node.name}' ({self.node.op_type}): {what}")
+
+
+def between_conversions(task: Task) -> bool:
+    """Write DequantizeLinear -> operator -> QuantizeLinear."""
+    node, emitter = task.node, task.emitter
+    data = data_inputs(task)
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        params = task.params(index) if index in data else None
+        form = emitter.real(value, node) if params is None else emitter.dequantized(value, params, node)
+        node.replace_input_with(index, form)
+    for value in reversed(node.outputs):
+        params = task.tensors.get(emitter.name(value))
+        if params is not None:
+            emitter.quantize_output(value, params, node)
+    return False
+
+
+def tanh_through_sigmoid(task: Task) -> bool:
+    """Write tanh(x) = 2 sigmoid(2x) - 1, where the runtime has a table of Sigmoid only."""
+    node, emitter = task.node, task.emitter
+    if node.op_type == "Sigmoid":
+        return between_conversions(task)
+    source, result = (unsigned(params) for params in _table_params(task))
+    if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
+        raise task.error(
+            "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
+            "change the parameters of the output, or the spelling"
+        )
+    value, output = node.inputs[0], node.outputs[0]
+    assert value is not None
+    doubled = replace(source, scale=(2.0 * source.scale[0],))
+    codes = emitter.codes(value, source, node)
+    real = emitter.dequantize(codes, f"{emitter.name(value)}_doubled", doubled, node)
+    sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)
+    emitter.add("Sigmoid", [real], sigmoid, node)
+    in_256ths = QuantParams((1.0 / 256.0,), (0,), UINT8)
+    emitter.store(output, emitter.quantize(sigmoid, emitter.name(output), in_256ths, node), result)
+    return True
+
+
+def portable_table(task: Task) -> bool:
+    """Write a look-up table in standard ONNX, between unsigned codes (see `unsigned`)."""
+    return _gather(task, unsigned)
+
+
+def direct_table(task: Task) -> bool:
+    """Write a look-up table in standard ONNX, between the codes as they are."""
+    return _gather(task, lambda params: params)
+
+
+def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
+    """Write a table; nothing for a node that is a part of the table behind it."""
+    result = task.result()
+    if result is None and _is_part(task):
+        return True
+    if result is None:
+        raise task.error(NO_TABLE)
+    node, emitter = task.node, task.emitter
+    output, (chain, given) = node.outputs[0], table_of(task)
+    value, source, result = chain.source, stored(given), stored(result)
+    name = emitter.name(output)
+    table = emitter.constant(f"{name}_table", build_table(curve_of(chain, task.opset), source, result))
+    index = new_value(f"{name}_index", ir.DataType.INT32, output)
+    codes = emitter.codes(value, source, node)
+    emitter.add("Cast", [codes], index, node, {"to": int(ir.DataType.INT32)})
+    if source.qtype.low:
+        first = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
+        place = new_value(f"{name}_place", ir.DataType.INT32, output)
+        index = emitter.add("Sub", [index, first], place, node)
+    looked_up = new_value(f"{name}_quantized", code_type(result), output)
+    emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
+    return True
+
+
+def weight_only(task: Task) -> bool:
+    """Write constants with parameters as codes, and compute in float."""
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index)
+        if value is None or params is None:
+            continue
+        if constant_array(value) is not None or task.emitter.stored(value) == params:
+            task.node.replace_input_with(index, task.emitter.dequantized(value, params, task.node))
+    return float_node(task)
+
+
+def float_node(task: Task) -> bool:
+    """Let a node read real numbers, and graphs of it too but for bodies, which are written apart."""
+    opaque = () if bodies(task.node) else inner_graphs(task.node)
+    for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
+        for index, value in enumerate(node.inputs):
+            if value is not None and task.emitter.stored(value) is not None:
+                node.replace_input_with(index, task.emitter.real(value, task.node))
+    return False
+
+
+def unsigned(params: QuantParams) -> QuantParams:
+    """Return parameters with unsigned codes for the same real numbers.
+
+    Where an operator other than the two conversions touches int8 codes, onnxruntime on x86-64 leaves the
+    convolutions beside it in float, and OpenVINO has no convolution that reads them. Both manage unsigned
+    codes, and the conversions between the two change no number.
+    """
+    return unsigned_twin(params)
+
+
+def table_of(task: Task) -> tuple[Chain, QuantParams]:
+    """Return the nodes whose table the node makes, itself the last, and the parameters of what they read.
+
+    Raises:
+        PlanError: they read several tensors, or one without parameters.
+    """
+
+    def is_part(value: ir.Value) -> bool:
+        maker = value.producer()
+        entry = None if maker is None else task.entries.get(maker.name or "")
+        in_table = entry is not None and entry.kind is Kind.TABLE
+        return in_table and task.tensors.get(task.emitter.name(value)) is None
+
+    nodes, sources = nodes_between(
+        task.node.outputs[0], is_part, lambda value: constant_array(value) is not None
+    )
+    reads = {
+        replace(task, node=node, entry=task.entries[node.name or ""]).params(index)
+        for node in nodes
+        for index, value in enumerate(node.inputs)
+        if value in sources
+    }
+    params = next(iter(reads), None)
+    if len(sources) != 1 or len(reads) != 1 or params is None:
+        raise task.error(NO_TABLE)
+    return Chain(nodes, sources[0]), params
+
+
+def _is_part(task: Task) -> bool:
+    """Whether tables alone read what a node makes."""
+    readers = [task.entries.get(use.node.name or "") for use in task.node.outputs[0].uses()]
+    return bool(readers) and all(entry is not None and entry.kind is Kind.TABLE for entry in readers)
+
+
+def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
+    source, result = task.params(0), task.result()
+    if source is None or result is None:
+        raise task.error(NO_TABLE)
+    return source, result
+
+
+def data_inputs(task: Task) -> Sequence[int]:
+    """Return the inputs that may be read in codes: of moves and clips the first alone, of tables what varies,
+    because their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
+    """
+    if task.entry.kind is Kind.TABLE:
+        values = enumerate(task.node.inputs)
+        return [index for index, v in values if v is not None and constant_array(v) is None]
+    one = task.entry.kind is Kind.MOVE or task.node.op_type in ("Relu", "Clip")
+    return range(1 if one else len(task.node.inputs))

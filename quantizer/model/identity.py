@@ -1,0 +1,174 @@
+"""Fingerprint of a prepared model, and the check that a profile belongs to it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import ProfileError
+from ...profiles.records.profile import ModelId, describe
+
+SMALL = 64
+"""Integer constants of at most so many elements (axes, pads, shapes) are part of the structure."""
+
+
+def model_id(model: ir.Model, file: str) -> ModelId:
+    """Return the fingerprint of a prepared model: sha256 of its structure and of its weights, in hex.
+
+    Structure: opsets, node names, operators, attributes, connections by name, subgraphs, types of inputs and
+    outputs, fixed dimensions of the inputs except the first, and of every constant its name, type and shape.
+    Small integer constants (axes, pads, target shapes) belong to the structure with their values, except the
+    first element of the target shape of Reshape and Expand, where exporters write the batch. Weights: the
+    values of all other constants. Value info, doc strings, metadata, producer and versions of the file format
+    do not enter. Weights are read one after the other, without a copy.
+
+    Args:
+        model: the prepared model.
+        file: name of the model's file, for people.
+    """
+    graph = model.graph
+    digest = _Digest()
+    for domain, version in sorted(graph.opset_imports.items()):
+        digest.structure("opset", domain, version)
+    for value in graph.inputs:
+        dims = () if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
+        digest.structure("input", value.name, _type(value.type), len(dims), *dims[1:])
+    for value in graph.outputs:
+        digest.structure("output", value.name, _type(value.type))
+    batches = {
+        node.inputs[1].name
+        for node in graph
+        if node.domain == ""
+        and node.op_type in ("Reshape", "Expand")
+        and len(node.inputs) > 1
+        and node.inputs[1]
+    }
+    _add_graph(digest, graph, frozenset(name for name in batches if name))
+    return ModelId(
+        structure=digest.structure_hash.hexdigest(),
+        weights=digest.weights_hash.hexdigest(),
+        opset=graph.opset_imports.get("", 1),
+        file=file,
+    )
+
+
+def check_model(expected: ModelId, actual: ModelId, what: str, accept_retrained: bool) -> None:
+    """Raise when a profile or plan was made for another model.
+
+    Args:
+        expected: the model that `what` was made for.
+        actual: the model at hand.
+        what: what is being applied, to begin the message with, such as "profile.yaml".
+        accept_retrained: whether a model with the same structure and other weights will do.
+
+    Raises:
+        ProfileError: the graph differs, or only the weights do and that was not accepted.
+    """
+    pair = f"it is for {describe(expected)}, the model is {describe(actual)}"
+    if expected.opset != actual.opset or expected.structure != actual.structure:
+        why = "another graph" if expected.opset == actual.opset else f"a graph of opset {expected.opset}"
+        raise ProfileError(f"{what}: made for {why} ({pair}); profile this model with `qprof dump-profile`")
+    if expected.weights != actual.weights and not accept_retrained:
+        raise ProfileError(
+            f"{what}: the graph is the same, but its weights changed ({pair}); profile the model again, or "
+            "give `--accept-retrained` when training only went on and the ranges still hold"
+        )
+
+
+class _Digest:
+    """Two running sha256, one of the structure and one of the weights."""
+
+    def __init__(self) -> None:
+        self.structure_hash = hashlib.sha256()
+        self.weights_hash = hashlib.sha256()
+
+    def structure(self, *items: str | int | bytes | None) -> None:
+        """Feed items with their kinds and lengths, so that no two sequences look alike."""
+        for item in items:
+            data = item if isinstance(item, bytes) else str(item).encode("utf-8")
+            self.structure_hash.update(f"{type(item).__name__}:{len(data)}:".encode())
+            self.structure_hash.update(data)
+        self.structure_hash.update(b"\n")
+
+    def tensor(self, name: str, tensor: ir.TensorProtocol, is_target_shape: bool = False) -> None:
+        """Feed name, type and shape to the structure and the values to where they belong."""
+        self.structure("tensor", name, tensor.dtype.name, *tensor.shape.numpy())
+        if tensor.dtype == ir.DataType.STRING:
+            self.structure(*(bytes(text) for text in np.ravel(tensor.numpy())))
+        elif tensor.size <= SMALL and (tensor.dtype.is_integer() or tensor.dtype == ir.DataType.BOOL):
+            values = [int(value) for value in np.ravel(tensor.numpy())]
+            self.structure(*values[1 if is_target_shape else 0 :])
+        else:
+            self.weights_hash.update(f"{name}:{tensor.nbytes}:".encode())
+            for chunk in _chunks(tensor):
+                self.weights_hash.update(chunk)
+
+
+def _chunks(tensor: ir.TensorProtocol) -> Iterator[bytes | memoryview]:
+    """Yield the little-endian bytes of a tensor, without a copy where it lies in memory or a mapped file."""
+    array = tensor.numpy() if tensor.dtype.bitwidth >= 8 else None
+    if (
+        array is None
+        or not array.flags.c_contiguous
+        or array.dtype.byteorder == ">"
+        or struct.pack("=H", 1)[0] == 0
+    ):
+        yield tensor.tobytes()
+        return
+    yield array.reshape(-1).view(np.uint8).data
+
+
+def _type(kind: ir.TypeProtocol | None) -> str:
+    """Return a name of a type that does not depend on the version of onnx_ir."""
+    match kind:
+        case ir.SequenceType():
+            return f"seq({_type(kind.elem_type)})"
+        case ir.OptionalType():
+            return f"optional({_type(kind.elem_type)})"
+        case ir.SparseTensorType():
+            return f"sparse({kind.dtype.name})"
+        case None:
+            return "unknown"
+    return f"tensor({kind.dtype.name})"
+
+
+def _add_graph(digest: _Digest, graph: ir.Graph, target_shapes: frozenset[str]) -> None:
+    for name in sorted(graph.initializers):
+        tensor = graph.initializers[name].const_value
+        if tensor is not None:
+            digest.tensor(name, tensor, name in target_shapes)
+    for node in graph:
+        digest.structure("node", node.name, node.domain, node.op_type, node.overload)
+        digest.structure("inputs", *(None if value is None else value.name for value in node.inputs))
+        digest.structure("outputs", *(value.name for value in node.outputs))
+        for name in sorted(node.attributes):
+            _add_attribute(digest, f"{node.name}.{name}", node.attributes[name])
+    digest.structure("end")
+
+
+def _add_attribute(digest: _Digest, name: str, attribute: ir.Attr) -> None:
+    digest.structure("attribute", name, attribute.type.name)
+    value = attribute.value
+    match attribute.type:
+        case ir.AttributeType.FLOAT:
+            digest.structure(struct.pack("<f", value))
+        case ir.AttributeType.FLOATS:
+            digest.structure(struct.pack(f"<{len(value)}f", *value))
+        case ir.AttributeType.TENSOR:
+            digest.tensor(name, value)
+        case ir.AttributeType.TENSORS:
+            for tensor in value:
+                digest.tensor(name, tensor)
+        case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
+            for graph in [value] if attribute.type == ir.AttributeType.GRAPH else value:
+                digest.structure("body", *(v.name for v in graph.inputs))
+                _add_graph(digest, graph, frozenset())
+                digest.structure("result", *(v.name for v in graph.outputs))
+        case ir.AttributeType.INTS | ir.AttributeType.STRINGS:
+            digest.structure(*value)
+        case _:
+            digest.structure(str(value))

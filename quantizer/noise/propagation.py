@@ -1,0 +1,159 @@
+"""What becomes of quantization noise on its way to the outputs, reckoned without data.
+
+Noise enters where values are rounded and travels through the rest of the graph. How much an operator lets
+through follows from the profile and the weights: a convolution or matrix product the mean square of its
+weights, a product the power of the other factor, a function of one variable the mean square of its slope over
+the values seen. One walk from the outputs to the inputs gathers these gains, as backpropagation does, so that
+for every tensor it is known what a unit of noise there does to each output. Each kind of noise is taken as
+independent of every other (measured on four models, the noises of single nodes add up to that of all within
+2 dB), and three things keep the reckoning from running away over fifty layers:
+
+- No operator lets through more noise, relative to the signal, than it was given: what sums and products of
+  noise would gain beyond that, over twelve layers of a transformer 130 dB, is not met in practice. Only
+  functions of one variable may raise it, such as the logarithm or root of small values.
+- A mean over n elements divides noise power by n.
+- A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
+  scores side by side each keep their own scale.
+
+It tells a design whose noise drowns an output (a spectrum that goes through a logarithm: 4 and -10 dB
+reckoned, 3 measured) from one that is merely noisy (18 to 44 dB reckoned, 9 to 46 measured, on eleven
+models); it is no forecast of the last decibels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiles.records.profile import Profile
+from ..model.graph import Graph
+from ..numerics.density import signal_power
+from ..operators.noise_gains import Step
+from ..operators.table import Constraint, Rule, rule_of
+
+Floats = npt.NDArray[np.float64]
+
+
+RECURRENT = ("LSTM", "GRU", "RNN")
+"""Operators whose first output is what they say, and the others what they remember."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseFlow:
+    """How noise reaches the outputs.
+
+    Attributes:
+        outputs: the tensors at which it is judged, in the order of every array below.
+        gains: for (name of a node, index of an input): noise power over signal power at each output for one
+            unit of noise power in what the node reads there.
+        reach: for a tensor: the same for noise in all that read it.
+        powers: mean square of the values of every activation.
+    """
+
+    outputs: tuple[str, ...]
+    gains: Mapping[tuple[str, int], Floats]
+    reach: Mapping[str, Floats]
+    powers: Mapping[str, float]
+
+
+def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
+    """Reckon how noise travels through a model.
+
+    Args:
+        graph: the prepared model.
+        profile: its profile.
+        opset: version of the default operator domain.
+    """
+    powers = {name: signal_power(tensor) for name, tensor in profile.items()}
+    outputs = _judged(graph, powers)
+    reach = {name: unit / powers[name] for name, unit in zip(outputs, np.eye(len(outputs)), strict=True)}
+    gains: dict[tuple[str, int], Floats] = {}
+    for node in reversed(graph.nodes):
+        results = [v.name for v in node.outputs if v.name in reach and powers.get(v.name or "")]
+        if not results:
+            continue
+        for index, value in enumerate(node.inputs):
+            name = (value.name or "") if value is not None else ""
+            if not powers.get(name):
+                continue
+            step = Step(node, index, name, graph, profile, powers, opset)
+            gains[node.name or "", index] = sum(
+                (reach[result or ""] * gain(step, result or "") for result in results), np.zeros(len(outputs))
+            )
+            reach[name] = reach.get(name, 0.0) + gains[node.name or "", index]
+    return NoiseFlow(outputs, gains, reach, powers)
+
+
+def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the tensors at which noise is judged: the outputs, or what they are put together from."""
+    found: dict[str, None] = {}
+    waiting = list(graph.outputs)
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        parts = [part for part in _parts(graph, name) if powers.get(part)]
+        if parts:
+            waiting += parts
+        elif powers.get(name):
+            found[name] = None
+    return tuple(name for name in found if not _is_state(graph, name)) or tuple(found)
+
+
+def _is_state(graph: Graph, name: str) -> bool:
+    """Whether a tensor is the last state of a recurrent operator, which is judged by what is made of it."""
+    node = graph.producer(name)
+    return node is not None and node.op_type in RECURRENT and node.outputs[0].name != name
+
+
+def _parts(graph: Graph, name: str) -> list[str]:
+    """Return the tensors of which `name` holds the very values, or probabilities; none where it is judged."""
+    node = graph.producer(name)
+    if node is None:
+        return []
+    names = [(value.name or "") if value is not None else "" for value in node.inputs]
+    if node.op_type == "Concat":
+        return names
+    rule = rule_of(node)
+    if node.op_type == "Softmax" or (rule is not None and rule.constraint is Constraint.SAME):
+        return names[:1]
+    if node.op_type == "Div" and (source := graph.producer(names[0])) and source.op_type == "Exp":
+        shifted = graph.producer(source.inputs[0].name or "") if source.inputs[0] is not None else None
+        inner = shifted if shifted is not None and shifted.op_type == "Sub" else source
+        return [(inner.inputs[0].name or "")] if inner.inputs[0] is not None else []
+    return []
+
+
+def gain(step: Step, result: str) -> float:
+    """Return the noise power in the output `result` for one unit of noise power in one input."""
+    rule = rule_of(step.node)
+    kept = step.powers[result] / step.powers[step.source]  # as the signal
+    if rule is None:
+        return kept
+    if rule.gain is not None:
+        found = rule.gain(step, result)
+    elif rule.weight is not None:
+        found = _white(step, rule)
+    elif (rule.curve or rule.constraint is Constraint.CLAMP) and step.index == 0:
+        found = step.slope()
+    else:
+        found = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
+    if found is None:
+        return kept
+    return found if rule.curve else min(found, kept)
+
+
+def _white(step: Step, rule: Rule) -> float | None:
+    """Return what a constant weight lets through of white noise; None where there is none."""
+    if rule.weight is None or step.index != 0:
+        return None
+    weight = step.constant(rule.weight.index)
+    if weight is None or weight.size == 0:
+        return None
+    axis = rule.weight.axis(step.node, weight.ndim)
+    return float(np.square(weight).sum()) / (weight.shape[axis] if axis is not None else 1)

@@ -1,0 +1,322 @@
+"""Schemes: how a range of real numbers becomes scale and zero point.
+
+The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
+except where Glow loses data. The deliberate differences, all of them:
+
+==================  ================================================  =====================================
+case                Glow                                              here
+==================  ================================================  =====================================
+tiny range          zero point 0 if |low + high| <= 2**-23: half of   the test is relative to the range, so
+                    a range such as [0, 1e-7] saturates               every range is covered
+unsigned middle     zero point 0 for a range [-x, x] in uint8 too:    zero point 128, the counterpart of 0
+                    all negative values are lost                      in int8
+vanished scale      0.0 when the scale underflows float32             the smallest normal float32
+negative data in    refused                                           codes of the signed type
+unsigned symmetric
+==================  ================================================  =====================================
+
+(Two more belong to other modules: a range from KL calibration always contains 0 here, see `calibrators`, and
+infinite values saturate, see `affine`.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiles.base.errors import ModelError, PlanError
+from .affine import INT32, TYPES, QuantParams, QuantType
+
+Floats = npt.NDArray[np.float64]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
+FLOAT32_TINY = float(np.finfo(np.float32).tiny)
+ZERO_RANGE_SCALE = 0.1
+"""Scale of a tensor that holds nothing but zeros (Glow SPEC D.2.6); any would do."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A quantization schema, as orthogonal properties.
+
+    Attributes:
+        symmetric: the zero point is 0 and as much room is on either side of it.
+        unsigned_when_positive: a range without negative numbers spends all codes on the positive side,
+            although the scheme is symmetric: zero point at the lowest code.
+        power_of_two: the scale is rounded up to a power of two.
+    """
+
+    symmetric: bool = False
+    unsigned_when_positive: bool = False
+    power_of_two: bool = False
+
+
+SCHEMES: dict[str, Scheme] = {
+    "asymmetric": Scheme(),
+    "symmetric": Scheme(symmetric=True),
+    "symmetric-uint8": Scheme(symmetric=True, unsigned_when_positive=True),
+    "symmetric-power2": Scheme(symmetric=True, power_of_two=True),
+}
+"""The schemas by the names that options and files use. Adding one is adding an entry."""
+
+
+def choose_params(low: float, high: float, scheme: Scheme, qtype: QuantType) -> QuantParams:
+    """Return the parameters that cover the real numbers from `low` to `high`, and 0.
+
+    Args:
+        low, high: the range, low <= high; rounded to float32, infinite ends become the largest float32.
+        scheme: the schema.
+        qtype: type of the codes. A scheme with `unsigned_when_positive` turns an unsigned type into the
+            signed one of the same width where the range has negative numbers: read `QuantParams.qtype`.
+
+    Raises:
+        PlanError: low > high, an end is NaN, or a symmetric scheme is asked for in an unsigned type.
+    """
+    scales, zero_points, chosen = choose_arrays([low], [high], scheme, qtype)
+    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen)
+
+
+def span_params(low: float, high: float) -> QuantParams:
+    """Return the parameters that ONNX DynamicQuantizeLinear makes of data from `low` to `high`."""
+    return choose_params(low, high, SCHEMES["asymmetric"], TYPES["uint8"])
+
+
+def choose_arrays(
+    low: npt.ArrayLike, high: npt.ArrayLike, scheme: Scheme, qtype: QuantType
+) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
+    """Return scales and zero points of n ranges, and the type of the codes: `choose_params` for arrays.
+
+    Args:
+        low, high: n numbers each, as for `choose_params`.
+        scheme, qtype: as for `choose_params`; all ranges have one type.
+
+    Returns:
+        n float32-exact scales (float64), n zero points, and the type.
+    """
+    lows, highs, symmetric, qtype = _widen(*_ends(low, high), scheme, qtype)
+    first, last = _code_range(qtype)
+    scale = (highs - lows) / (last - first)
+    scale[scale == 0.0] = ZERO_RANGE_SCALE
+    zero_point = _zero_point(lows, highs, scale, first, last)
+    zero_point[symmetric] = 0.0
+    if scheme.power_of_two:
+        fraction, exponent = np.frexp(scale)
+        scale = np.ldexp(
+            1.0, np.where(fraction == 0.5, exponent - 1, np.ceil(np.log2(scale)).astype(np.int64))
+        )
+    scale = _float32(scale)
+    scale[scale == 0.0] = FLOAT32_TINY
+    return scale, zero_point.astype(np.int64), qtype
+
+
+def channel_params(
+    weight: npt.NDArray[np.floating], axis: int | None, scheme: Scheme, qtype: QuantType
+) -> QuantParams:
+    """Return parameters that cover every channel of a constant from its smallest to its largest element.
+
+    Args:
+        weight: the constant, any shape.
+        axis: axis of the channels, counted from the front; None for one scale for all.
+        scheme: the schema; applied to each channel by itself, except that all channels have one type.
+        qtype: type of the codes, as for `choose_params`.
+
+    Raises:
+        ModelError: the constant holds NaN or infinity.
+        PlanError: it has no such axis, or as for `choose_params`.
+    """
+    if axis is not None and not 0 <= axis < weight.ndim:
+        raise PlanError(
+            f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; use one from 0 to "
+            f"{weight.ndim - 1}, or one scale for the whole weight"
+        )
+    if not np.isfinite(weight).all():
+        raise ModelError(
+            f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model, "
+            "or keep the node float"
+        )
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    # A channel without elements has the range of zero, hence the initial value; all ranges contain 0 anyway.
+    low, high = weight.min(axis=others, initial=0.0), weight.max(axis=others, initial=0.0)
+    scales, zero_points, chosen = choose_arrays(np.atleast_1d(low), np.atleast_1d(high), scheme, qtype)
+    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis)
+
+
+def block_params(
+    weight: npt.NDArray[np.floating], axis: int, block: int, scheme: Scheme, qtype: QuantType
+) -> QuantParams:
+    """Return parameters that cover every block of a constant from its smallest to its largest element.
+
+    Args:
+        weight: the constant, any shape.
+        axis: axis that is cut into blocks, counted from the front.
+        block: elements in a block; divides the size of the axis.
+        scheme, qtype: as for `channel_params`.
+
+    Raises:
+        ModelError: the constant holds NaN or infinity.
+        PlanError: the block does not divide the axis, or as for `choose_params`.
+    """
+    if not 0 <= axis < weight.ndim or weight.shape[axis] % block:
+        raise PlanError(
+            f"weight of shape {list(weight.shape)}: axis {axis} is not a multiple of {block} elements; use a "
+            "block that divides it, or one scale for each channel"
+        )
+    if not np.isfinite(weight).all():
+        raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
+    shape = weight.shape
+    blocks = weight.reshape(*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
+    low, high = blocks.min(axis=axis + 1, initial=0.0), blocks.max(axis=axis + 1, initial=0.0)
+    scales, zero_points, chosen = choose_arrays(low.reshape(-1), high.reshape(-1), scheme, qtype)
+    return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis, block)
+
+
+def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
+    """Return the parameters of an int32 bias: zero point 0, scale = scale(data) * scale(weight).
+
+    The product is that of float32, one for each channel of the weight, so that the accumulator and the bias
+    are in the same unit (ONNX QLinearConv). Whether the bias fits is another matter: see `weight_for_bias`.
+
+    Args:
+        data: parameters of the activations, one scale.
+        weight: parameters of the weight, one scale or one for each output channel.
+
+    Raises:
+        PlanError: a product vanishes or overflows in float32, or the activations have several scales.
+    """
+    if len(data.scale) != 1:
+        raise PlanError(
+            f"bias: the activations have {len(data.scale)} scales; give them one for the whole tensor"
+        )
+    with np.errstate(over="ignore"):
+        product = np.float32(data.scale[0]) * np.asarray(weight.scale, np.float32)
+    bad = ~(np.isfinite(product) & (product > 0.0))
+    if bad.any():
+        scale = weight.scale[int(np.argmax(bad))]
+        raise PlanError(
+            f"bias: {data.scale[0]!r} * {scale!r} is not a float32 above 0; raise the scale of the weight "
+            "(weight_for_bias), or keep the node float"
+        )
+    axis = None if weight.axis is None else 0
+    return QuantParams(tuple(product.tolist()), (0,) * product.size, INT32, axis)
+
+
+def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np.floating]) -> QuantParams:
+    """Return the parameters of the weight, with scales raised where the int32 bias would not fit otherwise.
+
+    A bias is in units of scale(data) * scale(weight). Where that is too fine for its largest element, the
+    weight gives way (Glow SPEC D.5): its scale becomes own / scale(data), with `own` the scale that
+    `choose_params` gives the bias in int32 (30 bits, which leaves the accumulator room). The same happens
+    where the product vanishes in float32.
+
+    Args:
+        data: parameters of the activations, one scale.
+        weight: parameters of the weight: symmetric, one scale or one for each element of `bias`.
+        bias: the constant, one element for each output channel.
+
+    Raises:
+        PlanError: the number of channels differs, or as for `choose_params`.
+    """
+    symmetric = SCHEMES["symmetric"]
+    flat = np.asarray(bias, np.float32).reshape(-1)
+    if weight.axis is None:
+        flat = np.atleast_1d(np.abs(flat).max(initial=0.0))
+    if flat.size != len(weight.scale):
+        raise PlanError(
+            f"bias: {flat.size} elements for a weight with {len(weight.scale)} scales; give one each"
+        )
+    own, _, _ = choose_arrays(flat, flat, symmetric, INT32)
+    unit = np.float32(data.scale[0])
+    scale = np.asarray(weight.scale, np.float32)
+    with np.errstate(over="ignore"):  # what overflows is no scale, and refused as such
+        product = unit * scale
+        needed = np.where(flat == 0.0, np.float32(FLOAT32_TINY), own.astype(np.float32))
+        raised = np.where((product >= needed) | ((flat == 0.0) & (product > 0.0)), scale, needed / unit)
+    return QuantParams(tuple(raised.tolist()), weight.zero_point, weight.qtype, weight.axis, weight.block)
+
+
+def widened_range(low: float, high: float, scheme: Scheme, qtype: QuantType) -> tuple[float, float]:
+    """Return the range that the codes will cover (Glow SPEC D.2, steps 1 to 4).
+
+    It contains 0, and for a symmetric scheme is as many steps wide on either side as there are codes.
+
+    Raises:
+        PlanError: as for `choose_params`.
+    """
+    lows, highs, _, _ = _widen(*_ends([low], [high]), scheme, qtype)
+    return float(lows[0]), float(highs[0])
+
+
+def signed_twin(qtype: QuantType) -> QuantType:
+    """Return the signed type of the same width."""
+    return TYPES[f"int{qtype.bits}"]
+
+
+def _ends(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return both ends rounded to float32 and held in float64; raise PlanError for an impossible range."""
+    lows, highs = _float32(np.asarray(low, np.float64)), _float32(np.asarray(high, np.float64))
+    bad = ~(lows <= highs)
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise PlanError(f"range [{lows[i]!s}, {highs[i]!s}]: not a range; give low <= high, both numbers")
+    return lows, highs
+
+
+def _float32(values: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32).astype(np.float64)
+
+
+def _code_range(qtype: QuantType) -> tuple[int, int]:
+    """Return the codes that ranges are spread over.
+
+    Those of int32 keep two bits free, so that code - zero_point fits, and accumulator + bias (Glow SPEC D.1).
+    """
+    return (-(1 << 29), (1 << 29) - 1) if qtype == INT32 else (qtype.low, qtype.high)
+
+
+def _widen(
+    low: Floats, high: Floats, scheme: Scheme, qtype: QuantType
+) -> tuple[Floats, Floats, npt.NDArray[np.bool_], QuantType]:
+    """Return the ranges to cover, which of them are symmetric, and the type of the codes."""
+    low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+    symmetric = np.full(low.shape, scheme.symmetric)
+    if scheme.unsigned_when_positive:
+        symmetric &= low < 0.0
+        if symmetric.any() and not qtype.signed:  # one type for all channels
+            symmetric[:], qtype = True, signed_twin(qtype)
+    elif scheme.symmetric and not qtype.signed:
+        raise PlanError(
+            f"symmetric scheme: has zero point 0, so {qtype.name} would have no code for negative numbers; "
+            f"use {signed_twin(qtype).name}, or a schema that is not symmetric"
+        )
+    first, last = _code_range(qtype)
+    if symmetric.any():
+        below, above = low / first, high / last
+        # A range that is widened already differs by float32 rounding at most, and stays as it is.
+        with np.errstate(invalid="ignore"):
+            settled = np.isfinite(below + above) & (
+                np.abs(below - above) <= FLOAT32_EPSILON * (below + above)
+            )
+        wider_below = symmetric & ~settled & (below > above)
+        wider_above = symmetric & ~settled & ~(below > above)
+        high, low = (
+            np.where(wider_below, _float32(below * last), high),
+            np.where(wider_above, _float32(above * first), low),
+        )
+    return np.maximum(low, -FLOAT32_MAX), np.minimum(high, FLOAT32_MAX), symmetric, qtype
+
+
+def _zero_point(low: Floats, high: Floats, scale: Floats, first: int, last: int) -> Floats:
+    """Return the code of 0: counted from the end of the range that gives the smaller rounding error."""
+    below, above = low / scale, high / scale
+    from_below = abs(first) + np.abs(below) < abs(last) + np.abs(above)
+    exact = np.where(from_below, first - below, last - above)
+    whole = np.trunc(exact)
+    rounded = whole + np.where(np.abs(exact - whole) >= 0.5, np.sign(exact), 0.0)  # halves away from zero
+    largest = np.maximum(-low, high)
+    centred = (np.abs(low + high) <= FLOAT32_EPSILON * largest) & (largest > 0.0)
+    rounded = np.where(centred, (first + last + 1) // 2, rounded)
+    return np.where(largest == 0.0, 0.0, np.clip(rounded, first, last))

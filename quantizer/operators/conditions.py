@@ -1,0 +1,157 @@
+"""Conditions of the table's entries: why a node has no integer form, whether it is heavy, its axes.
+
+Each looks at one node and the graph around it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from ..model.graph import Graph
+from .weight_layout import attribute_value
+
+Refusal = Callable[[ir.Node, Graph], str]
+"""Says why this node of the operator cannot be quantized; "" when it can."""
+
+Useful = Callable[[ir.Node, Graph], tuple[float, float]]
+"""Returns smallest and largest input at which the node's output still changes."""
+
+
+def never(node: ir.Node, graph: Graph) -> bool:
+    """Is heavy in no case."""
+    return False
+
+
+def always(node: ir.Node, graph: Graph) -> bool:
+    """Is heavy in every case."""
+    return True
+
+
+def constant_weight(node: ir.Node, graph: Graph) -> bool:
+    """A product of two activations converts both: attention of usual length gained nothing when measured."""
+    return node.inputs[1] is not None and graph.constant(node.inputs[1].name or "") is not None
+
+
+PRODUCTS = 64
+"""Products for each output element from which a convolution pays for conversions at its border. Measured with
+onnxruntime 1.31 on AVX512-VNNI, one thread: a product costs 0.019 ns in float and 0.0055 ns in int8, the
+conversions and changes of layout around one convolution 0.4 to 0.6 ns for each element."""
+
+
+def many_products(node: ir.Node, graph: Graph) -> bool:
+    """Depthwise convolutions and those of few input channels move more than they compute."""
+    weight = graph.constant(node.inputs[1].name or "") if node.inputs[1] is not None else None
+    return weight is None or weight.size >= PRODUCTS * max(weight.shape[0], 1)
+
+
+def attribute_is(name: str, allowed: object, default: object) -> Refusal:
+    """Refuse nodes whose attribute `name` (or its `default`) is not `allowed`."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        value = attribute_value(node, name, default)
+        return "" if value == allowed else f"{node.op_type} with {name}={value} has no integer form"
+
+    return check
+
+
+def constant_input(index: int, what: str) -> Refusal:
+    """Refuse nodes whose input `index` is not a constant."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if value is not None and value.name and graph.constant(value.name) is not None:
+            return ""
+        return f"the {what} of {node.op_type} is not a constant"
+
+    return check
+
+
+def one_number(index: int, what: str) -> Refusal:
+    """Refuse nodes whose constant input `index` has more than one element."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        value = node.inputs[index] if index < len(node.inputs) else None
+        constant = None if value is None else graph.constant(value.name or "")
+        several = constant is not None and constant.size != 1
+        return f"the {what} of {node.op_type} is not one number" if several else ""
+
+    return check
+
+
+def several_along_axis(node: ir.Node, graph: Graph) -> str:
+    """Refuse a Softmax over one element, or over an axis of unknown size, which may have one.
+
+    QLinearSoftmax of onnxruntime 1.31 gives the probability of a single element the code 0.
+    """
+    shape = graph.shape((node.inputs[0].name or "") if node.inputs[0] is not None else "")
+    axis = node.attributes.get_int("axis", -1)
+    size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+    if size is None:
+        return f"the size of the axis of {node.op_type} is not known, and one element has no integer form"
+    return "" if size > 1 else f"{node.op_type} over one element has no integer form"
+
+
+def constant_bias(node: ir.Node, graph: Graph) -> str:
+    """Refuse nodes whose bias is there and is not a constant."""
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return ""
+    return constant_input(2, "bias")(node, graph)
+
+
+def pad_value_is_a_code(node: ir.Node, graph: Graph) -> str:
+    """Padding with zero or with copies of values stays inside the code space."""
+    if (
+        attribute_value(node, "mode", "constant") != "constant"
+        or len(node.inputs) < 3
+        or node.inputs[2] is None
+    ):
+        return ""
+    value = graph.constant(node.inputs[2].name or "")
+    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 0.0:
+        return ""
+    return "Pad with a value other than zero has no integer form"
+
+
+def absent_input(index: int, what: str) -> Refusal:
+    """Refuse nodes that have input `index`."""
+
+    def check(node: ir.Node, graph: Graph) -> str:
+        given = index < len(node.inputs) and node.inputs[index] is not None
+        return f"{node.op_type} with {what} has no integer form" if given else ""
+
+    return check
+
+
+def undilated(node: ir.Node, graph: Graph) -> str:
+    """Refuse pooling with dilations."""
+    dilations = node.attributes.get_ints("dilations", ())
+    return "" if all(d == 1 for d in dilations) else f"{node.op_type} with dilations has no integer form"
+
+
+def above_zero(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the interval in which Relu rises."""
+    return 0.0, math.inf
+
+
+def hard_swish_rises(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the interval in which HardSwish changes."""
+    return -3.0, math.inf
+
+
+def hard_sigmoid_rises(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the interval in which HardSigmoid rises."""
+    alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
+    return (-beta / alpha, (1.0 - beta) / alpha) if alpha > 0.0 else (-math.inf, math.inf)
+
+
+def clip_bounds(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the constant bounds of a Clip."""
+    bounds = [-math.inf, math.inf]
+    for i, value in enumerate(node.inputs[1:3]):
+        constant = None if value is None else graph.constant(value.name or "")
+        if constant is not None:
+            bounds[i] = float(constant.reshape(-1)[0])
+    return bounds[0], bounds[1]

@@ -1,0 +1,174 @@
+"""What a node, or a chain of nodes, with one varying input computes, as a function of one variable.
+
+Neutral ground: the planner asks how steep it is, a lowering what stands in a look-up table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.base.errors import PlanError
+from ..numerics.arrays import Curve
+
+if TYPE_CHECKING:
+    import onnx
+
+
+Floats = npt.NDArray[np.float64]
+
+
+CHAIN, CHAIN_DOMAIN = "Chain", "qprof"
+"""Operator (and key in `Node.meta`) and domain of the node that stands for a chain while a plan is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Nodes that together compute a function of one variable, such as x * sigmoid(x).
+
+    Attributes:
+        nodes: in topological order; the last makes the result, and nobody else reads what the others make.
+        source: the tensor that they are a function of.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    source: ir.Value
+
+    @property
+    def name(self) -> str:
+        """The name of the last node, which stands for all."""
+        return self.nodes[-1].name or ""
+
+    @property
+    def result(self) -> ir.Value:
+        """The tensor that the chain makes."""
+        return self.nodes[-1].outputs[0]
+
+    @property
+    def operators(self) -> str:
+        """The operators, for people: "Sigmoid, Mul"."""
+        return ", ".join(node.op_type for node in self.nodes)
+
+
+def chain_of(node: ir.Node) -> Chain:
+    """Return the chain that a node stands for, or the node alone as a function of its first input."""
+    held = node.meta.get(CHAIN)
+    if isinstance(held, Chain):
+        return held
+    source = node.inputs[0] if node.inputs else None
+    if source is None:
+        raise PlanError(
+            f"node '{node.name}': {node.op_type} as a table: it has no input; keep this node float"
+        )
+    return Chain((node,), source)
+
+
+def function_of(node: ir.Node, opset: int) -> Curve:
+    """Return what a node computes from its first input, the others being constants; see `curve_of`."""
+    return curve_of(chain_of(node), opset)
+
+
+def curve_of(chain: Chain, opset: int) -> Curve:
+    """Return what a chain computes from its source.
+
+    The operators' own definitions are evaluated (onnx's reference implementation), so that every attribute
+    counts and any operator that works element by element will do.
+
+    Args:
+        chain: the nodes; what they read besides the source and each other are constants.
+        opset: version of the default domain that the nodes are written in.
+
+    Raises:
+        PlanError: an input is not a constant, or onnx has no definition of an operator.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    where = f"node '{chain.name}': {chain.operators} as a table"
+    names: dict[ir.Value, str] = {chain.source: "x"}
+    constants: list[onnx.TensorProto] = []
+    protos: list[onnx.NodeProto] = []
+    for node in chain.nodes:
+        for value in node.inputs:
+            if value is None or value in names:
+                continue
+            if value.const_value is None:
+                raise PlanError(f"{where}: input '{value.name}' is not a constant; keep this node float")
+            names[value] = f"c{len(constants)}"
+            array = value.const_value.numpy()
+            wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+            constants.append(numpy_helper.from_array(wide, names[value]))
+        names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
+        protos.append(_renamed(node, names))
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [None])
+    graph = helper.make_graph(protos, "curve", [x], [y], constants)
+    domains = dict.fromkeys(node.domain for node in chain.nodes if node.domain not in ("", "ai.onnx"))
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    try:
+        evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets))
+    except (NotImplementedError, KeyError, RuntimeError) as error:
+        raise PlanError(f"{where}: onnx has no definition of it ({error}); keep this node float") from error
+
+    def curve(values: Floats) -> Floats:
+        (result,) = evaluator.run(None, {"x": values})
+        made = np.asarray(result, np.float64)
+        # Constants of one element may have more dimensions than the values, and give them to the result.
+        return made.reshape(values.shape) if made.size == values.size else made
+
+    return curve
+
+
+def _renamed(node: ir.Node, names: dict[ir.Value, str]) -> onnx.NodeProto:
+    """Return a node as it is written, with other names of the tensors that it reads and makes."""
+    proto = ir.serde.serialize_node(node)
+    del proto.input[:], proto.output[:]
+    proto.input.extend("" if value is None else names[value] for value in node.inputs)
+    proto.output.append(names[node.outputs[0]])
+    return proto
+
+
+def nodes_between(
+    result: ir.Value, is_inner: Callable[[ir.Value], bool], is_constant: Callable[[ir.Value], bool]
+) -> tuple[tuple[ir.Node, ...], tuple[ir.Value, ...]]:
+    """Walk back from the result of a chain, over the tensors inside it.
+
+    Args:
+        result: what the chain makes.
+        is_inner: tells whether a tensor is made inside the chain.
+        is_constant: tells whether it is a constant.
+
+    Returns:
+        The nodes in topological order, and the tensors that they read from outside, constants left out.
+    """
+    order: list[ir.Node] = []
+    sources: dict[ir.Value, None] = {}
+    seen: set[ir.Node] = set()
+    waiting: list[tuple[ir.Node, bool]] = []
+    maker = result.producer()
+    if maker is not None:
+        waiting.append((maker, False))
+    while waiting:
+        node, done = waiting.pop()
+        if done:
+            order.append(node)
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        waiting.append((node, True))
+        for value in reversed(node.inputs):
+            if value is None or is_constant(value):
+                continue
+            inner = value.producer()
+            if inner is not None and is_inner(value):
+                waiting.append((inner, False))
+            else:
+                sources[value] = None
+    return tuple(order), tuple(sources)

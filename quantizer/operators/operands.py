@@ -1,0 +1,68 @@
+"""Names of a node's inputs, activations and outputs; nodes named by a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, nearest
+from ..model.graph import Graph
+from .functions import CHAIN, CHAIN_DOMAIN, chain_of
+from .table import Rule
+
+
+def input_name(node: ir.Node, index: int) -> str:
+    """Return the name of an input of a node, "" where it has none."""
+    value = node.inputs[index] if index < len(node.inputs) else None
+    return (value.name or "") if value is not None else ""
+
+
+def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
+    """Return node name -> pattern for the nodes that a name, operator type or glob pattern names.
+
+    Raises:
+        ConfigError: a pattern names no node; with the nearest name or type.
+    """
+    matched: dict[str, str] = {}
+    names = {name_of(node): node.op_type for node in graph.nodes}
+    for pattern in patterns:
+        hits = [n for n, op in names.items() if pattern in (n, op)] or [
+            n for n, op in names.items() if fnmatchcase(n, pattern) or fnmatchcase(op, pattern)
+        ]
+        if not hits:
+            known = [*dict.fromkeys(names.values()), *names]
+            raise ConfigError(
+                f"{setting} '{pattern}': no node of the model has this name or operator type."
+                f"{nearest(pattern, known)}"
+            )
+        matched.update(dict.fromkeys(hits, pattern))
+    return matched
+
+
+def name_of(node: ir.Node) -> str:
+    """Return the name of a node of a prepared model; every one has one."""
+    return node.name or ""
+
+
+def operator_of(node: ir.Node) -> str:
+    """Return the operator of a node for people."""
+    if node.domain == CHAIN_DOMAIN and node.op_type == CHAIN:
+        return f"{chain_of(node).operators} in one"
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def activation_names(node: ir.Node, rule: Rule, graph: Graph) -> list[str]:
+    """Return the names of the inputs that are activations: the rule's, and a weight that is no constant."""
+    indices = list(rule.activations(node))
+    if rule.weight is not None:
+        value = node.inputs[rule.weight.index]
+        if value is not None and graph.constant(value.name or "") is None:
+            indices.append(rule.weight.index)
+    return [value.name or "" for i in indices if (value := node.inputs[i]) is not None]
+
+
+def outputs_of(node: ir.Node) -> list[str]:
+    """Return the names of the node's outputs that are used and can be in codes: no indices, as of TopK."""
+    return [v.name for v in node.outputs if v.name and (v.dtype is None or not v.dtype.is_integer())]

@@ -1,0 +1,299 @@
+"""THE TABLE: everything that qprof knows about an operator stands in its entry here, and nowhere else.
+
+An entry says which inputs carry activations, which may be a constant weight and along which axis that may
+have its own scales, which is the bias, and how the parameters of output and inputs hang together. What a
+given runtime can execute is not a fact about the operator: it stands in the target (see `targets`).
+Adding an operator is adding an entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import onnx_ir as ir
+
+from ..model.graph import Graph
+from .conditions import (
+    Refusal,
+    Useful,
+    above_zero,
+    absent_input,
+    always,
+    attribute_is,
+    clip_bounds,
+    constant_bias,
+    constant_input,
+    constant_weight,
+    hard_sigmoid_rises,
+    hard_swish_rises,
+    many_products,
+    never,
+    one_number,
+    pad_value_is_a_code,
+    several_along_axis,
+    undilated,
+)
+from .functions import CHAIN, CHAIN_DOMAIN, chain_of
+from .noise_gains import (
+    Gain,
+    average,
+    factor,
+    normalised,
+    one,
+    part,
+    power_of,
+    probability,
+    quotient,
+    total,
+    window,
+)
+from .weight_layout import (
+    axis_0,
+    conv_transpose_axis,
+    gates_axis,
+    gemm_axis,
+    last_axis,
+    looked_up_axis,
+    no_axis,
+)
+
+
+class Constraint(StrEnum):
+    """How the parameters of a node's output hang together with those of its inputs."""
+
+    OWN = "own"
+    """The output has parameters of its own, from its own profile."""
+    SAME = "same-as-input"
+    """Moves or selects values: codes pass through, the output has the parameters of the input."""
+    ALL_SAME = "all-same"
+    """Inputs and output live in one code space, or each input is converted to the output's."""
+    CLAMP = "clamp"
+    """Only clips: a producer without other uses takes the output's range, so that the clip is free."""
+    FIXED = "fixed"
+    """The mathematics bounds the output: its range never exceeds `Rule.bounds`."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An input that may be a constant weight.
+
+    Attributes:
+        index: position of the input.
+        axis: axis of the output channels, which may have a scale each; given the node and the rank of the
+            weight. None when the weight can only have one scale.
+        data_axis: axis of the input channels in the data that meets it; None when there are none.
+    """
+
+    index: int
+    axis: Callable[[ir.Node, int], int | None]
+    data_axis: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is true of one operator.
+
+    Attributes:
+        op_type: name of the operator.
+        constraint: how the output's parameters follow.
+        data: indices of the inputs that carry activations; None for all inputs.
+        weight: the input that is usually a constant weight, if there is one. When it is constant it has
+            the weight's parameters; when not it is an activation like `data`.
+        stored: constant inputs that a dynamic or weight-only node keeps in codes, where `weight` is not all.
+        bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
+        bounds: smallest and largest output that the mathematics allows, for FIXED.
+        curve: the output is a function of one input element alone, so it can become a look-up table.
+        elementwise: each output element follows from the input elements at its place, as with every curve: a
+            piece of such operators that reads one activation is a function of one variable (see `chains`).
+        heavy: does so much arithmetic per element that integers pay for conversions at its border; given the
+            node and the graph.
+        useful: the interval of inputs outside which the output no longer changes: a producer needs no codes
+            there. None when every input matters.
+        refuse: conditions of which the first that gives a sentence keeps the node float.
+        gain: how much noise power the operator lets through (see `noise_flow`); None where that follows from
+            weight, curve or constraint, or is as much as signal.
+        domain: operator domain, "" for the standard one.
+    """
+
+    op_type: str
+    constraint: Constraint = Constraint.OWN
+    data: tuple[int, ...] | None = (0,)
+    weight: Weight | None = None
+    stored: tuple[Weight, ...] = ()
+    bias: int | None = None
+    bounds: tuple[float, float] | None = None
+    curve: bool = False
+    elementwise: bool = False
+    heavy: Callable[[ir.Node, Graph], bool] = never
+    refuse: tuple[Refusal, ...] = ()
+    useful: Useful | None = None
+    gain: Gain | None = None
+    domain: str = ""
+
+    def activations(self, node: ir.Node) -> tuple[int, ...]:
+        """Return the indices of the present inputs that carry activations (a weight not included)."""
+        wanted = range(len(node.inputs)) if self.data is None else self.data
+        return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i] is not None)
+
+    @property
+    def constants(self) -> tuple[Weight, ...]:
+        """The inputs that may be constants in codes of their own, for a float operator."""
+        return self.stored if self.weight is None else (self.weight,)
+
+    def refusal(self, node: ir.Node, graph: Graph) -> str:
+        """Return why this node cannot be quantized, "" when it can."""
+        return next((text for text in (check(node, graph) for check in self.refuse) if text), "")
+
+
+def _own(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type) for op_type in op_types)
+
+
+def _moves(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type, Constraint.SAME) for op_type in op_types)
+
+
+def _curves(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type, curve=True) for op_type in op_types)
+
+
+_RULES: tuple[Rule, ...] = (
+    # Multiply and accumulate
+    Rule(
+        "Conv",
+        weight=Weight(1, axis_0, 1),
+        bias=2,
+        heavy=many_products,
+        refuse=(constant_input(1, "weight"), constant_bias),
+    ),
+    Rule(
+        "ConvTranspose",
+        weight=Weight(1, conv_transpose_axis, 1),
+        bias=2,
+        heavy=always,
+        refuse=(constant_input(1, "weight"), constant_bias),
+    ),
+    Rule(
+        "Gemm",
+        weight=Weight(1, gemm_axis, 1),
+        bias=2,
+        heavy=always,
+        refuse=(
+            constant_input(1, "weight"),
+            constant_bias,
+            attribute_is("alpha", 1.0, 1.0),
+            attribute_is("beta", 1.0, 1.0),
+            attribute_is("transA", 0, 0),
+        ),
+    ),
+    Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
+    # Recurrent: both weights, of the input and of what is remembered, have codes where one has
+    *(
+        Rule(
+            op_type,
+            stored=(Weight(1, gates_axis), Weight(2, gates_axis)),
+            refuse=(
+                attribute_is("layout", 0, 0),
+                absent_input(7, "peepholes"),
+                constant_input(1, "weight"),
+                constant_input(2, "recurrent weight"),
+            ),
+        )
+        for op_type in ("LSTM", "GRU", "RNN")
+    ),
+    # Arithmetic
+    Rule("Add", data=None, elementwise=True, gain=one),
+    Rule("Sub", data=None, elementwise=True, gain=one),
+    Rule("Mul", data=None, elementwise=True, gain=factor),
+    Rule("Div", data=None, elementwise=True, gain=quotient),
+    Rule("Sum", data=None, elementwise=True, gain=one),
+    Rule("Mean", data=None, elementwise=True),
+    Rule("PRelu", data=None, elementwise=True),
+    # Pooling and reducing
+    Rule("AveragePool", refuse=(undilated,), gain=window),
+    Rule("GlobalAveragePool", gain=average),
+    Rule("ReduceMean", gain=average),
+    Rule("ReduceSum", gain=total),
+    *_own("LpPool", "GlobalLpPool", "ReduceProd"),
+    *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+    *_own("CumSum", "Trilu", "GridSample", "RoiAlign"),
+    *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
+    # Movers
+    *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
+    Rule("Gather", Constraint.SAME, stored=(Weight(0, looked_up_axis),)),
+    *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
+    *_moves("Compress", "ReverseSequence", "TopK"),
+    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
+    Rule("Pad", Constraint.SAME, refuse=(pad_value_is_a_code,)),
+    # One code space
+    Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),
+    Rule("Where", Constraint.ALL_SAME, data=(1, 2)),
+    *(
+        Rule(op_type, Constraint.ALL_SAME, data=(0, 2), refuse=(attribute_is("reduction", "none", "none"),))
+        for op_type in ("ScatterND", "ScatterElements")
+    ),
+    Rule("Max", Constraint.ALL_SAME, data=None, elementwise=True),
+    Rule("Min", Constraint.ALL_SAME, data=None, elementwise=True),
+    # Clips
+    Rule("Relu", Constraint.CLAMP, elementwise=True, useful=above_zero),
+    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds),
+    # Functions of one variable (no steps: Sign, Round, ... turn the noise of their input into whole steps)
+    Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
+    Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=hard_sigmoid_rises),
+    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), curve=True),
+    *_curves("LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
+    Rule("HardSwish", curve=True, useful=hard_swish_rises),
+    *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
+    *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+    Rule("Pow", curve=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
+    # Normalisation
+    Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0), gain=probability, refuse=(several_along_axis,)),
+    *_own("LogSoftmax", "LRN", "LpNormalization"),
+    *(
+        Rule(
+            op_type,
+            weight=Weight(1, no_axis),
+            bias=2,
+            gain=normalised,
+            refuse=(constant_input(1, "scale"), constant_bias),
+        )
+        for op_type in ("InstanceNormalization", "LayerNormalization", "GroupNormalization")
+    ),
+)
+
+RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule in _RULES}
+"""Every entry by (domain, operator)."""
+
+
+def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the interval in which a chain changes: that of the nodes that read its source."""
+    chain, low, high = chain_of(node), math.inf, -math.inf
+    for reader in chain.nodes:
+        for index, value in enumerate(reader.inputs):
+            if value is chain.source:
+                rule = rule_of(reader)
+                if rule is None or rule.useful is None or index != 0:
+                    return -math.inf, math.inf
+                first, last = rule.useful(reader, graph)
+                low, high = min(low, first), max(high, last)
+    return low, high
+
+
+CHAIN_RULE = Rule(CHAIN, curve=True, domain=CHAIN_DOMAIN, useful=_chain_changes)
+"""What is true of a chain of operators that stands for one function of one variable."""
+
+
+def rule_of(node: ir.Node) -> Rule | None:
+    """Return the entry for the operator of `node`, None when the table has none."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
+        return CHAIN_RULE
+    return RULES.get((domain, node.op_type))

@@ -1,0 +1,8 @@
+"""The public functions and the order of the steps: dump_profile, quantize, instrument, explain, diff.
+
+Enters: paths, settings.
+Leaves: files and results.
+Imports: evaluation, speed, lowering, planning, equalization, plan, ranges, targets, prepare, runtime,
+model, numerics, profiles.runner, profiles.instrumentation, profiles.samples, profiles.records,
+profiles.base.
+"""

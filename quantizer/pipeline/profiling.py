@@ -1,0 +1,101 @@
+"""`dump_profile` and `instrument`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ...profiles.base.errors import ModelError
+from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
+from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
+from ...profiles.records.glow_names import glow_names
+from ...profiles.records.profile import Profile
+from ...profiles.records.store import save_profile
+from ...profiles.runner.calibrate import profile_samples
+from ...profiles.runner.checkpoint import remove_progress
+from ...profiles.runner.cluster import calibrate_sharded
+from ...profiles.runner.processes import Data
+from ...profiles.runner.settings import loaded
+from ...profiles.samples.samples import input_specs, open_samples
+from ..model.files import save_model
+from ..prepare.opening import open_prepared
+from .run_settings import RunSettings
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of samples done and, where known, their total."""
+
+
+def dump_profile(
+    model_path: str | Path,
+    data: str | Path,
+    output: str | Path | None = None,
+    run: RunSettings | None = None,
+    *,
+    limit: int | None = None,
+    format: str = "qprof",
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Profile:
+    """Run a model on samples and record what flows through it.
+
+    Args:
+        model_path: float ONNX model.
+        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        output: where to write the profile; None for nowhere.
+        run: how to run it; None for the defaults.
+        limit: use the first so many samples only.
+        format: "qprof", or "glow" for Glow's YAML.
+        progress: called after each sample, or each shard.
+        note: called with remarks for the user, before the first sample: which tensors cannot be profiled.
+
+    Returns:
+        The profile of the prepared model.
+
+    Raises:
+        ModelError: the model cannot be read or run. DataError: the samples do not fit it.
+        ConfigError: a setting is not allowed.
+    """
+    run = run or RunSettings()
+    keeper = run.keeper
+    prepared = open_prepared(model_path)
+    if not input_specs(prepared.model):
+        raise ModelError(
+            f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
+            "give the model that computes from data, or keep this one as it is"
+        )
+    hidden = hidden_tensors(prepared.model)
+    if note is not None:
+        for name, reason in hidden.items():
+            note(f"tensor '{name}' is not profiled: {reason}")
+    settings = run.of_model(prepared.graph, hidden)
+    if run.sharded:
+        profile = calibrate_sharded(
+            prepared.model,
+            Data(str(data), limit),
+            prepared.identity,
+            settings,
+            workers=run.workers,
+            scheduler=run.scheduler,
+            progress=progress,
+        )
+    else:
+        samples = open_samples(str(data), input_specs(prepared.model), limit)
+        with loaded(prepared.model, settings) as ready:
+            profile = profile_samples(ready, samples, prepared.identity, keeper, progress)
+    if output is not None:
+        if format == "glow":
+            save_profile(profile, output, format="glow", names=glow_names(prepared.model))
+        else:
+            save_profile(profile, output)
+    if keeper is not None:
+        remove_progress(keeper)
+    return profile
+
+
+def instrument(model_path: str | Path, output: str | Path) -> None:
+    """Write the prepared model with a QuantizationProfile node on every floating-point activation.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    save_model(instrument_model(open_prepared(model_path).model), output)

@@ -1,0 +1,166 @@
+"""The order of the steps, and nothing else: each command of `qprof` is one function here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.records.profile import DataId, Profile
+from ..lowering.lower import lower
+from ..model.files import has_external_data, model_bytes
+from ..model.graph import Graph
+from ..plan.plan import Kind, QuantPlan
+from ..plan.store import load_plan, save_plan
+from ..planning.needed_tensors import one_with_others
+from ..planning.plan_model import open_plan, plan_model, round_plan, rounding_samples, without_samples
+from ..prepare.opening import open_prepared, read_profile
+from ..prepare.passes.float16 import narrow_constants
+from ..ranges.clipped_activations import as_seen
+from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
+from ..targets.config import DATA_FREE
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from .profiling import Progress
+from .written_model import check_target, save_checked
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What became of the nodes.
+
+    Attributes:
+        counts: number of nodes of each kind ("integer", "table", "move", "float", ...), zeros left out.
+        float_reasons: reason -> number of nodes that stay float for it, most frequent first.
+    """
+
+    counts: Mapping[str, int]
+    float_reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class QuantizeResult:
+    """What `quantize` did.
+
+    Attributes:
+        plan: the plan that was applied.
+        model_path: the file that was written.
+        summary: what became of the nodes.
+        notes: remarks for the user, such as an opset that was raised.
+        float_bytes, quantized_bytes: sizes of the two model files, external data included.
+        speed: what was found where speed was asked about.
+    """
+
+    plan: QuantPlan
+    model_path: Path
+    summary: Summary
+    notes: tuple[str, ...]
+    float_bytes: int
+    quantized_bytes: int
+    speed: SpeedCheck | None = None
+
+
+def quantize(
+    model_path: str | Path,
+    profile_path: str | Path | None,
+    output: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    plan_path: str | Path | None = None,
+    save_plan_path: str | Path | None = None,
+    accept_retrained: bool = False,
+    speed: SpeedDemand | None = None,
+    data: str | None = None,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> QuantizeResult:
+    """Write a quantized model from a float model and its profile, or from a plan.
+
+    Args:
+        model_path: float ONNX model.
+        profile_path: its profile (qprof's or Glow's); not needed with `plan_path`, nor in the modes of
+            `config.DATA_FREE`.
+        output: where to write the quantized model.
+        recipe: settings and target; None for the default target's.
+        plan_path: apply this plan, which a person may have edited, instead of making one.
+        save_plan_path: write the plan that was applied.
+        accept_retrained: take a profile of the same graph with other weights.
+        speed: measure the plan that is made against float, and take back to float what is slower on codes;
+            None does not. A plan that is given stays as it is.
+        data: samples for rounding "gptq", a folder or "module:function"; no other setting needs any.
+        limit: the first so many of them; None for all.
+        progress: called while the model runs on them.
+
+    Raises:
+        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
+    """
+    prepared = open_prepared(model_path)
+    found = None
+    elements: Mapping[str, float] = {}
+    if plan_path is not None:
+        planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
+    else:
+        recipe = recipe or load_recipe()
+        samples = rounding_samples(prepared.model, recipe, data, limit)
+        profile = Profile(prepared.identity, DataId(), {})
+        notes = prepared.notes
+        if profile_path is not None:
+            profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
+            elements = {name: tensor.count / max(1, profile.data.samples) for name, tensor in profile.items()}
+            notes = (*notes, *_missing(profile_path, profile, prepared.graph))
+        elif recipe.config.mode not in DATA_FREE:
+            raise ConfigError(
+                f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
+                f"or use a mode without data ({', '.join(DATA_FREE)})"
+            )
+        plain = without_samples(recipe)
+        planned = plan_model(prepared.model, profile, plain, prepared.identity, notes)
+        if speed is not None:
+            subject = Subject(
+                Path(model_path), prepared.model, prepared.graph, prepared.identity, profile, plain, notes
+            )
+            planned, found = check_speed(subject, planned, speed)
+        if samples is not None:
+            planned = round_plan(prepared.model, planned, profile, recipe.target, samples, progress=progress)
+    plan = planned.plan
+    lowered = lower(planned.model, plan)
+    made = lowered.model
+    if prepared.narrow is not None:
+        made = narrow_constants(made, prepared.narrow)
+    remarks = check_target(made, plan, recipe, str(output))
+    external = has_external_data(prepared.model)
+    told = save_checked(made, Path(output), Path(model_path), elements, external)
+    more = (*lowered.notes, *remarks, *told)
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *more])))
+    if save_plan_path is not None:
+        save_plan(plan, save_plan_path)
+    return QuantizeResult(
+        plan,
+        Path(output),
+        summarize(plan),
+        plan.notes,
+        model_bytes(Path(model_path)),
+        model_bytes(Path(output)),
+        found,
+    )
+
+
+def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:
+    """Return a note when the profile, which may be Glow's, lacks activations of the model."""
+    profile, inner = as_seen(profile, graph), one_with_others(graph)
+    names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
+    lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
+    if not lacking:
+        return ()
+    return (f"{Path(path).name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
+
+
+def summarize(plan: QuantPlan) -> Summary:
+    """Count what became of the nodes, and why those that stay float do."""
+    counts = Counter(node.kind.value for node in plan.nodes.values())
+    reasons = Counter(node.reason for node in plan.nodes.values() if node.kind is Kind.FLOAT)
+    return Summary(
+        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]}, dict(reasons.most_common())
+    )

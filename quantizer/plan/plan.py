@@ -1,0 +1,114 @@
+"""What was decided: the frozen plan between analysis and rewriting, and its YAML form.
+
+The plan is the only thing that the planner and the lowerings share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ...profiles.records.profile import ModelId
+from ..numerics.affine import QuantParams
+from ..targets.config import QuantConfig
+from .adjustments import NONE, Adjustments
+
+SPELLINGS = ("runtime", "sigmoid", "portable", "codes", "leaky")
+"""Ways of writing a node that the plan can ask for; `lowering.spellings` has each."""
+
+RUNTIME_FORMS = ("qdq", "qoperator")
+"""Forms that may hold operators of one runtime alone; the others are for every reader of ONNX."""
+
+
+class Kind(StrEnum):
+    """What becomes of one node."""
+
+    INTEGER = "integer"
+    """Computes on codes. An output with parameters in `QuantPlan.tensors` is stored in them; an output
+    without returns to float."""
+    TABLE = "table"
+    """A function of one variable, looked up: code in, code out. Several nodes can be one table: then the last
+    has an entry with the parameters of its output, and the outputs of the others have none."""
+    MOVE = "move"
+    """Moves, selects or clips codes; its output has the parameters of its input."""
+    DYNAMIC = "dynamic"
+    """Integer with activation parameters computed at run time."""
+    WEIGHT_ONLY = "weight-only"
+    """Weight stored in few bits and dequantized; the operation is float."""
+    FLOAT = "float"
+    """Stays as it is; `NodePlan.reason` says why."""
+
+
+ON_CODES = (Kind.INTEGER, Kind.TABLE, Kind.MOVE)
+"""Kinds that read activations in codes; the others read and make real numbers."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """The decision for one node.
+
+    Attributes:
+        kind: what becomes of it.
+        reason: why it stays float (required for FLOAT), or a remark, such as the figures of a weight.
+        inputs: parameters by input index, for the uses that want other parameters than the tensor is
+            stored in: there the lowering converts on that edge alone.
+        spelling: which of the equivalent ways the lowering writes the node in, "" for the usual one. For
+            TABLE "runtime", "sigmoid" or "portable"; for MOVE "codes" (the operator directly on codes) or
+            "leaky" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the runtime's own operator, in
+            `RUNTIME_FORMS` only). For WEIGHT_ONLY "codes" (a constant table is looked up
+            in codes, and what was found is made float). Each is described in `lowering.qdq`.
+    """
+
+    kind: Kind
+    reason: str = ""
+    inputs: Mapping[int, QuantParams] = field(default_factory=dict)
+    spelling: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Activations that share their parameters, and how they came to: a record for people, see `explain`.
+
+    Attributes:
+        members: name -> smallest and largest number of its own calibrated range.
+        range: the common range.
+        winners: the members whose ranges make it.
+        ties: names of the nodes that tied them.
+    """
+
+    members: Mapping[str, tuple[float, float]]
+    range: tuple[float, float]
+    winners: tuple[str, ...]
+    ties: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QuantPlan:
+    """Everything that was decided for one model.
+
+    Attributes:
+        model: the prepared model that it is for.
+        config: what the user asked for.
+        tensors: parameters of every tensor that exists in quantized form: activations that a quantized
+            node produces or consumes, weights, biases. An activation that is not here is float.
+        nodes: decision for every node of the main graph, by node name, in graph order.
+        notes: remarks for the user, such as an opset that had to be raised.
+        tool: name and version of the writer.
+        groups: activations that share their parameters, two or more each.
+        adjustments: what is changed in the float model first; tensors and nodes are those of the result.
+    """
+
+    model: ModelId
+    config: QuantConfig
+    tensors: Mapping[str, QuantParams]
+    nodes: Mapping[str, NodePlan]
+    notes: tuple[str, ...] = ()
+    tool: str = field(default="", compare=False)
+    groups: tuple[Group, ...] = ()
+    adjustments: Adjustments = NONE
+
+    def is_part(self, node: str, output: str) -> bool:
+        """Whether a node, given with its output, is computed inside the table of the node that reads it."""
+        entry = self.nodes.get(node)
+        return entry is not None and entry.kind is Kind.TABLE and output not in self.tensors

@@ -1,0 +1,301 @@
+"""The plan's file format: YAML meant to be read and edited by people. The only module that knows it.
+
+    format: qprof-plan/1
+    tool: ...                        who wrote it
+    model: file, structure, weights, opset
+    config: the settings that were asked for
+    notes: [remarks]
+    tensors:                         one line for each quantized tensor
+      x: {type: uint8, scale: 0.0123, zero_point: 128}
+      w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}     one scale for each channel
+    nodes:                           one line for each node, in graph order
+      conv1: {kind: integer}
+      tanh: {kind: table, spelling: sigmoid}
+      einsum: {kind: float, reason: no rule for Einsum}
+      add: {kind: integer, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
+    groups:                          who shares parameters and why: a record for people, not read when applied
+      - range: [-1.5, 2.0]           of all of them, in real numbers
+        winners: [x]                 those whose own ranges make it
+        ties: [concat1]              the nodes that tied them
+        members: each with its own range
+    adjustments:                     only when there are some; each vector is one text
+      factors:                       log2 of the divisor of each channel
+        x: {axis: 1, inserted: false, exponents: 0 -1 -3}
+      biases:                        what is added to the bias of each output channel
+        conv1: 0.25 -1e-05
+      roundings:                     codes of weights chosen with samples: what each is off the nearest
+        conv1: {params: 0123456789abcdef, moves: eNpjYGBg...}      int8, deflated, in base 64
+    ...
+
+The last line is "...", so that a cut-off file is noticed. A scale is written as the shortest decimal of
+its float32, and what a person writes is rounded to float32. A zero_point for many scales may be written
+once when all are equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ...profiles.base.atomic_files import read_text, write_atomically
+from ...profiles.base.errors import PlanError, nearest
+from ...profiles.base.strict_yaml import (
+    MalformedError,
+    block,
+    check_format,
+    check_whole,
+    entry,
+    fields,
+    integer_at,
+    list_at,
+    mapping_at,
+    parse,
+    real,
+    real_at,
+    spelled,
+    text,
+    text_at,
+)
+from ...profiles.records.store import model_at, model_fields
+from ..numerics.affine import TYPES, QuantParams
+from ..numerics.schemes import SCHEMES
+from ..targets.config import (
+    BIAS_CORRECTIONS,
+    EQUALIZATIONS,
+    GRANULARITIES,
+    MODES,
+    PROPAGATIONS,
+    RESOLUTIONS,
+    ROUNDINGS,
+    TABLES,
+    QuantConfig,
+)
+from .adjustment_store import adjustments_at, adjustments_text
+from .plan import SPELLINGS, Group, Kind, NodePlan, QuantPlan
+
+FAMILY, VERSION = "qprof-plan", 1
+ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
+
+_LATER = ("tool", "notes", "groups", "adjustments")
+"""Keys that may be missing: older files lack them, and people need not write them."""
+
+_WORDS = {
+    "mode": MODES,
+    "propagation": PROPAGATIONS,
+    "schema": tuple(SCHEMES),
+    "weight_schema": tuple(SCHEMES),
+    "granularity": GRANULARITIES,
+    "tables": TABLES,
+    "resolution": RESOLUTIONS,
+    "equalization": EQUALIZATIONS,
+    "bias_correction": BIAS_CORRECTIONS,
+    "rounding": ROUNDINGS,
+    "activation_type": tuple(TYPES),
+    "weight_type": tuple(TYPES),
+}
+
+
+def save_plan(plan: QuantPlan, path: str | os.PathLike[str]) -> None:
+    """Write a plan in one step: the file is complete, or as it was before.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    write_atomically(path, dumps(plan))
+
+
+def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
+    """Read a plan. `verify_plan` must hold it against the model before it is applied.
+
+    Raises:
+        PlanError: the file is missing or malformed in any way; the message names file, tensor or node, and
+            the nearest known word.
+    """
+    return loads(read_text(path, PlanError), Path(path).name)
+
+
+def dumps(plan: QuantPlan) -> str:
+    """Return the text of a plan file, tensors and nodes in the plan's order."""
+    config = {f.name: getattr(plan.config, f.name) for f in dataclasses.fields(QuantConfig)}
+    tensors = "".join(entry(name, _params_text(p), 2) for name, p in plan.tensors.items())
+    nodes = "".join(entry(name, _node_text(node), 2) for name, node in plan.nodes.items())
+    notes = "".join(f"  - {text(note)}\n" for note in plan.notes)
+    groups = "".join(_group_text(group) for group in plan.groups)
+    return "".join(
+        [
+            block({"format": f"{FAMILY}/{VERSION}", "tool": plan.tool}),
+            "model:\n" + block(model_fields(plan.model), 2),
+            "config:\n" + block(config, 2),
+            "notes:\n" + notes if notes else "notes: []\n",
+            "tensors:\n" + tensors if tensors else "tensors: {}\n",
+            "nodes:\n" + nodes if nodes else "nodes: {}\n",
+            "groups:\n" + groups if groups else "groups: []\n",
+            adjustments_text(plan.adjustments),
+            "...\n",
+        ]
+    )
+
+
+def loads(document: str, source: str = "plan") -> QuantPlan:
+    """Return the plan that a text describes; `source` names it in errors. See `load_plan`."""
+    try:
+        if document.startswith(f"format: {FAMILY}/"):
+            check_whole(document)
+        top = check_format(
+            parse(document), FAMILY, VERSION, "give a plan written by 'qprof quantize --save-plan'"
+        )
+        check_whole(document)
+        return _plan(top)
+    except MalformedError as problem:
+        raise PlanError(problem.told(source, ADVICE)) from None
+
+
+# Writing ---------------------------------------------------------------------------------------------------
+
+
+def _params_text(params: QuantParams) -> str:
+    scales = [real(scale, str(np.float32(scale))) for scale in params.scale]
+    points = [str(point) for point in params.zero_point]
+    parts = [f"type: {params.qtype.name}"]
+    parts += [f"axis: {params.axis}"] if params.axis is not None else []
+    parts += [f"block: {params.block}"] if params.block is not None else []
+    parts.append(f"scale: {scales[0]}" if params.axis is None else f"scale: [{', '.join(scales)}]")
+    parts.append(
+        f"zero_point: {points[0]}" if len(set(points)) == 1 else f"zero_point: [{', '.join(points)}]"
+    )
+    return "{" + ", ".join(parts) + "}"
+
+
+def _node_text(node: NodePlan) -> str:
+    parts = [f"kind: {node.kind.value}"]
+    parts += [f"spelling: {node.spelling}"] if node.spelling else []
+    parts += [f"reason: {text(node.reason)}"] if node.reason else []
+    if node.inputs:
+        inputs = ", ".join(
+            f"{index}: {_params_text(params)}" for index, params in sorted(node.inputs.items())
+        )
+        parts.append(f"inputs: {{{inputs}}}")
+    return "{" + ", ".join(parts) + "}"
+
+
+def _group_text(group: Group) -> str:
+    members = "".join(entry(name, spelled(list(own)), 6) for name, own in group.members.items())
+    head = {"range": list(group.range), "winners": list(group.winners), "ties": list(group.ties)}
+    return "  - " + (block(head, 4) + entry("members", "\n" + members.rstrip("\n"), 4)).removeprefix("    ")
+
+
+# Reading ---------------------------------------------------------------------------------------------------
+
+
+def _plan(top: dict[str, object]) -> QuantPlan:
+    fields(top, "the document", ("format", "model", "config", "tensors", "nodes"), _LATER)
+    tensors = mapping_at(top["tensors"], "tensors")
+    nodes = mapping_at(top["nodes"], "nodes")
+    notes = list_at([] if top.get("notes") is None else top["notes"], "notes")
+    return QuantPlan(
+        model=model_at(top["model"]),
+        config=_config(top["config"]),
+        tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
+        nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
+        notes=tuple(text_at(note, "notes") for note in notes),
+        groups=tuple(_group(item) for item in list_at(top.get("groups", []), "groups")),
+        adjustments=adjustments_at(top.get("adjustments")),
+        tool=text_at(top.get("tool", ""), "tool"),
+    )
+
+
+def _group(value: object) -> Group:
+    found = fields(value, "groups", ("range", "winners", "ties", "members"))
+    members = mapping_at(found["members"], "groups: members")
+    return Group(
+        {name: _range(own, f"groups: members: '{name}'") for name, own in members.items()},
+        _range(found["range"], "groups: range"),
+        tuple(text_at(name, "groups: winners") for name in list_at(found["winners"], "groups: winners")),
+        tuple(text_at(name, "groups: ties") for name in list_at(found["ties"], "groups: ties")),
+    )
+
+
+def _range(value: object, where: str) -> tuple[float, float]:
+    ends = list_at(value, where)
+    if len(ends) != 2:
+        raise MalformedError(f"{where} has {len(ends)} ends instead of two")
+    return real_at(ends[0], where), real_at(ends[1], where)
+
+
+def _config(value: object) -> QuantConfig:
+    """Return the settings; those that an older qprof did not know have their defaults."""
+    defaults = QuantConfig()
+    found = fields(value, "config", (), [f.name for f in dataclasses.fields(QuantConfig)])
+    settings: dict[str, object] = {}
+    for key, item in found.items():
+        where, default = f"config: {key}", getattr(defaults, key)
+        if isinstance(default, tuple):
+            settings[key] = tuple(text_at(name, where) for name in list_at(item, where))
+        elif isinstance(default, int):
+            settings[key] = integer_at(item, where, 0)
+        elif isinstance(default, float):
+            settings[key] = real_at(item, where)
+        else:
+            settings[key] = _word(item, where, _WORDS[key]) if key in _WORDS else text_at(item, where)
+    return dataclasses.replace(defaults, **settings)  # type: ignore[arg-type]
+
+
+def _word(value: object, where: str, known: tuple[str, ...]) -> str:
+    word = text_at(value, where)
+    if word not in known:
+        raise MalformedError(
+            f"{where} '{word}' is unknown", f"known are {', '.join(known)}.{nearest(word, known)}"
+        )
+    return word
+
+
+def _params(value: object, where: str) -> QuantParams:
+    found = fields(value, where, ("type", "scale", "zero_point"), ("axis", "block"))
+    scale, point = found["scale"], found["zero_point"]
+    scales = tuple(_scale(s, f"{where}: scale") for s in (scale if isinstance(scale, list) else [scale]))
+    if not scales:
+        raise MalformedError(f"{where}: scale is empty")
+    points = tuple(
+        integer_at(p, f"{where}: zero_point") for p in (point if isinstance(point, list) else [point])
+    )
+    if not isinstance(point, list):
+        points *= len(scales)
+    qtype = TYPES[_word(found["type"], f"{where}: type", tuple(TYPES))]
+    axis, block = _optional(found, "axis", where, 0), _optional(found, "block", where, 1)
+    try:
+        return QuantParams(scales, points, qtype, axis, block)
+    except PlanError as problem:
+        what, _, advice = str(problem).removeprefix("quantization parameters: ").partition("; ")
+        raise MalformedError(f"{where}: {what}", advice) from None
+
+
+def _optional(found: Mapping[str, object], key: str, where: str, low: int) -> int | None:
+    value = found.get(key)
+    return None if value is None else integer_at(value, f"{where}: {key}", low)
+
+
+def _scale(value: object, where: str) -> float:
+    number = real_at(value, where)
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.float32(number))
+    if not (math.isfinite(rounded) and rounded > 0.0):
+        raise MalformedError(f"{where} {number} is not a positive float32")
+    return rounded
+
+
+def _node(value: object, where: str) -> NodePlan:
+    found = fields(value, where, ("kind",), ("spelling", "reason", "inputs"))
+    kind = Kind(_word(found["kind"], f"{where}: kind", tuple(kind.value for kind in Kind)))
+    inputs: dict[int, QuantParams] = {}
+    for key, item in mapping_at(found.get("inputs", {}), f"{where}: inputs").items():
+        if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
+            raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
+        inputs[int(key)] = _params(item, f"{where}: input {key}")
+    spelling = _word(found["spelling"], f"{where}: spelling", SPELLINGS) if "spelling" in found else ""
+    return NodePlan(kind, text_at(found.get("reason", ""), f"{where}: reason"), inputs, spelling)

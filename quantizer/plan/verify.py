@@ -1,0 +1,249 @@
+"""What must hold of every plan: a list of small predicates, each with its sentence.
+
+Run after planning and after loading a plan that a person edited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ...profiles.base.errors import PlanError
+from ...profiles.records.profile import ModelId, describe
+from ..model.graph import Graph
+from ..numerics.affine import QuantParams
+from ..numerics.schemes import SCHEMES
+from ..operators.operands import outputs_of
+from ..operators.table import rule_of
+from .plan import Kind, QuantPlan
+
+Check = Callable[[QuantPlan, Graph], Iterator[str]]
+"""Yields one sentence for each breach."""
+
+
+def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "plan") -> None:
+    """Hold `plan` against the rules below.
+
+    Args:
+        plan: the plan.
+        graph: the model that it is to be applied to: the prepared one with the plan's adjustments.
+        model: identity of that model.
+        where: how to name the plan in messages.
+
+    Raises:
+        PlanError: naming the first breaches, with node or tensor.
+    """
+    check_identity(plan, model, where)
+    breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
+    if breaches:
+        more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
+        raise PlanError(f"{where}: {'; '.join(breaches[:3])}{more}")
+
+
+def check_identity(plan: QuantPlan, model: ModelId, where: str = "plan") -> None:
+    """Refuse a plan that was made for another model.
+
+    Raises:
+        PlanError: saying which two.
+    """
+    if plan.model.structure != model.structure or plan.model.weights != model.weights:
+        raise PlanError(
+            f"{where}: made for another model: it belongs to {describe(plan.model)}, "
+            f"this is {describe(model)}; "
+            "make a new plan from a profile of this model"
+        )
+
+
+def _scales_are_finite_and_positive(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name, params in plan.tensors.items():
+        if not all(math.isfinite(s) and s > 0.0 for s in params.scale):
+            yield f"tensor '{name}': every scale must be finite and positive"
+
+
+def _zero_points_are_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name, params in plan.tensors.items():
+        low, high = params.qtype.low, params.qtype.high
+        if not all(low <= z <= high for z in params.zero_point):
+            yield f"tensor '{name}': zero_point must lie in {low}..{high}, the codes of {params.qtype.name}"
+
+
+def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    scheme = SCHEMES[plan.config.schema]
+    if scheme.symmetric and not scheme.unsigned_when_positive:
+        for name, params in plan.tensors.items():
+            if params.qtype.signed and graph.constant(name) is None and any(params.zero_point):
+                yield f"tensor '{name}': schema {plan.config.schema} has zero_point 0"
+
+
+def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    if SCHEMES[plan.config.schema].power_of_two:
+        for name, params in plan.tensors.items():
+            if graph.constant(name) is None and any(math.frexp(s)[0] != 0.5 for s in params.scale):
+                yield f"tensor '{name}': schema {plan.config.schema} has scales that are powers of two"
+
+
+def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    names = dict.fromkeys(node.name or "" for node in graph.nodes)
+    for name in plan.nodes:
+        if name not in names:
+            yield f"node '{name}': the model has no such node"
+    for name in names:
+        if name not in plan.nodes:
+            yield f"node '{name}': the plan has no entry for it"
+
+
+def _tensors_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name in plan.tensors:
+        if name not in graph.values or not graph.is_float(name):
+            yield f"tensor '{name}': the model has no float tensor of this name"
+
+
+def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name, node in plan.nodes.items():
+        if node.kind is Kind.FLOAT and not node.reason:
+            yield f"node '{name}': a float node needs a reason"
+
+
+def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        if entry is None or entry.kind not in (Kind.INTEGER, Kind.TABLE, Kind.MOVE):
+            continue
+        if rule is None:
+            yield f"node '{node.name}': there is no rule for {node.op_type}, so it must be float"
+            continue
+        for index in rule.activations(node):
+            value = node.inputs[index]
+            name = (value.name or "") if value is not None else ""
+            if (
+                name not in plan.tensors
+                and index not in entry.inputs
+                and not (entry.kind is not Kind.INTEGER and graph.constant(name) is not None)
+                and not (entry.kind is Kind.TABLE and _is_inside_a_table(plan, graph, name))
+            ):
+                yield f"node '{node.name}': it is {entry.kind}, but its input '{name}' has no parameters"
+
+
+def _is_inside_a_table(plan: QuantPlan, graph: Graph, name: str) -> bool:
+    maker = graph.producer(name) if name in graph.values else None
+    return maker is not None and plan.is_part(maker.name or "", name)
+
+
+def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    """A table without parameters of its output is a part of the tables that read it."""
+    for node in graph.nodes:
+        name = node.outputs[0].name or "" if node.outputs else ""
+        if not plan.is_part(node.name or "", name):
+            continue
+        readers = [reader for reader, _ in graph.consumers(name)]
+        alone = [
+            reader
+            for reader in readers
+            if (entry := plan.nodes.get(reader.name or "")) is None or entry.kind is not Kind.TABLE
+        ]
+        if not readers or graph.is_result(name):
+            yield f"node '{node.name}': it is table, but its output '{name}' has no parameters"
+        elif alone:
+            yield (
+                f"node '{node.name}': it is part of a table, but '{alone[0].name}' reads its output "
+                f"'{name}': both are table, or neither"
+            )
+
+
+def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        entry = plan.nodes.get(node.name or "")
+        if entry is None or entry.kind is not Kind.MOVE:
+            continue
+        value = node.inputs[0]
+        source = plan.tensors.get((value.name or "") if value is not None else "")
+        for output in outputs_of(node):
+            if plan.tensors.get(output) != source:
+                yield (
+                    f"node '{node.name}': it moves codes, so '{output}' must have the parameters of its input"
+                )
+
+
+def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        if (
+            entry is None
+            or entry.kind is not Kind.INTEGER
+            or rule is None
+            or rule.bias is None
+            or rule.weight is None
+        ):
+            continue
+        params = []
+        for index in (0, rule.weight.index, rule.bias):
+            value = node.inputs[index] if index < len(node.inputs) else None
+            name = (value.name or "") if value is not None else ""
+            params.append(entry.inputs.get(index, plan.tensors.get(name)))
+        x, w, b = params
+        if x is None or w is None or b is None:
+            continue
+        wanted = tuple(float(np.float32(x.scale[0]) * np.float32(s)) for s in w.scale)
+        if b.scale != wanted or any(b.zero_point):
+            yield f"node '{node.name}': the bias must have scale(input) * scale(weight) and zero_point 0"
+
+
+def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
+    """Yield node, constant and its parameters, for each input that nodes of a kind may have in codes."""
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        if entry is None or entry.kind is not kind or rule is None:
+            continue
+        for weight in rule.constants:
+            value = node.inputs[weight.index] if weight.index < len(node.inputs) else None
+            name = (value.name or "") if value is not None else ""
+            if graph.is_constant(name):
+                yield node.name or "", name, entry.inputs.get(weight.index, plan.tensors.get(name))
+
+
+def _hybrid_nodes_have_a_weight_in_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for kind in (Kind.DYNAMIC, Kind.WEIGHT_ONLY):
+        stored = {node for node, _, params in _weights(plan, graph, kind) if params is not None}
+        for name, entry in plan.nodes.items():
+            if entry.kind is kind and name not in stored:
+                yield f"node '{name}': it is {kind}, but has no constant weight with parameters"
+
+
+def _dynamic_weights_have_8_bits(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for node, name, params in _weights(plan, graph, Kind.DYNAMIC):
+        if params is not None and (params.qtype.bits not in (7, 8) or params.block is not None):
+            yield f"node '{node}': it is dynamic, so weight '{name}' must have 8 bits and no blocks"
+        elif params is not None and params.axis is not None and any(params.zero_point):
+            yield f"node '{node}': it is dynamic, so the channels of weight '{name}' must have zero_point 0"
+
+
+def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    for name, params in plan.tensors.items():
+        shape = graph.shape(name) if name in graph.values else None
+        if params.block is None or params.axis is None:
+            continue
+        if graph.constant(name) is None:
+            yield f"tensor '{name}': blocks are for constants"
+        elif shape is None or params.axis >= len(shape) or (shape[params.axis] or 0) % params.block:
+            yield f"tensor '{name}': block {params.block} does not divide axis {params.axis}"
+
+
+CHECKS: tuple[Check, ...] = (
+    _scales_are_finite_and_positive,
+    _zero_points_are_codes,
+    _symmetric_has_zero_point_0,
+    _power_of_two_scales,
+    _nodes_are_those_of_the_model,
+    _tensors_are_those_of_the_model,
+    _float_nodes_have_a_reason,
+    _quantized_nodes_read_codes,
+    _tables_are_whole,
+    _moved_codes_keep_their_parameters,
+    _bias_scales_are_products,
+    _hybrid_nodes_have_a_weight_in_codes,
+    _dynamic_weights_have_8_bits,
+    _blocks_divide_their_axis,
+)
+"""Every predicate, in the order in which breaches are told."""

@@ -1,0 +1,67 @@
+"""Which activations a decision can ever ask the profile for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..model.graph import Graph
+from ..operators.operands import activation_names
+from ..operators.table import rule_of
+from ..ranges.clipped_activations import clipped_as
+from ..targets.loading import packaged_targets
+from .chains import find_chains, inner_tensors, taken_apart
+
+
+def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
+    """Return the floating-point activations that a plan may need, whatever is asked for.
+
+    These are what operators of the table read as activations and make. No schema, calibrator, form or target
+    quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
+    Nor does a tensor that is only clipped: the profile of the clipped one serves for it. Nor does what lies
+    inside a chain that no packaged target takes apart (see `chains`).
+
+    Args:
+        graph: the prepared model.
+        hidden: tensors that the runtime cannot show.
+    """
+    names: set[str] = set()
+    for node in graph.nodes:
+        rule = rule_of(node)
+        if rule is not None:
+            names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
+    names -= {
+        "",
+        *hidden,
+        *one_with_others(graph),
+        *(name for name, to in clipped_as(graph).items() if to not in hidden),
+    }
+    return frozenset(name for name in names if graph.is_float(name) and graph.constant(name) is None)
+
+
+def one_with_others(graph: Graph) -> frozenset[str]:
+    """Return the activations inside chains that no packaged target takes apart."""
+    chains = [
+        chain
+        for chain in find_chains(graph)
+        if not any(taken_apart(chain, target) for target in packaged_targets())
+    ]
+    return frozenset(inner_tensors(chains))
+
+
+def weighed_channels(graph: Graph) -> dict[str, int]:
+    """Return the axis of the input channels of every activation that is multiplied with a constant weight.
+
+    Where two nodes see different axes of one tensor, the first in graph order decides.
+    """
+    axes: dict[str, int] = {}
+    for node in graph.nodes:
+        rule = rule_of(node)
+        if rule is None or rule.weight is None or rule.weight.data_axis is None or rule.refusal(node, graph):
+            continue
+        data, weight = node.inputs[0], node.inputs[rule.weight.index]
+        if data is None or weight is None or graph.constant(weight.name or "") is None:
+            continue
+        name = data.name or ""
+        if graph.is_float(name) and graph.constant(name) is None:
+            axes.setdefault(name, rule.weight.data_axis)
+    return axes

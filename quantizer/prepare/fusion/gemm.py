@@ -1,0 +1,78 @@
+"""Matrix products and their biases: put together, and the bias one row."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...model.editing import (
+    ORIGIN,
+    constant,
+    feeding,
+    has_input,
+    is_standard,
+    origins,
+    rank,
+    replace_constant,
+    take_over,
+    value_names,
+)
+
+
+def join_biases(model: ir.Model) -> int:
+    """Write MatMul with a constant matrix, and the Add of a constant row behind it, as Gemm; return how many.
+
+    Runtimes do the same later on, between the conversions that quantization has put there by then: the
+    integer kernel is for a Gemm whose bias is quantized with it.
+    """
+    joined = 0
+    for node in list(model.graph):
+        if node.graph is None or not is_standard(node, "Add"):
+            continue
+        for product, bias in (node.inputs, node.inputs[::-1]):
+            matmul = feeding(product, "MatMul")
+            if matmul is not None and _fits(matmul, bias):
+                _join(model.graph, matmul, node, bias)
+                joined += 1
+                break
+    return joined
+
+
+def flatten_biases(model: ir.Model) -> int:
+    """Give every Gemm whose constant bias has shape [1, N] one of shape [N]: one number for each column.
+
+    Returns:
+        How many were changed.
+    """
+    changed = 0
+    taken: set[str] = set()
+    for node in model.graph:
+        if not is_standard(node, "Gemm") or not has_input(node, 2):
+            continue
+        row = constant(node.inputs[2])
+        if row is not None and row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
+            taken = taken or value_names(model)
+            replace_constant(node, 2, row.reshape(-1), taken)
+            changed += 1
+    return changed
+
+
+def _fits(matmul: ir.Node, bias: ir.Value | None) -> bool:
+    """Whether the product is of two matrices, the second constant, and the bias one row for all."""
+    weight, row = constant(matmul.inputs[1]), constant(bias)
+    if weight is None or row is None or weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
+        return False
+    return weight.dtype.kind == "f" and row.dtype == weight.dtype and row.shape in _rows(weight.shape[1])
+
+
+def _rows(size: int) -> tuple[tuple[int, ...], ...]:
+    return (size,), (1, size)
+
+
+def _join(graph: ir.Graph, matmul: ir.Node, add: ir.Node, bias: ir.Value | None) -> None:
+    gemm = ir.Node("", "Gemm", [*matmul.inputs, bias], name=matmul.name)
+    gemm.meta[ORIGIN] = origins((matmul, add))
+    output = add.outputs[0]
+    graph.insert_before(add, gemm)
+    take_over(gemm.outputs[0], output)
+    for node in (add, matmul):
+        graph.remove(node, safe=True)

@@ -1,0 +1,102 @@
+"""Activations that exporters write out in small operators, put together again.
+
+A fused operator leaves the inside of the function out of profile and plan: what x * (x + 3) or E[x^2] reach
+on the way matters to nobody, and a runtime has a kernel for the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...model.editing import ORIGIN, constant, feeding, is_standard, origins, sole_user, take_over
+
+HARD_SWISH_OPSET = 14
+
+
+def fuse_hard_swish(model: ir.Model) -> int:
+    """Write x * clip(x + 3, 0, 6) / 6, in any order of its factors, as HardSwish; return how many.
+
+    HardSigmoid with slope 1/6 and offset 1/2 counts as the clip divided by 6. HardSwish is an operator
+    since opset 14, so older models keep the parts.
+    """
+    if model.graph.opset_imports.get("", 0) < HARD_SWISH_OPSET:
+        return 0
+    fused = 0
+    for node in list(model.graph):
+        if node.graph is None or not is_standard(node, "Mul"):
+            continue
+        for gate, source in (node.inputs[::-1], node.inputs):
+            parts = _gate(gate, source)
+            if parts is not None and _finish(model, node, source, *parts):
+                fused += 1
+                break
+    return fused
+
+
+def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
+    """Return the nodes that make `value` = clip(source + 3, 0, 6) * factor, and the factor."""
+    hard_sigmoid = feeding(value, "HardSigmoid")
+    if hard_sigmoid is not None and hard_sigmoid.inputs[0] is source:
+        alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
+        beta = hard_sigmoid.attributes.get_float("beta", 0.5)
+        return ([hard_sigmoid], 1 / 6) if np.isclose(alpha, 1 / 6, rtol=1e-6) and beta == 0.5 else None
+    scaled = _scaled(value)
+    if scaled is not None:
+        node, inner, factor = scaled
+        found = _gate(inner, source)
+        return None if found is None else ([*found[0], node], found[1] * factor)
+    clip = feeding(value, "Clip")
+    if clip is None or len(clip.inputs) != 3 or [_scalar(v) for v in clip.inputs[1:]] != [0.0, 6.0]:
+        return None
+    add = feeding(clip.inputs[0], "Add")
+    if add is None or source is None:
+        return None
+    terms = [v for v in add.inputs if v is not source]
+    return ([add, clip], 1.0) if len(terms) == 1 and _scalar(terms[0]) == 3.0 else None
+
+
+def _scaled(value: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
+    """Return node, operand and factor of a sole-use product with, or quotient by, a constant scalar."""
+    node = feeding(value, "Mul", "Div")
+    found = None if node is None else _product(node)
+    return None if node is None or found is None else (node, *found)
+
+
+def _product(node: ir.Node) -> tuple[ir.Value | None, float] | None:
+    """Return operand and factor where the node computes operand * factor with a constant factor."""
+    if not is_standard(node, "Mul", "Div"):
+        return None
+    by = _scalar(node.inputs[1])
+    if by is not None and by != 0.0:
+        return node.inputs[0], by if node.op_type == "Mul" else 1.0 / by
+    by = _scalar(node.inputs[0])
+    return (node.inputs[1], by) if by is not None and node.op_type == "Mul" else None
+
+
+def _scalar(value: ir.Value | None) -> float | None:
+    array = constant(value)
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def _finish(
+    model: ir.Model, product: ir.Node, source: ir.Value | None, parts: list[ir.Node], factor: float
+) -> bool:
+    """Replace x * gate, and the division by 6 where that comes last, when the factors make 1/6."""
+    last, nodes = product, [*parts, product]
+    if not np.isclose(factor, 1 / 6, rtol=1e-6):
+        after = sole_user(product.outputs[0])
+        found = None if after is None else _product(after)
+        if after is None or found is None or found[0] is not product.outputs[0]:
+            return False
+        if not np.isclose(factor * found[1], 1 / 6, rtol=1e-6):
+            return False
+        last, nodes = after, [*nodes, after]
+    fused = ir.Node("", "HardSwish", [source], name=last.name)
+    fused.meta[ORIGIN] = origins(nodes)
+    output = last.outputs[0]
+    model.graph.insert_before(last, fused)
+    take_over(fused.outputs[0], output)
+    for node in reversed(nodes):
+        model.graph.remove(node, safe=True)
+    return True

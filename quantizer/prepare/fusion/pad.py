@@ -1,0 +1,66 @@
+"""Zero padding before a convolution moves into the convolution's own pads."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...model.editing import ORIGIN, constant, feeding, has_input, is_standard, origins
+
+
+def fold_pads(model: ir.Model) -> int:
+    """Fold Pad with constant zeros into the Conv behind it; return how many.
+
+    The Pad must have no other user, pad spatial axes only and by no negative number, and the convolution
+    must state its pads (`auto_pad` NOTSET or VALID).
+    """
+    folded = 0
+    for node in list(model.graph):
+        if not is_standard(node, "Conv"):
+            continue
+        pad = feeding(node.inputs[0], "Pad")
+        weight = node.inputs[1]
+        if pad is None or weight is None or weight.shape is None:
+            continue
+        amounts = _spatial_zeros(pad, len(weight.shape))
+        mode = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else "NOTSET"
+        if amounts is None or mode not in ("NOTSET", "VALID"):
+            continue
+        own = (
+            list(node.attributes["pads"].as_ints()) if "pads" in node.attributes and mode == "NOTSET" else []
+        )
+        total = [a + b for a, b in zip(amounts, own or [0] * len(amounts), strict=True)]
+        node.attributes.pop("auto_pad", None)
+        node.attributes["pads"] = ir.AttrInt64s("pads", total)
+        node.replace_input_with(0, pad.inputs[0])
+        node.meta[ORIGIN] = origins((pad, node))
+        assert node.graph is not None
+        node.graph.remove(pad, safe=True)
+        folded += 1
+    return folded
+
+
+def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:
+    """Return begins and ends of the spatial axes; None when the Pad is not one of zeros on those alone."""
+    mode = pad.attributes["mode"].as_string() if "mode" in pad.attributes else "constant"
+    pads = constant(pad.inputs[1]) if has_input(pad, 1) else None
+    if mode != "constant" or pads is None or np.any(pads < 0):
+        return None
+    if has_input(pad, 2):
+        value = constant(pad.inputs[2])
+        if value is None or np.any(value != 0):
+            return None
+    axes = list(range(dims))
+    if has_input(pad, 3):
+        given = constant(pad.inputs[3])
+        if given is None:
+            return None
+        axes = [int(axis) % dims for axis in given]
+    if pads.size != 2 * len(axes):
+        return None
+    begins, ends = [0] * dims, [0] * dims
+    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        begins[axis], ends[axis] = int(begin), int(end)
+    if any(begins[:2]) or any(ends[:2]):
+        return None
+    return begins[2:] + ends[2:]

@@ -1,0 +1,95 @@
+"""A model file opened and prepared, and a profile file bound to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ModelError
+from ...profiles.instrumentation.profiling_function import DOMAIN
+from ...profiles.records.glow_names import bind_glow
+from ...profiles.records.profile import ModelId, Profile
+from ...profiles.records.store import load_profile
+from ..model.files import load_model
+from ..model.graph import Graph, index
+from ..model.identity import check_model, model_id
+from .prepare import prepare
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """A model file, read and normalised.
+
+    Attributes:
+        model: the prepared model.
+        graph: its index.
+        identity: its fingerprint, with the name of the file.
+        notes: remarks of preparation for the user.
+        narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
+    """
+
+    model: ir.Model
+    graph: Graph
+    identity: ModelId
+    notes: tuple[str, ...]
+    narrow: ir.DataType | None = None
+
+
+def open_prepared(path: str | Path) -> PreparedModel:
+    """Read a float model and normalise it.
+
+    Raises:
+        ModelError: it cannot be read, is quantized already, or is instrumented already.
+    """
+    model = load_model(path)
+    found = quantized_operators(model)
+    if found:
+        raise ModelError(
+            f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
+        )
+    if DOMAIN in model.opset_imports:
+        raise ModelError(f"{path}: this model is instrumented already; give the original model")
+    result = prepare(model)
+    return PreparedModel(
+        result.model,
+        index(result.model),
+        model_id(result.model, Path(path).name),
+        result.notes,
+        result.narrow,
+    )
+
+
+def read_profile(
+    path: str | Path, model: ir.Model, identity: ModelId, accept_retrained: bool = False
+) -> Profile:
+    """Return the profile in a file, bound to a prepared model.
+
+    Raises:
+        ProfileError: it cannot be read, or belongs to another model.
+    """
+    profile = load_profile(path)
+    if profile.origin == "glow":
+        return bind_glow(profile, model, identity)
+    check_model(profile.model, identity, str(path), accept_retrained)
+    return profile
+
+
+_TYPES = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
+)
+
+
+def quantized_operators(model: ir.Model) -> tuple[str, ...]:
+    """Return the operator types of quantized computation in the model, sorted; empty for a float model.
+
+    Those are QuantizeLinear and DequantizeLinear, the integer operators, and every type that begins with
+    "QLinear" (also in onnxruntime's own domain) or "QGemm"; subgraphs count.
+    """
+    found = {
+        node.op_type
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.op_type in _TYPES or node.op_type.startswith(("QLinear", "QGemm"))
+    }
+    return tuple(sorted(found))

@@ -1,0 +1,82 @@
+"""Names: every node a unique one, and the way back to the original nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ...model.editing import ORIGIN, fresh, value_names
+
+
+def name_nodes(model: ir.Model) -> int:
+    """Give every node, those of subgraphs too, a unique name; return how many changed.
+
+    A name that is there stays. A nameless node becomes `<operator>_<first output>`; of several nodes with
+    one name the first keeps it and the others get a number. Node names depend on the file alone.
+    """
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    taken = {node.name for node in nodes if node.name}
+    seen: set[str] = set()
+    changed = 0
+    for node in nodes:
+        if node.name and node.name not in seen:
+            seen.add(node.name)
+            continue
+        first = next((value.name for value in node.outputs if value.name), "")
+        node.name = fresh(node.name or f"{node.op_type}_{first}", taken)
+        seen.add(node.name)
+        changed += 1
+    return changed
+
+
+def name_values(model: ir.Model) -> int:
+    """Give every used node output that has no name one after its node; return how many changed."""
+    taken = value_names(model)
+    changed = 0
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for index, value in enumerate(node.outputs):
+            if not value.name and (value.uses() or value.is_graph_output()):
+                value.name = fresh(f"{node.name}_output_{index}", taken)
+                changed += 1
+    return changed
+
+
+def unshare_names(model: ir.Model) -> int:
+    """Give values of bodies (branches, loops) names that no other graph has; return how many changed.
+
+    ONNX lets the two branches of an If use the same names. Profiles and plans know a tensor by its name
+    alone. The main graph keeps its names; of several bodies with one name the first does.
+    """
+    taken = value_names(model)
+    seen: set[str] = set()
+    changed = 0
+    for graph in model.graphs():
+        made = (value for node in graph for value in node.outputs)
+        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *made)):
+            if value.name in seen and graph is not model.graph:
+                value.name = fresh(value.name, taken)
+                changed += 1
+            if value.name:
+                seen.add(value.name)
+    return changed
+
+
+def mark_origin(model: ir.Model) -> int:
+    """Note on every node of the main graph without an origin that it stands for itself."""
+    for node in model.graph:
+        if ORIGIN not in node.meta:
+            node.meta[ORIGIN] = (node.name,)
+    return 0
+
+
+def forget_origin(model: ir.Model) -> int:
+    """Take off what an earlier `prepare` of the same object noted."""
+    for node in model.graph:
+        node.meta.pop(ORIGIN, None)
+    return 0
+
+
+def collect_origin(model: ir.Model) -> Mapping[str, tuple[str, ...]]:
+    """Return, for every node of the main graph in order, the original nodes that it stands for."""
+    return {str(node.name): tuple(node.meta.get(ORIGIN, ())) for node in model.graph}

@@ -1,0 +1,115 @@
+"""Shapes and types of all values, inferred afresh from the graph inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+
+from ...model.editing import is_standard, static_shape
+
+SMALL = 1024
+"""Bytes up to which the values of a constant take part in inference (shapes, axes, pads)."""
+
+
+def clean_shapes(model: ir.Model) -> int:
+    """Forget what the file says about intermediate values, and negative dimensions, which mean nothing.
+
+    Value info is a hint that exporters leave stale; decisions must depend on the graph alone. Types of
+    outputs of custom operators stay, because nothing can infer them.
+    """
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.outputs):
+            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+                dims = (None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
+                value.shape = ir.Shape(dims)
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if is_standard(node) and not value.is_graph_output():
+                value.shape = None
+                value.type = None
+    return 0
+
+
+def infer_shapes(model: ir.Model) -> int:
+    """Infer types and shapes of all values, of bodies too; return how often one became known or better known.
+
+    Names have to be unique over all graphs. What inference cannot tell stays unknown; an inconsistent graph
+    gets none. Large constants take part with their type and shape only, so models of any size pass through.
+    """
+    changed = _infer(model)
+    while _set_ranks(model):
+        changed += 1 + _infer(model)
+    return changed
+
+
+def _set_ranks(model: ir.Model) -> int:
+    """Give the output of a Reshape to a computed shape its rank, the length of that; return how many."""
+    changed = 0
+    for node in model.graph:
+        if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
+            continue
+        target = static_shape(node.inputs[-1])
+        if target is not None and len(target) == 1:
+            node.outputs[0].shape = ir.Shape([None] * target[0])
+            changed += 1
+    return changed
+
+
+def _infer(model: ir.Model) -> int:
+    proto = skeleton(model)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return 0
+    known = {info.name: info for info in _infos(inferred.graph)}
+    changed = 0
+    for graph in model.graphs():
+        inputs = () if graph is model.graph else graph.inputs
+        for value in (*inputs, *(value for node in graph for value in node.outputs)):
+            info = known.get(value.name or "")
+            if info is not None:
+                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
+    return changed
+
+
+def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """Yield what inference found, in bodies too."""
+    yield from graph.value_info
+    yield from graph.input
+    yield from graph.output
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _infos(body)
+
+
+def _refine(value: ir.Value, inferred: ir.Value) -> int:
+    changed = 0
+    if value.type is None and inferred.type is not None:
+        value.type = inferred.type
+        changed = 1
+    if inferred.shape is None or (value.is_graph_output() and value.shape is not None):
+        return changed
+    if value.shape is None or len(value.shape) != len(inferred.shape):
+        value.shape = inferred.shape
+        return 1
+    dims = [
+        new if isinstance(new, int) else old for old, new in zip(value.shape, inferred.shape, strict=True)
+    ]
+    if dims != list(value.shape):
+        value.shape = ir.Shape(dims)
+        changed = 1
+    return changed
+
+
+def skeleton(model: ir.Model) -> onnx.ModelProto:
+    """Return the model as a protobuf without the values of large constants: those are inputs in it."""
+    bare = model.clone()
+    for name, value in list(bare.graph.initializers.items()):
+        if value.const_value is not None and value.const_value.nbytes > SMALL:
+            bare.graph.initializers.pop(name)
+            if not value.is_graph_input():
+                bare.graph.inputs.append(value)
+    return ir.to_proto(bare)

@@ -1,0 +1,6 @@
+"""Range setting: which range of each activation its codes should cover.
+
+Enters: `Profile`, graph, recipe.
+Leaves: a `Range` for each activation.
+Imports: targets, operators, model, numerics, profiles.records, profiles.base.
+"""

@@ -1,0 +1,239 @@
+"""Calibrators: which range of a tensor the codes should cover, from its profile.
+
+A calibrator is a pure function from a profile to a range. Adding one is adding a function and its entry in
+`CALIBRATORS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiles.base.errors import ConfigError, PlanError, ProfileError, nearest
+from ...profiles.records.histogram import BINS
+from ...profiles.records.profile import TensorProfile
+from ..numerics.affine import QuantType
+from ..numerics.arrays import Curve
+from ..numerics.density import density
+from ..numerics.quantization_noise import noise_behind, total_noise
+from ..numerics.schemes import FLOAT32_MAX, FLOAT32_TINY, Scheme, choose_arrays, widened_range
+from .kl_divergence import optimize_kl, rescale_histogram
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The real numbers from `low` to `high`.
+
+    Attributes:
+        low, high: finite, low <= high.
+
+    Raises:
+        PlanError: they are not.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not -np.inf < self.low <= self.high < np.inf:
+            raise PlanError(f"range [{self.low}, {self.high}]: not a range; give finite numbers, low <= high")
+
+
+Choose = Callable[[TensorProfile, Scheme, QuantType, float], tuple[float, float]]
+"""Returns low and high; the float is the calibrator's parameter (NaN when it has none)."""
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """A way to choose a range.
+
+    Attributes:
+        name: as written in options and files.
+        choose: the function; what it returns is cut to the data and extended to 0 afterwards.
+        default: value of the parameter when none is written; None for a calibrator without parameter.
+        least, most: values that the parameter may have.
+        behind: chooses by what a function of the values is left with; None where it makes no difference.
+    """
+
+    name: str
+    choose: Choose
+    default: float | None = None
+    least: float = 0.0
+    most: float = 0.0
+    behind: Callable[[TensorProfile, Scheme, QuantType, Curve], tuple[float, float]] | None = None
+
+
+def calibrate(
+    profile: TensorProfile, calibrator: str, scheme: Scheme, qtype: QuantType, curve: Curve | None = None
+) -> Range:
+    """Return the range that the codes of a tensor should cover.
+
+    It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor that held nothing, or one
+    value only, has nothing to choose: its range is that value, extended to 0.
+
+    Args:
+        profile: what the tensor held.
+        calibrator: name, with the parameter after a colon where it has one: "percentile:99.9".
+        scheme, qtype: what the range is for.
+        curve: what all readers make of the tensor, if known: `mse` takes the error that is left behind it.
+
+    Raises:
+        ConfigError: no such calibrator, or a parameter that is not allowed.
+        ProfileError: the histogram is too coarse for it.
+    """
+    chosen, parameter = parse_calibrator(calibrator)
+    low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
+    floor, ceiling = min(low, 0.0), max(high, 0.0)
+    if low < high and profile.histogram.total > 1:
+        if curve is not None and chosen.behind is not None and qtype.bits <= 8:
+            low, high = chosen.behind(profile, scheme, qtype, curve)
+        else:
+            low, high = chosen.choose(profile, scheme, qtype, parameter)
+    return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
+
+
+def parse_calibrator(text: str) -> tuple[Calibrator, float]:
+    """Return the calibrator that `text` names, and its parameter.
+
+    Args:
+        text: "minmax", "kl", "percentile", "percentile:99.9", ...
+
+    Raises:
+        ConfigError: with the nearest name, or the values that are allowed.
+    """
+    name, colon, written = text.partition(":")
+    if name not in CALIBRATORS:
+        known = ", ".join(CALIBRATORS)
+        raise ConfigError(f"calibrator '{text}': not one of {known}; choose one.{nearest(name, CALIBRATORS)}")
+    found = CALIBRATORS[name]
+    if not colon:
+        return found, np.nan if found.default is None else found.default
+    if found.default is None:
+        raise ConfigError(f"calibrator '{text}': {name} has no parameter; write '{name}'")
+    try:
+        value = float(written)
+    except ValueError:
+        value = np.nan
+    if not found.least <= value <= found.most:
+        raise ConfigError(
+            f"calibrator '{text}': '{written}' is not a number from {found.least:g} to {found.most:g}; "
+            f"write for example '{name}:{found.default:g}'"
+        )
+    return found, value
+
+
+def _minmax(
+    profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float
+) -> tuple[float, float]:
+    return profile.minimum, profile.maximum
+
+
+def _percentile(
+    profile: TensorProfile, scheme: Scheme, qtype: QuantType, percent: float
+) -> tuple[float, float]:
+    """Cut so much from each tail that `percent` of the elements lie on the inner side of its end.
+
+    A tail that ends at 0, as after ReLU, is none, and is left alone.
+    """
+    edges = np.clip(profile.histogram.edges(), profile.minimum, profile.maximum)
+    below = np.append(0.0, np.cumsum(profile.histogram.counts.astype(np.float64)))
+    tail = (1.0 - percent / 100.0) * below[-1]
+    low = high = 0.0
+    if profile.minimum < 0.0:
+        i = min(int(np.searchsorted(below, tail, side="right")) - 1, edges.size - 2)
+        low = _between(edges, below, i, tail)
+    if profile.maximum > 0.0:
+        i = max(int(np.searchsorted(below, below[-1] - tail, side="left")) - 1, 0)
+        high = _between(edges, below, i, below[-1] - tail)
+    return low, high
+
+
+def _between(edges: Floats, below: Floats, i: int, count: float) -> float:
+    """Return the place within bin i that has `count` elements below it."""
+    inside = below[i + 1] - below[i]
+    share = (count - below[i]) / inside if inside > 0.0 else 0.0
+    return float(edges[i] + min(max(share, 0.0), 1.0) * (edges[i + 1] - edges[i]))
+
+
+def _kl(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float) -> tuple[float, float]:
+    """Cut to the range of least Kullback-Leibler divergence (Glow SPEC E).
+
+    Glow compares with 255 levels whatever the type has; here they are the levels of the type. With more
+    levels than bins, as in 16 bits, nothing can be gained by cutting.
+    """
+    levels = (1 << qtype.bits) - 1
+    if levels > BINS:
+        return profile.minimum, profile.maximum
+    bins = profile.histogram.resampled(profile.minimum, profile.maximum)
+    if bins.counts.size < levels:
+        raise ProfileError(
+            f"calibrator kl: the histogram has {bins.counts.size} bins and needs {levels}; profile again "
+            f"with more bins (Glow: -num-histogram-bins={BINS}), or choose another calibrator"
+        )
+    source = (float(np.float32(profile.minimum)), float(np.float32(profile.maximum)))
+    wide = widened_range(*source, scheme, qtype)
+    span = wide[1] - wide[0]
+    if source[0] == source[1] or not FLOAT32_TINY <= span / bins.counts.size <= span <= FLOAT32_MAX:
+        return profile.minimum, profile.maximum  # a range that float32 cannot divide into bins
+    counts = rescale_histogram(bins.counts.astype(np.float32), source, wide)
+    symmetric = scheme.symmetric and not (scheme.unsigned_when_positive and wide[0] == 0.0)
+    return optimize_kl(counts, *wide, levels, symmetric)
+
+
+Judge = Callable[[Floats, Floats, int, int], Floats]
+"""Returns the error of many scales and zero points, given the smallest and the largest code."""
+
+
+def _mse(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float) -> tuple[float, float]:
+    """Cut to the range of least expected squared error."""
+    return _least(profile, scheme, qtype, partial(total_noise, density(profile)))
+
+
+def _mse_behind(
+    profile: TensorProfile, scheme: Scheme, qtype: QuantType, curve: Curve
+) -> tuple[float, float]:
+    """Cut to the range of least expected squared error behind a function."""
+    return _least(profile, scheme, qtype, partial(noise_behind, density(profile), curve=curve))
+
+
+def _least(profile: TensorProfile, scheme: Scheme, qtype: QuantType, judge: Judge) -> tuple[float, float]:
+    """Return the range of least error.
+
+    Both ends are cut by the same factor, then each by itself, then each in small steps. The range so far is
+    always among the candidates, so no step makes it worse.
+    """
+    floor, ceiling = min(profile.minimum, 0.0), max(profile.maximum, 0.0)
+
+    def best(low: Floats, high: Floats) -> tuple[float, float]:
+        scales, zero_points, chosen = choose_arrays(low, high, scheme, qtype)
+        i = int(np.argmin(judge(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
+        return float(low[i]), float(high[i])
+
+    coarse, fine = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
+    low, high = best(floor * coarse, ceiling * coarse)
+    for around_low, around_high in ((floor * coarse, ceiling * coarse), (low * fine, high * fine)):
+        if ceiling > 0.0:
+            highs = np.append(high, np.minimum(around_high, ceiling))
+            low, high = best(np.full(highs.size, low), highs)
+        if floor < 0.0:
+            lows = np.append(low, np.maximum(around_low, floor))
+            low, high = best(lows, np.full(lows.size, high))
+    return widened_range(low, high, scheme, qtype)  # what the codes reach anyway is not cut
+
+
+CALIBRATORS: dict[str, Calibrator] = {
+    c.name: c
+    for c in (
+        Calibrator("minmax", _minmax),
+        Calibrator("percentile", _percentile, default=99.99, least=50.0, most=100.0),
+        Calibrator("kl", _kl),
+        Calibrator("mse", _mse, behind=_mse_behind),
+    )
+}
+"""The calibrators by the names that options and files use."""

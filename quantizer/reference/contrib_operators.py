@@ -1,0 +1,135 @@
+"""onnxruntime's operators on codes (domain com.microsoft), for onnx's reference evaluator.
+
+`ReferenceEvaluator(model, new_ops=CONTRIB)` runs form qoperator without onnxruntime. Each is defined by the
+operator on real numbers: codes are dequantized, the operator runs in float64, its result is rounded once
+(halves to even). The two products sum exactly and rescale in float32, see `products`; so does the LSTM, see
+`recurrent`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from ..lowering.forms.qoperator import MICROSOFT, TWINS
+from .lstm import LstmWeights, run_lstm
+from .onnx_fixes import MENDED
+
+Array = npt.NDArray[Any]
+
+
+def _dequantized(codes: Array, scale: Array, zero_point: Array) -> Array:
+    return (codes.astype(np.float64) - zero_point.astype(np.float64)) * scale.astype(np.float64)
+
+
+def _rounded(steps: Array, zero_point: Array) -> Array:
+    info = np.iinfo(zero_point.dtype)
+    codes = np.clip(np.rint(steps).astype(np.float64) + zero_point, info.min, info.max)
+    return np.asarray(codes.astype(zero_point.dtype))
+
+
+def _operator(op_type: str) -> type[OpRun]:
+    twin = TWINS[op_type]
+
+    def _run(self: Any, *given: Array, **attributes: Any) -> tuple[Array]:
+        queue, reals, result = list(given), list[Array](), list[Array]()
+        for token in twin.inputs:
+            if token == "y":
+                result, queue = queue[:2], queue[2:]
+            elif token.startswith("="):
+                reals.append(queue.pop(0))
+            else:
+                for _ in range(len(queue) // 3 if token == "*" else 1):
+                    reals.append(_dequantized(*queue[:3]))
+                    queue = queue[3:]
+        real = _plain(self.onnx_node, op_type, reals)
+        return (_rounded(real / result[0].astype(np.float64), result[1]),)
+
+    return type(twin.op_type, (OpRun,), {"op_domain": MICROSOFT, "_run": _run})
+
+
+def _plain(node: onnx.NodeProto, op_type: str, inputs: list[Array]) -> Array:
+    """Run the operator on real numbers, with the attributes of its twin that it knows."""
+    schema = onnx.defs.get_schema(op_type)
+    names = [f"input_{i}" for i in range(len(inputs))]
+    plain = helper.make_node(op_type, names, ["output"])
+    plain.attribute.extend(a for a in node.attribute if a.name in schema.attributes)
+    graph = helper.make_graph(
+        [plain],
+        "plain",
+        [onnx.ValueInfoProto(name=name) for name in names],
+        [onnx.ValueInfoProto(name="output")],
+    )
+    opsets = [helper.make_opsetid("", onnx.defs.onnx_opset_version())]
+    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=MENDED)
+    (result,) = evaluator.run(None, dict(zip(names, inputs, strict=True)))
+    return np.asarray(result)
+
+
+def _sums(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
+    return np.asarray((a.astype(np.int64) - a_zero) @ (b.astype(np.int64) - b_zero))
+
+
+class QGemm(OpRun):
+    """Gemm on codes, with a float result when it is given no scale of its own."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, *given: Array, **attributes: Any) -> tuple[Array]:
+        a, a_scale, a_zero, b, b_scale, b_zero = given[:6]
+        bias, y_scale, y_zero = (*given[6:], None, None, None)[:3]
+        left = a.T if getattr(self, "transA", 0) else a
+        right = b.T if getattr(self, "transB", 0) else b
+        sums = _sums(left, a_zero, right, b_zero) + (0 if bias is None else bias.astype(np.int64))
+        scale = np.asarray(a_scale * b_scale, np.float32)
+        if y_scale is None or y_zero is None:
+            return (sums.astype(np.float32) * scale,)
+        return (_rounded(sums.astype(np.float32) * np.asarray(scale / y_scale, np.float32), y_zero),)
+
+
+class MatMulIntegerToFloat(OpRun):
+    """MatMul of codes with a float result."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, *given: Array) -> tuple[Array]:
+        a, b, a_scale, b_scale, a_zero, b_zero = given
+        scale = np.asarray(a_scale * b_scale, np.float32)
+        return (_sums(a, a_zero, b, b_zero).astype(np.float32) * scale,)
+
+
+class DynamicQuantizeLSTM(OpRun):
+    """LSTM with weights in codes, zero points 0."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, *given: Array, **attributes: Any) -> tuple[Array, ...]:
+        x, inputs, remembered, bias, lengths, hidden, cell, _ = given[:8]
+        weights = LstmWeights(inputs, given[8], remembered, given[10], bias)
+        settings = {a.name: helper.get_attribute_value(a) for a in self.onnx_node.attribute}
+        results = run_lstm(
+            x,
+            weights,
+            lengths,
+            (hidden, cell),
+            direction=settings.get("direction", b"forward").decode(),
+            activations=[name.decode() for name in settings.get("activations", ())],
+            clip=settings.get("clip", 0.0),
+            input_forget=settings.get("input_forget", 0) == 1,
+        )
+        return results[: len(self.onnx_node.output)]
+
+
+CONTRIB: list[type[OpRun]] = [
+    *(_operator(op) for op, twin in TWINS.items() if twin.domain == MICROSOFT and op != "Gemm"),
+    QGemm,
+    MatMulIntegerToFloat,
+    DynamicQuantizeLSTM,
+]
+"""Every operator of domain com.microsoft that form qoperator writes."""

@@ -1,0 +1,6 @@
+"""Weight rounding other than to the nearest code: SQuant without data, GPTQ with samples.
+
+Enters: model, plan, samples.
+Leaves: codes of weights.
+Imports: plan, operators, model, numerics, profiles.runtime, profiles.samples, profiles.base.
+"""

@@ -1,0 +1,108 @@
+"""GPTQ codes for the weights of a plan, as offsets from the nearest code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.graph import Graph
+from ..numerics.affine import quantize, spread
+from ..operators.weight_layout import Array, blocks, input_channels, unblocked
+from ..plan.adjustments import WeightMoves
+from ..plan.plan import QuantPlan
+from .gptq import fed_back
+from .im2col import Reading, reading_of
+from .quantized_weights import Weight, params_digest, weights_in_codes
+from .second_moments import Moments
+
+Floats = npt.NDArray[np.float64]
+
+
+def find_roundings(
+    graph: Graph,
+    plan: QuantPlan,
+    corrected: Collection[str],
+    gathered: Callable[[Sequence[Reading]], Iterable[tuple[Reading, Moments]]],
+) -> dict[str, WeightMoves]:
+    """Return codes of weights that do least to the outputs of their nodes, by node name in graph order.
+
+    Args:
+        graph: the model that is planned.
+        plan: its plan.
+        corrected: nodes whose bias will make up for the mean of what the errors do.
+        gathered: gives the second moments of what nodes read.
+    """
+    readers: dict[Reading, list[Weight]] = {}
+    names = []
+    for weight in weights_in_codes(graph, plan):
+        reading = reading_of(graph, weight.node, weight.array)
+        if reading is not None:
+            readers.setdefault(reading, []).append(weight)
+            names.append(weight.node.name or "")
+    found = {}
+    for reading, moments in gathered(list(readers)):
+        for weight in readers[reading]:
+            second = moments.means(centred=weight.node.name in corrected)
+            found[weight.node.name or ""] = _fed_back(weight, reading, second)
+    return {name: found[name] for name in names if any(found[name].moves)}
+
+
+def carried_over(
+    graph: Graph, found: Mapping[str, WeightMoves], before: QuantPlan, after: QuantPlan
+) -> dict[str, WeightMoves]:
+    """Return codes that were chosen for one plan for another one of the same nodes.
+
+    Where a channel has another scale there (as where a new bias would not fit in int32), its codes are the
+    nearest.
+    """
+    old = {weight.node.name or "": weight for weight in weights_in_codes(graph, before)}
+    new = {weight.node.name or "": weight for weight in weights_in_codes(graph, after)}
+    carried = {}
+    for name in [name for name in found if name in new]:
+        array, params = new[name].array, new[name].params
+        same = np.ones((), bool)
+        for first, second in zip(
+            *(spread(w.params, array.shape) for w in (old[name], new[name])), strict=True
+        ):
+            same = same & (first == second)
+        moves = np.frombuffer(found[name].moves, np.int8).reshape(array.shape) * same
+        if np.any(moves):
+            carried[name] = WeightMoves(moves.astype(np.int8).tobytes(), params_digest(params))
+    return carried
+
+
+def _fed_back(weight: Weight, reading: Reading, second: Sequence[Floats]) -> WeightMoves:
+    node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
+    size = input_channels(node, array.shape)
+    scale, zero_point = spread(params, array.shape)
+    flat = [
+        columns_of(node, np.broadcast_to(np.asarray(part, np.float64), array.shape), size)
+        for part in (array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
+    ]
+    ends = np.cumsum([part.shape[1] for part in second])[:-1]
+    pieces = zip(*(np.split(part, ends, axis=2) for part in flat), second, strict=True)
+    steps = np.concatenate([fed_back(*piece) for piece in pieces], 2)
+    codes = _uncolumned(node, steps, array.shape, size) + zero_point
+    moves = codes - quantize(weight.array, params).astype(np.float64)
+    return WeightMoves(np.clip(moves, -128, 127).astype(np.int8).tobytes(), params_digest(params))
+
+
+def columns_of(node: ir.Node, array: Array, size: int) -> Floats:
+    """Return a weight as (groups, outputs, columns of a row that it is multiplied with), see `rows`."""
+    flat = blocks(node, array, size)
+    if node.op_type == "ConvTranspose":  # each tap makes an output element of its own
+        flat = flat.transpose(0, 1, 3, 2)
+        return flat.reshape(flat.shape[0], -1, flat.shape[3])
+    return flat.reshape(*flat.shape[:2], -1)
+
+
+def _uncolumned(node: ir.Node, columns: Floats, shape: tuple[int, ...], size: int) -> Array:
+    """Return what `columns_of` has made of a weight of `shape` in that shape again."""
+    like = blocks(node, np.empty(shape, np.int8), size).shape
+    if node.op_type == "ConvTranspose":
+        groups, outs, ins, taps = like
+        return unblocked(node, columns.reshape(groups, outs, taps, ins).transpose(0, 1, 3, 2), shape)
+    return unblocked(node, columns.reshape(like), shape)

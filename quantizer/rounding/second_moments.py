@@ -1,0 +1,91 @@
+"""Second moments of what a weight is multiplied with. Pure, and the same to the bit on any number of threads.
+
+A library of linear algebra adds in an order that depends on threads and processors. So rows are put on a
+grid of 16 bits first: products then are whole numbers below 2^30, and the sum of up to 2^23 of them is exact
+in float64, in any order. Samples are added one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiles.base.errors import DataError
+
+Floats = npt.NDArray[np.float64]
+
+COLUMNS = 4096
+"""Rows that are longer are cut into pieces; what hangs together across pieces is not looked at."""
+
+BITS = 15
+"""Bits of a magnitude on the grid, besides its sign."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over rows of n columns in g groups.
+
+    Attributes:
+        rows: how many rows.
+        first: sum of the rows, (g, n).
+        second: of each piece of the columns, sum of the products of each two of them, (g, p, p).
+    """
+
+    rows: int
+    first: Floats
+    second: tuple[Floats, ...]
+
+    def added(self, other: Moments) -> Moments:
+        """Return the sums over both."""
+        both = zip(self.second, other.second, strict=True)
+        return Moments(self.rows + other.rows, self.first + other.first, tuple(a + b for a, b in both))
+
+    def means(self, centred: bool = False) -> tuple[Floats, ...]:
+        """Return the mean products of the columns of each piece; of what is off the mean where `centred`."""
+        count = max(1, self.rows)
+        found = tuple(second / count for second in self.second)
+        if not centred:
+            return found
+        mean, ends = self.first / count, np.cumsum([s.shape[1] for s in self.second])
+        parts = np.split(mean, ends[:-1], axis=1)
+        return tuple(
+            second - part[:, :, None] * part[:, None, :] for second, part in zip(found, parts, strict=True)
+        )
+
+
+def moments_bytes(groups: int, columns: int) -> int:
+    """Return how many bytes moments take."""
+    return 8 * groups * sum(size * size for size in piece_sizes(columns))
+
+
+def piece_sizes(columns: int) -> list[int]:
+    """Return the lengths of the pieces of so many columns, which are as equal as can be."""
+    pieces = max(1, -(-columns // COLUMNS))
+    return [columns // pieces + (i < columns % pieces) for i in range(pieces)]
+
+
+def moments_of(rows: Floats, where: str) -> Moments:
+    """Return the moments of rows (groups, rows, columns).
+
+    Args:
+        rows: of one sample.
+        where: how messages name them.
+
+    Raises:
+        DataError: they hold NaN or Inf.
+    """
+    largest = float(np.abs(rows).max(initial=0.0))
+    if not math.isfinite(largest):
+        raise DataError(f"{where}: holds NaN or Inf; leave the sample out, or repair it")
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - BITS)
+    steps = np.rint(rows / unit)
+    second = []
+    end = 0
+    for size in piece_sizes(rows.shape[2]):
+        part = steps[:, :, end : end + size]
+        second.append(np.matmul(part.transpose(0, 2, 1), part) * unit**2)
+        end += size
+    return Moments(rows.shape[1], steps.sum(1) * unit, tuple(second))

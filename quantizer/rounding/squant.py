@@ -1,0 +1,79 @@
+"""SQuant: codes chosen so that rounding errors cancel in each kernel and channel."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..numerics.affine import QuantParams
+from ..operators.weight_layout import Array, blocks, unblocked
+
+Floats = npt.NDArray[np.float64]
+
+
+def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams, size: int) -> Array:
+    """Return a weight of nearby codes' real numbers, float32, whose errors nearly add up to zero.
+
+    Args:
+        node: the product that reads it.
+        weight: the constant, float32.
+        params: what it will be quantized with: one scale, or one for each output channel.
+        size: number of input channels.
+
+    Returns:
+        scale * (code - zero_point) for codes next to the weights; quantizing gives these codes again.
+    """
+    scale = params.scale_array.astype(np.float64)
+    zero_point = np.asarray(params.zero_point, np.float64)
+    if params.axis is not None:
+        shape = tuple(-1 if i == params.axis else 1 for i in range(weight.ndim))
+        scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+    else:
+        zero_point = zero_point.reshape(())
+    exact = np.asarray(weight, np.float64) / scale
+    low = np.broadcast_to(params.qtype.low - zero_point, exact.shape)
+    high = np.broadcast_to(params.qtype.high - zero_point, exact.shape)
+    nearest = np.clip(np.rint(exact), low, high)
+    flat, codes = blocks(node, exact, size), blocks(node, nearest, size)
+    free = [blocks(node, np.asarray(bound), size) for bound in (low, high)]
+    steps = _sums_kept(flat, codes, *free)
+    return np.asarray(unblocked(node, steps, weight.shape) * scale, np.float32)
+
+
+def _sums_kept(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the steps (groups, outputs, inputs, taps) with some of them moved to the other neighbour."""
+    codes = _flipped(exact, codes, low, high)  # over the taps of each kernel
+    groups, outs, ins, taps = exact.shape
+    # One candidate for each kernel: the tap whose other neighbour costs least in the direction needed.
+    error = codes - exact
+    total = error.sum((2, 3), keepdims=True)
+    toward = np.sign(total)
+    movable = (error * toward > 0.0) & (codes - toward >= low) & (codes - toward <= high)
+    gain = np.where(movable, error * toward, -np.inf)
+    best = gain.argmax(3)[..., None]
+    kernel = np.take_along_axis(gain, best, 3)[..., 0]
+    # A kernel may be off by one step at most afterwards.
+    kernel = np.where(np.abs(error.sum(3) - toward[..., 0]) <= 1.0, kernel, -np.inf)
+    order = np.argsort(-kernel, axis=2, kind="stable")
+    wanted = np.rint(np.abs(total[..., 0, 0]))[..., None]
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(ins), order.shape), axis=2)
+    chosen = (rank < wanted) & np.isfinite(kernel)
+    moved = codes.copy()
+    change = np.zeros((groups, outs, ins, taps))
+    np.put_along_axis(change, best, (chosen * toward[..., 0])[..., None], 3)
+    return np.asarray(moved - change)
+
+
+def _flipped(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
+    """Return codes whose errors along the last axis add up to half a step at most, where they can."""
+    error = codes - exact
+    total = error.sum(-1, keepdims=True)
+    toward = np.sign(total)
+    movable = (error * toward > 0.0) & (codes - toward >= low) & (codes - toward <= high)
+    gain = np.where(movable, error * toward, -np.inf)
+    order = np.argsort(-gain, axis=-1, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[-1]), order.shape), axis=-1)
+    return np.asarray(codes - np.where((rank < np.rint(np.abs(total))) & movable, toward, 0.0))

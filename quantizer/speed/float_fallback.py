@@ -1,0 +1,306 @@
+"""Is the quantized model faster than float, and which of its nodes had better stay float? Measured.
+
+1. The plan is written and timed against the float model, in turns, on the same samples.
+2. Both are run with onnxruntime's profiler; `islands` finds the nodes that cost more on codes, with their
+   conversions, than in float.
+3. A plan without these is made, written and timed against the plan before, in turns. It takes its place when
+   it is faster in three of four rounds. If it is not, the islands with the larger half of the gain are tried.
+4. From 2 again, until nothing gains.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.records.profile import ModelId, Profile
+from ...profiles.samples.samples import input_specs, open_samples
+from ..equalization.equalized_profile import adjusted_profile
+from ..lowering.lower import lower
+from ..model.files import save_model
+from ..model.graph import Graph
+from ..plan.plan import Kind, QuantPlan
+from ..planning.plan_model import PlannedModel, plan_model
+from ..runtime.latency import Latency, measure
+from ..runtime.node_times import node_times
+from ..runtime.sessions import Feed, open_session, run
+from ..targets.target import Recipe
+from .float_islands import Island, find_islands
+from .node_costs import Costs, find_costs
+
+FEEDS = 2
+"""Samples that latency is measured on, when no limit is given."""
+
+ROUNDS, SECONDS = 25, 4.0
+"""Of each measurement: rounds at most, and seconds after which none starts."""
+
+TRIALS = 8
+"""Plans that are made and timed at most, besides the first."""
+
+PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
+"""What the name of a target begins with, and the machines on which onnxruntime's times are its times."""
+
+
+@dataclass(frozen=True)
+class SpeedDemand:
+    """What the speed is checked on, and what is asked of it.
+
+    Attributes:
+        data: folder of samples, or "module:function".
+        limit: use the first so many samples; None for FEEDS.
+        threads: threads inside an operator.
+        min_speedup: float latency over quantized latency that must be reached; None for no demand.
+    """
+
+    data: str
+    limit: int | None = None
+    threads: int = 1
+    min_speedup: float | None = None
+
+
+@dataclass(frozen=True)
+class SpeedCheck:
+    """What was found.
+
+    Attributes:
+        demand: what was asked for.
+        before: float against the plan as it was made.
+        after: float against the plan as it is now; `before` when nothing was taken back.
+        taken_back: what was taken back to float, in the order in which it was.
+        trials: plans that were made and timed besides the first.
+        reasons: where the time goes, in sentences, when float is faster still; else empty.
+        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
+    """
+
+    demand: SpeedDemand
+    before: Latency
+    after: Latency
+    taken_back: tuple[Island, ...]
+    trials: int
+    reasons: tuple[str, ...]
+    unfused: tuple[str, ...]
+
+    @property
+    def slower(self) -> bool:
+        """Whether float is faster."""
+        return self.after.speedup < 1.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the demand is met."""
+        return self.demand.min_speedup is None or self.after.speedup >= self.demand.min_speedup
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is checked.
+
+    Attributes:
+        float_path: file of the float model as the user has it.
+        model, graph, identity: the prepared model.
+        profile, recipe, notes: what plans are made from.
+    """
+
+    float_path: Path
+    model: ir.Model
+    graph: Graph
+    identity: ModelId
+    profile: Profile
+    recipe: Recipe
+    notes: tuple[str, ...] = ()
+
+    def plan_without(self, names: Iterable[str]) -> PlannedModel:
+        """Return the verified plan that leaves these nodes float, besides those of the settings."""
+        config = self.recipe.config
+        recipe = Recipe(replace(config, keep_float=(*config.keep_float, *names)), self.recipe.target)
+        return plan_model(self.model, self.profile, recipe, self.identity, self.notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Where models are written and timed."""
+
+    subject: Subject
+    demand: SpeedDemand
+    feeds: tuple[Feed, ...]
+    folder: Path
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The operator types of the model."""
+        return frozenset(node.op_type for node in self.subject.graph.nodes)
+
+    def written(self, planned: PlannedModel, name: str) -> Path:
+        path = self.folder / f"{name}.onnx"
+        save_model(lower(planned.model, planned.plan).model, path)
+        return path
+
+    def compared(self, first: Path, second: Path) -> Latency:
+        """Return the latency of `first` (as float) and `second` (as quantized)."""
+        sessions = [open_session(str(path), path.name, self.demand.threads) for path in (first, second)]
+        names = [output.name for output in sessions[0].get_outputs()]
+
+        def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
+            return lambda index: run(session, names, self.feeds[index], path.name)
+
+        return measure(
+            runner(sessions[0], first),
+            runner(sessions[1], second),
+            len(self.feeds),
+            rounds=ROUNDS,
+            seconds=SECONDS,
+            threads=self.demand.threads,
+        )
+
+    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
+        models = {"prepared model": prepared, "quantized model": quantized}
+        floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
+        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.graph)
+
+
+def check_demand(demand: SpeedDemand, target: str) -> None:
+    """Raise ConfigError when the demand makes no sense for a target."""
+    here = platform.machine()
+    if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+        raise ConfigError(
+            f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
+            "choose its own target, or measure there"
+        )
+    if demand.min_speedup is not None and not demand.min_speedup > 0.0:
+        raise ConfigError(f"min_speedup: {demand.min_speedup:g} must be above 0")
+
+
+def check_speed(
+    subject: Subject, planned: PlannedModel, demand: SpeedDemand
+) -> tuple[PlannedModel, SpeedCheck]:
+    """Return the fastest plan that was found, with the reasons of what it takes back, and the report.
+
+    Args:
+        subject: the model.
+        planned: the plan to start from: the one that is made of the subject.
+        demand: the samples, and what is asked for.
+
+    Raises:
+        ConfigError: the demand makes no sense. DataError: there are no samples.
+        ModelError: a model cannot be run.
+    """
+    check_demand(demand, planned.plan.config.target)
+    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or FEEDS))
+    if not samples:
+        raise DataError(f"{demand.data}: no samples; there is nothing to measure speed on")
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        bench = _Bench(subject, demand, tuple(sample.feed for sample in samples), Path(folder))
+        return _searched(bench, planned)
+
+
+def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
+    prepared = bench.folder / "prepared.onnx"
+    save_model(bench.subject.model, prepared)
+    path = bench.written(planned, "plan-0")
+    before = bench.compared(bench.subject.float_path, path)
+    taken: tuple[Island, ...] = ()
+    trials = 0
+    while True:
+        costs = bench.costs(planned, prepared, path)
+        islands = _worth_it(_islands(bench.subject, planned, costs), bench.types)
+        accepted = False
+        while islands and trials < TRIALS and not accepted:
+            trials += 1
+            changed = _without(bench, (*taken, *islands))
+            candidate = bench.written(changed, f"plan-{trials}")
+            accepted = bench.compared(path, candidate).speedup_low > 1.0
+            if accepted:
+                planned, path, taken = changed, candidate, (*taken, *islands)
+            else:
+                islands = _better_half(islands)
+        if not accepted:
+            break
+    after = bench.compared(bench.subject.float_path, path) if taken else before
+    reasons = _reasons(planned.plan, costs) if after.speedup < 1.0 else ()
+    found = SpeedCheck(bench.demand, before, after, taken, trials, reasons, costs.unfused)
+    notes = (*planned.plan.notes, *notes_of(found))
+    return replace(planned, plan=replace(planned.plan, notes=notes)), found
+
+
+def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
+    profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
+    return find_islands(planned.graph, planned.plan, profile, costs)
+
+
+def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island, ...]:
+    """Return the islands that promise a gain, without those that have a node called like an operator type.
+
+    That name in `keep_float` would mean every node of the type.
+    """
+    return tuple(i for i in islands if i.gain_ms > 0.0 and not types & set(i.nodes))
+
+
+def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
+    """Return the first islands that promise half of the gain, at least one less than all."""
+    half, sum_so_far = sum(island.gain_ms for island in islands) / 2.0, 0.0
+    for number, island in enumerate(islands):
+        sum_so_far += island.gain_ms
+        if sum_so_far >= half:
+            return tuple(islands[: min(number + 1, len(islands) - 1)])
+    return ()
+
+
+def _without(bench: _Bench, islands: Sequence[Island]) -> PlannedModel:
+    """Return the plan with the islands in float, and their nodes' reasons."""
+    made = bench.subject.plan_without(name for island in islands for name in island.nodes)
+    nodes = dict(made.plan.nodes)
+    for island in islands:
+        reason = f"slower in int8: {island.integer_ms:.3g} ms against {island.float_ms:.3g} ms float"
+        if len(island.nodes) > 1:
+            reason += f", with its {len(island.nodes) - 1} neighbours"
+        nodes.update(
+            {n: replace(nodes[n], reason=reason) for n in island.nodes if nodes[n].kind is Kind.FLOAT}
+        )
+    return replace(made, plan=replace(made.plan, nodes=nodes))
+
+
+def notes_of(found: SpeedCheck) -> tuple[str, ...]:
+    """Return what the plan remembers of the check."""
+    where = f"onnxruntime {ort.__version__}, {found.after.threads} thread{'s'[: found.after.threads != 1]}"
+    notes = [f"measured {found.after.speedup:.2f} times as fast as float ({where})"]
+    if found.taken_back:
+        count = sum(len(island.nodes) for island in found.taken_back)
+        notes.append(
+            f"{count} nodes were taken back to float, being slower in int8: {found.before.speedup:.2f} times "
+            "as fast as float before"
+        )
+    if found.slower:
+        notes.append(f"FLOAT IS FASTER: {'; '.join(found.reasons)}")
+    if found.unfused:
+        names = ", ".join(found.unfused[:3])
+        notes.append(
+            f"{len(found.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
+            f"{names}"
+        )
+    return tuple(notes)
+
+
+def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
+    """Return where a quantized model that is slower than float spends more than it saves."""
+    slower: dict[str, float] = {}
+    for name in plan.nodes:
+        lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
+        if lost > 0.0:
+            slower[name] = lost
+    saved = sum(costs.floating.values()) - sum(costs.integer.values()) + sum(slower.values())
+    reasons = [f"integers save {saved / 1e3:.3g} ms"]
+    if costs.border:
+        reasons.append(f"{len(costs.border)} conversions cost {sum(costs.border.values()) / 1e3:.3g} ms")
+    if slower:
+        worst = max(slower, key=lambda name: slower[name])
+        reasons.append(
+            f"{len(slower)} nodes are slower by {sum(slower.values()) / 1e3:.3g} ms, most '{worst}'"
+        )
+    return tuple(reasons)

@@ -1,0 +1,207 @@
+"""Times of executed nodes, charged to the nodes of the plan and to the tensors that are converted. Pure.
+
+onnxruntime fuses nodes, renames them and adds others that change the layout. Each executed node belongs to
+
+- the node of the prepared model whose name, or whose output's name, it still carries;
+- the *conversion* of a tensor, when it is QuantizeLinear, DequantizeLinear, or a change of layout beside one;
+- else the first node behind it that one of these is true of.
+
+A node that was fused into another costs nothing; the other has it all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ..model.graph import Graph
+from ..plan.plan import Kind, QuantPlan
+from ..runtime.node_times import Executed
+
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
+LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
+
+FUSED = 4
+"""Nodes in a row that are looked at for the product that carries the name of what was fused into it."""
+
+_ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?)$")
+"""What onnxruntime puts behind a name."""
+_FORMS = re.compile(r"_(quantized|raw|dequantized)(_\d+)?$")
+"""What the lowering puts behind the name of a tensor."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Microseconds of one run.
+
+    Attributes:
+        integer: by node, in the int8 model; of nodes that stay float there too.
+        floating: by node, in the float model.
+        border: by tensor, of making codes of it or real numbers of its codes, change of layout included.
+        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
+    """
+
+    integer: Mapping[str, float]
+    floating: Mapping[str, float]
+    border: Mapping[str, float]
+    unfused: tuple[str, ...]
+
+
+def find_costs(
+    graph: Graph,
+    plan: QuantPlan,
+    floats: Sequence[Executed],
+    quantized: Sequence[Executed],
+    prepared: Graph | None = None,
+) -> Costs:
+    """Charge what was executed.
+
+    Args:
+        graph: the model that the plan is of.
+        plan: its plan.
+        floats: what was executed of the prepared model itself.
+        quantized: what was executed of the model that the plan describes.
+        prepared: the prepared model, where the plan's adjustments make another model of it.
+    """
+    floating, _, _ = _Charged(prepared or graph, floats).costs(QuantPlan(plan.model, plan.config, {}, {}))
+    integer, border, products = _Charged(graph, quantized).costs(plan)
+    unfused = [
+        name
+        for name, entry in plan.nodes.items()
+        if entry.kind is Kind.INTEGER and products.get(name) in FLOAT_PRODUCTS
+    ]
+    return Costs(integer, floating, border, tuple(unfused))
+
+
+class _Charged:
+    """The executed nodes of one model, and whose each is."""
+
+    def __init__(self, graph: Graph, executed: Sequence[Executed]) -> None:
+        self._graph = graph
+        self._executed = executed
+        self._nodes = {node.name or "": node for node in graph.nodes}
+        self._maker = {name: number for number, e in enumerate(executed) for name in e.outputs if name}
+        self._readers: dict[str, list[int]] = defaultdict(list)
+        for number, node in enumerate(executed):
+            for name in node.inputs:
+                self._readers[name].append(number)
+
+    def costs(self, plan: QuantPlan) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+        """Return microseconds by node, microseconds by converted tensor, and the operator run for a node."""
+        spent: dict[str, float] = defaultdict(float)
+        products: dict[str, str] = {}
+        chains: dict[str, list[int]] = defaultdict(list)
+        for number, executed in enumerate(self._executed):
+            owner, tensor = self._owner(executed), self._converted(number)
+            if owner:
+                spent[owner] += executed.microseconds
+                products[owner] = executed.op_type
+            elif tensor and not self._graph.is_constant(tensor):
+                chains[tensor].append(number)
+            else:
+                spent[self._behind(number)] += executed.microseconds
+        border = {}
+        for tensor, chain in chains.items():
+            time = sum(self._executed[number].microseconds for number in chain)
+            converted = any(self._executed[number].op_type in CONVERSIONS for number in chain)
+            if converted and _crosses(tensor, plan, self._graph):
+                border[tensor] = time
+            else:
+                maker = self._graph.producer(tensor)
+                spent[self._behind(chain[-1]) if maker is None or converted else maker.name or ""] += time
+        return dict(spent), border, products
+
+    def _owner(self, executed: Executed) -> str:
+        """Return the node that an executed node carries the name of; "" for conversions and others."""
+        if executed.op_type in CONVERSIONS:
+            return ""
+        names = [executed.name, *executed.outputs]
+        if executed.op_type in LAYOUTS:
+            names = names[:1]  # one that was added gives its output the name of the tensor that it moves
+        for name in names:
+            for known in _stems(name):
+                node = self._nodes.get(known)
+                if executed.op_type in LAYOUTS and node is not None and node.op_type != executed.op_type:
+                    continue
+                if node is None and executed.op_type not in LAYOUTS and known in self._graph.values:
+                    node = self._graph.producer(known)
+                if node is not None:
+                    return self._product(node, executed.op_type).name or ""
+        return ""
+
+    def _product(self, node: ir.Node, executed: str) -> ir.Node:
+        """Return the node that has the time: a product may carry the name of what was fused into it."""
+        wanted = next((op for op in PRODUCTS if executed in (op, f"Fused{op}", f"QLinear{op}")), "")
+        here = [node]
+        for _ in range(FUSED):
+            for found in here:
+                if not wanted or found.op_type == wanted:
+                    return found
+            makers = [value.producer() for found in here for value in found.inputs if value is not None]
+            here = [maker for maker in makers if maker is not None]
+        return node
+
+    def _converted(self, number: int) -> str:
+        """Return the tensor that a conversion or a change of layout is of, "" for any other node."""
+        here: int | None = number
+        if self._executed[number].op_type not in (*CONVERSIONS, *LAYOUTS):
+            return ""
+        for _ in range(4):  # a chain has at most a conversion and two changes of layout
+            if here is None:
+                return ""
+            executed = self._executed[here]
+            if executed.op_type not in (*CONVERSIONS, *LAYOUTS):
+                maker = self._nodes.get(self._owner(executed))
+                return "" if maker is None else maker.outputs[0].name or ""
+            for name in (*executed.outputs, *executed.inputs[:1]):
+                tensor = next((stem for stem in _stems(name) if stem in self._graph.values), "")
+                if tensor:
+                    return tensor
+            here = self._maker.get(executed.inputs[0])
+        return ""
+
+    def _behind(self, number: int) -> str:
+        """Return the first node of the model at or behind an executed one; "" when there is none."""
+        waiting, seen = [number], {number}
+        while waiting:
+            here = waiting.pop(0)
+            owner = self._owner(self._executed[here])
+            if owner:
+                return owner
+            for name in self._executed[here].outputs:
+                later = [n for n in self._readers[name] if n not in seen]
+                waiting += later
+                seen.update(later)
+        return ""
+
+
+def _stems(name: str) -> Iterator[str]:
+    """Yield a name, and what it was before onnxruntime and the lowering put something behind it."""
+    while name:
+        yield name
+        shorter = _ADDED.sub("", name)
+        if shorter == name:
+            shorter = _FORMS.sub("", name)
+        name = shorter if shorter != name else ""
+
+
+def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
+    """Whether somebody makes or reads a tensor in float and somebody else in codes."""
+    states = {in_codes(reader.name or "", plan) for reader, _ in graph.consumers(tensor)}
+    if graph.is_result(tensor):
+        states.add(False)
+    maker = graph.producer(tensor)
+    states.add(maker is not None and in_codes(maker.name or "", plan))
+    return len(states) > 1
+
+
+def in_codes(name: str, plan: QuantPlan) -> bool:
+    """Return whether a node computes on codes."""
+    entry = plan.nodes.get(name)
+    return entry is not None and entry.kind not in (Kind.FLOAT, Kind.WEIGHT_ONLY)

@@ -1,0 +1,114 @@
+"""The operator reference: the table of rules, beside what a target can execute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..operators.table import CHAIN_RULE, RULES, Rule
+from .target import Target, chain_spelling, table_spelling
+
+
+@dataclass(frozen=True)
+class OperatorReference:
+    """One line of the reference, as text.
+
+    Attributes:
+        operator: name of the operator.
+        constraint: how the output's parameters follow from the inputs'.
+        activations: which inputs carry activations.
+        weight, bias: which inputs those are, "" for none.
+        curve: whether it can become a look-up table.
+        target: what the target makes of it.
+    """
+
+    operator: str
+    constraint: str
+    activations: str
+    weight: str
+    bias: str
+    curve: bool
+    target: str
+
+
+def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
+    """Return a line for every entry of the table, sorted by operator, and one for chains of operators."""
+    return tuple(_line(rule, target) for rule in _listed())
+
+
+def markdown_reference(targets: Iterable[Target]) -> str:
+    """Return the reference as a page: the table of rules, then a column for each target.
+
+    In a target's column "codes" and "float" are what its integer kernel returns, what stands after "as" is
+    the spelling, and an empty cell means that the operator stays float there.
+    """
+    rules, named = _listed(), list(targets)
+    facts = [_line(rule, Target("")) for rule in rules]
+    cells = [
+        [r.operator, r.constraint, r.activations, r.weight, r.bias, "yes" if r.curve else ""] for r in facts
+    ]
+    on_targets = [[rule.op_type, *(_cell(rule, target) for target in named)] for rule in rules]
+    lines = [
+        *_HEAD,
+        *_table(["operator", "output", "activations", "weight", "bias", "curve"], cells),
+        "",
+        "## What each target makes of it",
+        "",
+        *_table(["operator", *(target.name for target in named)], on_targets),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _listed() -> list[Rule]:
+    return [*(RULES[key] for key in sorted(RULES, key=lambda key: key[1])), CHAIN_RULE]
+
+
+def _cell(rule: Rule, target: Target) -> str:
+    text = _on_target(rule, target)
+    short = text.replace("integer, returns ", "").replace(", written as ", ", as ")
+    return "" if text == "float" else short
+
+
+def _table(headers: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in [headers, ["---"] * len(headers), *rows]]
+
+
+_HEAD = (
+    "# Operator reference",
+    "",
+    "Printed by `qprof rules --format markdown` from the table in `quantizer/operators/table.py` and the",
+    "targets in `configs/`; a test compares this page with the print. What is not listed stays float, with",
+    "its reason in the plan.",
+    "",
+    "*output*: how the parameters of the output follow. own: from its own profile; same-as-input: codes pass",
+    "through; all-same: one code space for inputs and output, or a conversion on the edge; clamp: only",
+    "clips, free where the producer has no other reader; fixed: within bounds that the mathematics gives.",
+    "*activations*, *weight*, *bias*: numbers of the inputs. *curve*: can become a look-up table. Chain:",
+    "several element-wise operators that together are a function of one activation, such as x * sigmoid(x).",
+    "",
+)
+
+
+def _line(rule: Rule, target: Target) -> OperatorReference:
+    bounds = f" ({rule.bounds[0]:g} to {rule.bounds[1]:g})" if rule.bounds else ""
+    return OperatorReference(
+        operator=rule.op_type,
+        constraint=f"{rule.constraint.value}{bounds}",
+        activations="all" if rule.data is None else ", ".join(map(str, rule.data)),
+        weight="" if rule.weight is None else str(rule.weight.index),
+        bias="" if rule.bias is None else str(rule.bias),
+        curve=rule.curve,
+        target=_on_target(rule, target),
+    )
+
+
+def _on_target(rule: Rule, target: Target) -> str:
+    if rule.op_type in target.operators:
+        outputs = " or ".join(target.operators[rule.op_type])
+        spelling = target.spellings.get(rule.op_type)
+        return f"integer, returns {outputs}" + (f", written as {spelling}" if spelling else "")
+    if rule is CHAIN_RULE and chain_spelling(target, "target") == "apart":
+        return "each by itself"
+    spelling = table_spelling(rule.op_type, target, "target") if rule.curve else ""
+    return f"table, written as {spelling}" if spelling else "float"

@@ -1,0 +1,227 @@
+"""Profiles of shards merged: order, grouping and sharding cannot change a byte; the rest is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from qprof_onnx.profiles.base.errors import ProfileError
+from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.records.histogram import EqualBins
+from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_files, merge_profiles
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
+from qprof_onnx.profiles.records.store import dumps, loads, save_profile
+from qprof_onnx.profiles.samples.digest import data_id
+
+MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
+GLOW = Path(__file__).parents[2] / "data" / "profile-glow.yaml"
+FLOATS = st.floats(width=32) | st.floats(-4, 4, width=32)  # NaN and Inf too: they are counted
+SAMPLES = st.lists(
+    st.lists(FLOATS, max_size=6).map(lambda v: np.array(v, np.float32)), min_size=1, max_size=12
+)
+Arrays = Sequence[np.ndarray]
+
+
+def profiled(samples: Arrays) -> Profile:
+    """Return the profile of samples that flow through two tensors, as the runner makes it."""
+    x, y = Accumulator("float", axis=1, channels=1), Accumulator("float")
+    data = DataId()
+    for sample in samples:
+        x.add(sample.reshape(-1, 1), (None, 1))
+        y.add(np.maximum(sample, 0), (None, *sample.shape))
+        data = data.merged(data_id({"x": sample}, []))
+    return Profile(MODEL, data, {"x": x.profile(), "y": y.profile()}, tool="qprof 0.1.0")
+
+
+def merged(*profiles: Profile, allow: bool = False) -> Merged:
+    return merge_profiles(((f"{i}.yaml", p) for i, p in enumerate(profiles)), allow_duplicates=allow)
+
+
+def merged_text(*profiles: Profile) -> str:
+    return dumps(merged(*profiles, allow=True).profile)
+
+
+A, B, C = (profiled([np.arange(n, n + 3, dtype=np.float32)]) for n in (0, 10, 20))
+
+
+@given(SAMPLES, st.randoms(use_true_random=False), st.integers(1, 5))
+def test_any_sharding_gives_the_bytes_of_one_run(samples: Arrays, rng: random.Random, shards: int) -> None:
+    parts: list[list[np.ndarray]] = [[] for _ in range(shards)]
+    for sample in samples:
+        parts[rng.randrange(shards)].append(sample)
+    rng.shuffle(parts)
+    assert merged_text(*(profiled(part) for part in parts if part)) == dumps(profiled(samples))
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_any_order_gives_the_same_bytes(parts: list[Arrays], rng: random.Random) -> None:
+    files = ["m.onnx", "copy.onnx", "z.onnx"]
+    profiles = [
+        replace(profiled(part), model=replace(MODEL, file=rng.choice(files)), tool=rng.choice(["q 1", "q 2"]))
+        for part in parts
+    ]
+    shuffled = rng.sample(profiles, len(profiles))
+    assert merged_text(*shuffled) == merged_text(*profiles)
+
+
+@given(SAMPLES, SAMPLES, SAMPLES)
+def test_any_grouping_gives_the_same_bytes(a: Arrays, b: Arrays, c: Arrays) -> None:
+    x, y, z = (replace(profiled(part), tool=f"q {i}") for i, part in enumerate((a, b, c)))
+    first = merged(merged(x, y, allow=True).profile, z, allow=True).profile
+    second = merged(x, merged(y, z, allow=True).profile, allow=True).profile
+    assert dumps(first) == dumps(second) == merged_text(x, y, z)
+
+
+def test_one_profile_stays_as_it_is() -> None:
+    assert merged_text(A) == dumps(A)
+
+
+def test_the_tools_of_all_shards_are_named() -> None:
+    newest, newer = replace(B, tool="qprof 0.3.0"), replace(C, tool="qprof 0.2.0")
+    assert merged(newest, A, newer).profile.tool == "qprof 0.1.0, qprof 0.2.0, qprof 0.3.0"
+
+
+def test_files_are_read_one_at_a_time() -> None:
+    alive: list[int] = []
+
+    def shards() -> object:
+        for i, profile in enumerate((A, B, C)):
+            alive.append(i)
+            yield f"{i}.yaml", profile
+            # The next is asked for only when this one is merged: `merge_profiles` made no list of them.
+            assert alive == list(range(i + 1))
+
+    assert merge_profiles(shards()).files == 3  # type: ignore[arg-type]
+
+
+def test_files_are_merged_into_a_file(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.yaml" for name in "abc"]
+    for path, profile in zip(paths, (A, B, C), strict=True):
+        save_profile(profile, path)
+    found = merge_files(paths, tmp_path / "all.yaml")
+    assert loads((tmp_path / "all.yaml").read_text()) == found.profile
+    assert (found.files, found.profile.data.samples, found.warnings) == (3, 3, ())
+
+
+def test_another_model_is_refused_with_both_files() -> None:
+    other = replace(B, model=replace(MODEL, structure="c" * 64, file="n.onnx"))
+    sentence = (
+        r"^1\.yaml: is of another model than 0\.yaml: n\.onnx \(structure cccccccccccc, weights bbb.*; merge"
+    )
+    with pytest.raises(ProfileError, match=sentence):
+        merged(A, other)
+
+
+def test_other_weights_are_refused_as_such() -> None:
+    with pytest.raises(ProfileError, match=r"^1\.yaml: is of other weights than 0\.yaml: "):
+        merged(A, replace(B, model=replace(MODEL, weights="c" * 64)))
+
+
+def test_a_file_name_does_not_make_another_model() -> None:
+    assert merged(A, replace(B, model=replace(MODEL, file="b.onnx"))).profile.model.file == "b.onnx"
+
+
+def test_a_profile_of_glow_is_refused_with_advice(tmp_path: Path) -> None:
+    save_profile(A, tmp_path / "a.yaml")
+    with pytest.raises(
+        ProfileError, match=r"profile-glow\.yaml: is a profile of Glow, .* 'qprof dump-profile'"
+    ):
+        merge_files([tmp_path / "a.yaml", GLOW], tmp_path / "all.yaml")
+    assert not (tmp_path / "all.yaml").exists()
+
+
+def test_equal_bins_in_a_profile_of_qprof_are_refused() -> None:
+    bins = EqualBins(A["x"].minimum, A["x"].maximum, np.array([3.0]))
+    with pytest.raises(ProfileError, match=r"^0\.yaml: is a profile of Glow"):
+        merged(replace(A, tensors={**A.tensors, "x": replace(A["x"], histogram=bins)}))
+
+
+@pytest.mark.parametrize(("order", "lacking", "having"), [((0, 1), 1, 0), ((1, 0), 0, 1)])
+def test_a_tensor_that_one_file_lacks_is_named(order: tuple[int, int], lacking: int, having: int) -> None:
+    profiles = (A, replace(B, tensors={"x": B["x"]}))
+    with pytest.raises(
+        ProfileError, match=rf"^{lacking}\.yaml: has no tensor 'y', which {having}\.yaml has; "
+    ):
+        merged(*(profiles[i] for i in order))
+
+
+def test_a_tensor_of_another_type_is_named() -> None:
+    other = replace(B, tensors={**B.tensors, "y": replace(B["y"], dtype="double")})
+    with pytest.raises(ProfileError, match=r"^1\.yaml: tensor 'y' is of double, in 0\.yaml of float; "):
+        merged(A, other)
+
+
+def test_counts_do_not_wrap_round() -> None:
+    full = replace(B, tensors={**B.tensors, "x": replace(B["x"], count=MAX_COUNT)})
+    with pytest.raises(ProfileError, match=r"^1\.yaml: tensor 'x' would have more than \d+ elements"):
+        merged(A, full)
+
+
+def test_nothing_to_merge_is_an_error() -> None:
+    with pytest.raises(ProfileError, match="no profile to merge; give at least one"):
+        merged()
+
+
+def test_a_broken_file_is_named_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("format: qprof-profile/1\n")
+    with pytest.raises(ProfileError, match=f"^{tmp_path}/a.yaml: "):
+        merge_files([tmp_path / "a.yaml"])
+
+
+# Counted twice
+
+
+def test_the_same_samples_in_two_shards_are_refused() -> None:
+    with pytest.raises(
+        ProfileError, match=r"^2\.yaml: seems to hold the same sample as 0\.yaml; leave one out"
+    ):
+        merged(A, B, A)
+
+
+def test_the_same_samples_are_counted_twice_on_request_with_a_warning() -> None:
+    found = merged(A, B, A, allow=True)
+    assert found.profile["x"].count == 9
+    assert found.warnings == ("2.yaml: seems to hold the same sample as 0.yaml",)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_total_beside_its_shards_is_refused(place: int) -> None:
+    profiles = [A, B]
+    profiles.insert(place, merged(A, B).profile)
+    with pytest.raises(
+        ProfileError, match=rf"^{place}\.yaml: seems to hold the same 2 samples as all the others together; "
+    ):
+        merged(*profiles)
+
+
+def test_profiles_without_samples_are_no_duplicates() -> None:
+    empty = profiled([])
+    assert merged(empty, empty, A).warnings == ()
+
+
+def test_shards_with_and_without_channels_are_refused() -> None:
+    plain = replace(B, tensors={**B.tensors, "x": replace(B["x"], channels=None)})
+    for pair, what in (
+        ((A, plain), "has no record of its channels"),
+        ((plain, A), "has a record of its channels"),
+    ):
+        with pytest.raises(
+            ProfileError, match=rf"1\.yaml: tensor 'x' {what}, other than in 0\.yaml; profile all"
+        ):
+            merged(*pair)
+    with pytest.raises(ProfileError, match="profile all shards with the same options"):
+        A["x"].merged(plain["x"])
+
+
+def test_shards_with_channels_on_other_axes_are_refused() -> None:
+    channels = B["x"].channels
+    assert channels is not None
+    other = replace(B, tensors={**B.tensors, "x": replace(B["x"], channels=replace(channels, axis=-1))})
+    with pytest.raises(ProfileError, match=r"1\.yaml: tensor 'x' has 1 channels on axis -1, other than in"):
+        merged(A, other)

@@ -1,0 +1,349 @@
+"""Profiles on disk: exact round trips, and one sentence for each way of being malformed."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from qprof_onnx.profiles.base import strict_yaml as yaml_text
+from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
+from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.records.histogram import BINS, EqualBins, Histogram
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.profiles.records.store import dumps, load_profile, loads, save_profile
+
+DATA = Path(__file__).parents[2] / "data"
+MODEL = ModelId("5a" * 32, "c3" * 32, 17, "digits.onnx")
+
+
+def tensor(values: Any, dtype: str = "float", shape: Any = (None, 4), nan: int = 0) -> TensorProfile:
+    """Return the profile of some values."""
+    array = np.asarray(values, np.float32)
+    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    zeros = int((array == 0).sum())
+    return TensorProfile(dtype, shape, low, high, array.size, zeros, nan, 0, Histogram.of(array))
+
+
+def profile(**tensors: TensorProfile) -> Profile:
+    return Profile(MODEL, DataId(3, "0f" * 16), tensors, "qprof", "qprof 0.1.0")
+
+
+SMALL = profile(x=tensor([-1.5, 0.0, 0.25, 2.0]))
+TEXT = dumps(SMALL)
+
+arrays = hnp.arrays(
+    np.float32, st.integers(0, 40), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
+)
+shapes = st.none() | st.lists(st.none() | st.integers(0, 10**6), max_size=5).map(tuple)
+
+
+@st.composite
+def weighed(draw: st.DrawFn) -> TensorProfile:
+    dtype = draw(st.sampled_from(["float", "float16", "double"]))
+    rows = hnp.arrays(
+        np.float64 if dtype == "double" else np.float32, st.tuples(st.integers(0, 5), st.just(3))
+    )
+    gathered = Accumulator(dtype, axis=draw(st.sampled_from([1, -1])), channels=3)
+    gathered.add(draw(rows), (None, 3))
+    return gathered.profile()
+
+
+exact = st.builds(tensor, arrays, st.sampled_from(["float", "float16", "double"]), shapes, st.integers(0, 9))
+
+
+@st.composite
+def equal(draw: st.DrawFn) -> TensorProfile:
+    ends = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    low, high = sorted([draw(ends), draw(ends)])
+    counts = draw(hnp.arrays(np.float32, st.integers(1, 40), elements=st.floats(0, 2.0**60, width=32)))
+    bins = EqualBins(low, high, counts)
+    return TensorProfile("float", draw(shapes), low, high, bins.total, 0, 0, 0, bins)
+
+
+@given(
+    st.dictionaries(st.text(), exact | weighed() | equal(), max_size=4),
+    st.text(),
+    st.sampled_from(["qprof", "glow"]),
+)
+def test_loading_what_was_saved_gives_the_same(
+    tensors: dict[str, TensorProfile], tool: str, origin: str
+) -> None:
+    saved = Profile(MODEL, DataId(7, "ab" * 16), tensors, origin, tool)
+    loaded = loads(dumps(saved))
+    assert loaded == saved
+    assert (list(loaded), loaded.tool, loaded.model.file) == (list(saved), saved.tool, saved.model.file)
+
+
+@given(arrays)
+def test_the_same_profile_gives_the_same_bytes_after_a_round_trip(values: Any) -> None:
+    text = dumps(profile(x=tensor(values)))
+    assert dumps(loads(text)) == text
+
+
+def test_a_file_can_be_written_and_read(tmp_path: Path) -> None:
+    save_profile(SMALL, tmp_path / "p.yaml")
+    assert (tmp_path / "p.yaml").read_text() == TEXT
+    assert load_profile(tmp_path / "p.yaml") == SMALL
+
+
+def test_any_yaml_reader_can_read_the_file() -> None:
+    document = yaml.safe_load(TEXT)
+    assert document["format"] == "qprof-profile/2"
+    assert document["tensors"]["x"]["maximum"] == 2.0
+    assert document["tensors"]["x"]["shape"] == [None, 4]
+
+
+def test_reading_without_libyaml_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "_Loader", yaml.SafeLoader)
+    assert loads(TEXT) == SMALL
+
+
+def test_runs_of_zeros_are_written_as_one_word() -> None:
+    text = dumps(profile(x=tensor([1.0, 1.5, 1.5 + 2.0**-10, 2.0])))
+    assert re.search(r'counts: "1 0\*\d+ 1 1 0\*\d+ 1"', text)
+
+
+def test_floats_keep_every_bit() -> None:
+    values = np.array([1e-45, 0.1, 16777217.0, 3.4028235e38], np.float32)
+    loaded = loads(dumps(profile(x=tensor(values))))
+    assert (loaded["x"].minimum, loaded["x"].maximum) == (float(values[0]), float(values[-1]))
+
+
+@pytest.mark.parametrize("name", ["profile-1.yaml", "profile-2.yaml"])
+def test_files_of_released_formats_still_load(name: str) -> None:
+    loaded = load_profile(DATA / name)
+    assert loaded.model == ModelId("0123456789abcdef" * 4, "fedcba9876543210" * 4, 13, "small.onnx")
+    assert loaded.data == DataId(2, "00000000000000000000000000000abc")
+    assert list(loaded)[:5] == ["input", "conv:0", "7", "glow's", "none"]
+    assert all(loaded[name].channels is None for name in list(loaded)[:5])
+    x = loaded["input"]
+    assert (x.dtype, x.shape, x.minimum, x.maximum) == ("float", (None, 1, 8, 8), -1.0, 2.5)
+    assert (x.count, x.zeros, x.nan, x.inf) == (6, 1, 2, 1)
+    assert x.histogram == Histogram.of(np.array([-1.0, -0.5, 0.0, 0.1, 2.0, 2.5], np.float32))
+    assert loaded["conv:0"].shape is None
+    assert loaded["7"].shape == ()
+    assert loaded["glow's"].histogram == EqualBins(-0.5, 0.75, np.array([3, 0, 0, 0, 1e20, 0.5]))
+    assert loaded["none"].count == 0
+
+
+def test_a_file_of_format_2_holds_channels() -> None:
+    tensor = load_profile(DATA / "profile-2.yaml")["weighed"]
+    assert tensor.channels is not None
+    assert (tensor.channels.axis, tensor.channels.count.tolist()) == (-1, [2, 2, 0])
+    assert tensor.channels.minimum.tolist() == [float(np.float32(0.1)), -3.0, 0.0]
+    assert tensor.channels.maximum.tolist() == [0.5, 7.0, 0.0]
+    # 0.1 is rounded to the grid of its channel.
+    assert tensor.channels.mean.tolist() == pytest.approx([0.3, 2.0, 0.0], abs=0.5 * 2.0**-11)
+    assert tensor.channels.power.tolist() == pytest.approx([0.13, 29.0, 0.0], abs=0.25 * 2.0**-15)
+
+
+def changed(pattern: str, replacement: str) -> Callable[[], str]:
+    """Return a function that gives the small profile with the first match of a pattern replaced."""
+
+    def change() -> str:
+        text, times = re.subn(pattern, replacement, TEXT, count=1)
+        assert times == 1
+        return text
+
+    return change
+
+
+MALFORMED = {
+    "not YAML": (changed("model:", "model: ]"), "line 4: not YAML: "),
+    "empty": (lambda: "", "holds 0 YAML documents instead of one"),
+    "two documents": (lambda: TEXT + "---\na: 1\n...\n", "holds 2 YAML documents"),
+    "not a mapping": (lambda: "- a\n...\n", "the document must be a mapping, not a list"),
+    "no format": (lambda: "a: 1\n...\n", "key 'format' is missing; give a profile"),
+    "unknown format": (
+        changed("qprof-profile/2", "gguf/3"),
+        "unknown format 'gguf/3', expected 'qprof-profile/2'",
+    ),
+    "a plan": (changed("qprof-profile/2", "qprof-plan/1"), "unknown format 'qprof-plan/1'.*give a profile"),
+    "newer": (changed("profile/2", "profile/3"), "'qprof-profile/3' is newer than this qprof.*upgrade"),
+    "cut off after a tensor": (lambda: TEXT[:-4], "the file is cut off"),
+    "cut off in a tensor": (lambda: TEXT[:-30], "the file is cut off"),
+    "missing key": (changed("    zeros: .*\n", ""), "tensor 'x': key 'zeros' is missing"),
+    "unknown key": (changed("    zeros: ", "    zeroes: "), "tensor 'x': unknown key 'zeroes'.*mean 'zeros'"),
+    "missing top key": (changed("tool: .*\n", ""), "the document: key 'tool' is missing"),
+    "unknown top key": (changed("tool: ", "extra: 1\ntool: "), "the document: unknown key 'extra'"),
+    "unknown model key": (changed("  opset: ", "  opsett: "), "model: unknown key 'opsett'.*mean 'opset'"),
+    "duplicate key": (changed("    nan: 0", "    inf: 0"), r"line \d+: duplicate key 'inf'"),
+    "duplicate tensor": (changed("  x:\n", "  x: 1\n  x:\n"), "line 14: duplicate key 'x'"),
+    "anchor": (changed("opset: 17", "opset: &a 17"), "line 8: anchors and aliases are not used"),
+    "tag": (changed("opset: 17", "opset: !!python/name:os.system"), "line 8: the tag .* is not used"),
+    "unknown origin": (changed("origin: qprof", "origin: tflite"), "origin 'tflite' is unknown"),
+    "tensor of wrong type": (changed("  x:\n(    .*\n)*", "  x: 3\n"), "tensor 'x' must be a mapping, not 3"),
+    "dtype of wrong type": (changed("dtype: float", "dtype: 3"), "tensor 'x': dtype must be text, not 3"),
+    "unknown dtype": (
+        changed("dtype: float", "dtype: flaot16"),
+        "dtype 'flaot16' is unknown.*mean 'float16'",
+    ),
+    "shape of wrong type": (changed(r"\[null, 4\]", "4"), "tensor 'x': shape must be a list, not 4"),
+    "negative dimension": (changed(r"\[null, 4\]", "[-1, 4]"), "tensor 'x': shape is -1, below 0"),
+    "minimum of wrong type": (
+        changed("minimum: -1.5", "minimum: low"),
+        "minimum must be a number, not 'low'",
+    ),
+    "infinite maximum": (changed("maximum: 2.0", "maximum: .inf"), "tensor 'x': maximum must be finite"),
+    "NaN as minimum": (changed("minimum: -1.5", "minimum: .nan"), "tensor 'x': minimum must be finite"),
+    "count of wrong type": (
+        changed("count: 4", "count: 4.5"),
+        "tensor 'x': count must be an integer, not 4.5",
+    ),
+    "count is a truth value": (
+        changed("nan: 0", "nan: true"),
+        "tensor 'x': nan must be an integer, not True",
+    ),
+    "negative nan": (changed("nan: 0", "nan: -1"), "tensor 'x': nan is -1, below 0"),
+    "minimum above maximum": (
+        changed("minimum: -1.5", "minimum: 3.0"),
+        "minimum 3.0 is greater than maximum 2.0",
+    ),
+    "more zeros than elements": (changed("zeros: 1", "zeros: 5"), "tensor 'x': 5 zeros in 4 elements"),
+    "wrong sum": (
+        changed("count: 4", "count: 5"),
+        "tensor 'x': the histogram's counts add up to 4, not to count 5",
+    ),
+    "outside the minimum": (
+        changed("minimum: -1.5", "minimum: -1.25"),
+        "outside minimum .. maximum: -1.25 must",
+    ),
+    "outside the maximum": (
+        changed("maximum: 2.0", "maximum: 1e300"),
+        "outside minimum .. maximum: .*1e.300 in",
+    ),
+    "negative count": (changed('counts: "1 ', 'counts: "-1 '), "tensor 'x': histogram: '-1' is not a count"),
+    "fractional count": (
+        changed('counts: "1 ', 'counts: "1.5 '),
+        "tensor 'x': histogram: '1.5' is not a count",
+    ),
+    "count that is a word": (
+        changed('counts: "1 ', 'counts: "one '),
+        "tensor 'x': histogram: 'one' is not a count",
+    ),
+    "count beyond 63 bits": (
+        changed('counts: "1 ', 'counts: "9999999999999999999 '),
+        "9999999999999999999 is not",
+    ),
+    "counts of wrong type": (changed('counts: ".*"', "counts: [1, 2]"), "counts must be text, not a list"),
+    "too many bins": (
+        changed('counts: "1 ', f'counts: "{"1 " * BINS}'),
+        "tensor 'x': histogram has more than 2000",
+    ),
+    "too long a run": (changed(r"0\*\d+", "0*999999999"), "tensor 'x': histogram has more than 2000 bins"),
+    "empty last bin": (changed(' 1"}', ' 1 0"}'), "the first or the last bin of the histogram is empty"),
+    "unknown histogram": (changed("exponent: ", "exp: "), "tensor 'x': histogram: unknown key 'exp'"),
+    "huge exponent": (
+        changed("exponent: .*?,", "exponent: 100000,"),
+        "exponent 100000 is outside -200 .. 1024",
+    ),
+    "huge index": (
+        changed("first: .*?,", "first: 10000000000000,"),
+        "first 10000000000000 is beyond 40 bits",
+    ),
+    "digest": (
+        changed('digest: ".*"|digest: .*', "digest: xyz"),
+        "data: digest 'xyz' is not 32 hexadecimal digits",
+    ),
+    "samples": (changed("samples: 3", "samples: -3"), "data: samples is -3, below 0"),
+    "opset": (changed("opset: 17", "opset: seventeen"), "model: opset must be an integer, not 'seventeen'"),
+    "tensors": (changed(r"tensors:\n(  .*\n)*", "tensors: [x]\n"), "tensors must be a mapping, not a list"),
+}
+
+
+@pytest.mark.parametrize("way", MALFORMED)
+def test_each_way_of_being_malformed_has_its_sentence(way: str, tmp_path: Path) -> None:
+    make, sentence = MALFORMED[way]
+    path = tmp_path / "broken.yaml"
+    path.write_text(make())
+    with pytest.raises(ProfileError, match=sentence) as caught:
+        load_profile(path)
+    assert re.match(r"broken\.yaml: .*; .+", str(caught.value)), "file, what, and what to do"
+
+
+def test_equal_bins_must_have_the_range_of_their_tensor() -> None:
+    bins = EqualBins(-1.0, 1.0, np.array([1.0]))
+    text = dumps(profile(g=TensorProfile("float", None, -1.0, 1.0, 1, 0, 0, 0, bins)))
+    with pytest.raises(ProfileError, match=r"tensor 'g': the histogram is outside minimum \.\. maximum"):
+        loads(text.replace("histogram: {minimum: -1.0", "histogram: {minimum: -2.0"))
+
+
+def test_a_range_without_elements_is_refused() -> None:
+    text = dumps(profile(x=tensor([])))
+    with pytest.raises(ProfileError, match="tensor 'x': no elements, but a range"):
+        loads(text.replace("maximum: 0.0", "maximum: 1.0"))
+
+
+@given(st.integers(0, len(TEXT) - 2))
+def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
+    with pytest.raises(ProfileError):
+        loads(TEXT[:length])
+
+
+def test_a_profile_that_contradicts_itself_is_not_written(tmp_path: Path) -> None:
+    wrong = profile(x=replace(SMALL["x"], count=9))
+    with pytest.raises(ProfileError, match="tensor 'x': the histogram's counts add up to 4, not to count 9"):
+        save_profile(wrong, tmp_path / "p.yaml")
+    assert not (tmp_path / "p.yaml").exists()
+
+
+def test_an_unknown_format_to_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="profile format 'json' is unknown; use one of qprof, glow"):
+        save_profile(SMALL, tmp_path / "p.yaml", format="json")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"none\.yaml: cannot be read: No such file"):
+        load_profile(tmp_path / "none.yaml")
+
+
+# ------------------------------------------------------------------------------------------------ channels
+
+
+def with_channels() -> str:
+    gathered = Accumulator("float", axis=1, channels=2)
+    gathered.add(np.array([[1.5, -2.0], [3.0, 0.25]], np.float32), (None, 2))
+    return dumps(profile(x=gathered.profile()))
+
+
+def test_one_number_stands_for_equal_ones_of_all_channels() -> None:
+    assert '      count: "2"\n      minimum: "1.5 -2.0"\n' in with_channels()
+    assert loads(with_channels())["x"].channels.count.tolist() == [2, 2]
+
+
+WRONG_CHANNELS = {
+    "missing key": ("axis: 1\n      ", "", "channels: key 'axis' is missing"),
+    "no mapping": (r"channels:\n(      .*\n)*", "channels: 3\n", "channels must be a mapping, not 3"),
+    "axis outside": ("axis: 1", "axis: 2", "channels: there is no axis 2 in the shape"),
+    "axis that is free": ("axis: 1", "axis: 0", "the shape does not say how many channels axis 0 has"),
+    "too few": ('"1.5 -2.0"', '"1.5 -2.0 3.0"', "channels: minimum has 3 numbers for 2 channels"),
+    "a word": ('"1.5 -2.0"', '"1.5 low"', "channels: minimum holds what is no number"),
+    "underscores": ('"1.5 -2.0"', '"1.5 -2_0"', "channels: minimum holds what is no number"),
+    "a long integer": ('count: "2"', f'count: "{10**30}"', "channels: count holds what is no number"),
+    "not finite": ('"1.5 -2.0"', '"1.5 -inf"', "channels: minimum holds what is no number"),
+    "too large": ('"1.5 -2.0"', '"1.5 -1e99"', "channels: minimum holds a number that is not finite"),
+    "sums missing": (r"(        - .*\n)(?=[.])", "", "channels: sums has 4 entries instead of 5"),
+    "sums of wrong type": (r"sums:\n(        - .*\n)*", "sums: 3\n", "channels: sums must be a list"),
+    "range upside down": ('"1.5 -2.0"', '"1.5 2.0"', "channels: a minimum is greater than the maximum"),
+    "negative count": ('count: "2"', 'count: "-2"', r"channels: a count is not in 0 \.\."),
+    "wrong count": ('count: "2"', 'count: "3"', "counts of the channels do not add up to count 4"),
+    "other range": ('"1.5 -2.0"', '"1.5 -1.0"', r"ranges of the channels span -1.0 \.\. 3.0, not minimum"),
+    "sum too large": (r'- "\d+', f'- "{10**12}', "channels: a sum is too large for its count"),
+    "nothing with a range": ('count: "2"', 'count: "0 4"', "a channel without elements has a range or a sum"),
+}
+
+
+@pytest.mark.parametrize("way", WRONG_CHANNELS)
+def test_each_way_that_channels_are_malformed_has_its_sentence(way: str) -> None:
+    pattern, replacement, sentence = WRONG_CHANNELS[way]
+    text, times = re.subn(pattern, replacement, with_channels(), count=1)
+    assert times == 1
+    with pytest.raises(ProfileError, match=f"p.yaml: tensor 'x': .*{sentence}"):
+        loads(text, "p.yaml")

@@ -1,0 +1,748 @@
+"""The calibration runner: the same numbers as the instrumented model, whatever the order and the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument, profile_from_outputs
+from qprof_onnx.profiles.instrumentation.taps import tapped
+from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.records.histogram import Histogram
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.profiles.records.store import dumps, loads
+from qprof_onnx.profiles.runner import calibrate as runner_module
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.memory_plan import MemoryPlan, plan_memory
+from qprof_onnx.profiles.runtime import profiling_session as session_module
+from qprof_onnx.profiles.samples.digest import data_id
+from qprof_onnx.profiles.samples.samples import InputSpec, Sample, input_specs, open_samples
+
+ID = ModelId("structure", "weights", 13)
+
+LOG = """<ir_version: 8, opset_import: ["": 13]>
+    logs (float[N, 4] x) => (float[N, 4] z) { [log] y = Log(x)  [relu] z = Relu(y) }"""
+
+
+def model_of(text: str) -> ir.Model:
+    return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+@cache
+def conv_net() -> ir.Model:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 1, H, 8] x) => (float[N, 10] scores) {
+            [conv1] c = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+            [tanh] t = Tanh (c)
+            [pool] p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (t)
+            [conv2] d = Conv (p, w2)
+            [relu] r = Relu (d)
+            [mean] m = GlobalAveragePool (r)
+            [flat] f = Flatten (m)
+            [gemm] g = Gemm (f, w3, b3)
+            [scores] scores = Sigmoid (g)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (8, 1, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "w3": (16, 10), "b3": (10,)}
+    for name, shape in shapes.items():
+        weight = rng.standard_normal(shape).astype(np.float32) / 4
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def images(number: int = 6, seed: int = 0) -> list[Sample]:
+    rng = np.random.default_rng(seed)
+    shapes = [(1 + i % 2, 1, 8 + 2 * (i % 3), 8) for i in range(number)]
+    return [Sample(f"{i}.npz", {"x": rng.random(shape, np.float32)}) for i, shape in enumerate(shapes)]
+
+
+def sample(**feed: Any) -> Sample:
+    return Sample("a.npz", feed)
+
+
+def run_instrumented(model: ir.Model, samples: Sequence[Sample]) -> dict[str, TensorProfile]:
+    """The slow way: what the model's own QuantizationProfile nodes say, merged over the samples."""
+    instrumented = instrument(model)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(
+        ir.to_proto(instrumented).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    runs = [
+        profile_from_outputs(instrumented, dict(zip(names, session.run(None, dict(s.feed)), strict=True)))
+        for s in samples
+    ]
+    return {name: reduce(TensorProfile.merged, [run[name] for run in runs]) for name in runs[0]}
+
+
+# ------------------------------------------------------------------------------------------- what it finds
+
+
+def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the runner run the graph node for node, as the instrumented model is run here."""
+    monkeypatch.setattr(session_module, "OPTIMISATION", ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+
+def test_it_finds_the_same_as_the_instrumented_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    unoptimised(monkeypatch)
+    profile = calibrate(conv_net(), images(), ID)
+    slow = run_instrumented(conv_net(), images())
+    assert list(profile.tensors.items()) == list(slow.items())
+    assert len(profile) == 10
+
+
+def test_it_finds_the_same_as_the_instrumented_model_with_nan_inside() -> None:
+    model = model_of(LOG)
+    rng = np.random.default_rng(0)
+    samples = [sample(x=rng.standard_normal((i, 4)).astype(np.float32).round(1)) for i in range(4)]
+    profile = calibrate(model, samples, ID, non_finite="skip")
+    assert profile.tensors == run_instrumented(model, samples)
+    assert profile["y"].nan > 0
+    assert profile["y"].inf > 0
+
+
+def test_a_profile_says_what_flowed_through_a_tensor() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }'
+    )
+    samples = [sample(x=np.array([[1.5, 0.0]], np.float32)), sample(x=np.array([[-4.0, -0.0]], np.float32))]
+    assert calibrate(model, samples, ID)["y"] == TensorProfile(
+        dtype="float",
+        shape=(None, 2),
+        minimum=-1.5,
+        maximum=4.0,
+        count=4,
+        zeros=2,
+        nan=0,
+        inf=0,
+        histogram=Histogram.of(np.array([-1.5, 0.0, 4.0, 0.0])),
+    )
+
+
+def test_a_negative_zero_is_no_other_minimum() -> None:
+    for zeros in ([0.0, -0.0], [-0.0, 0.0], [-0.0]):
+        gathered = Accumulator("float")
+        gathered.add(np.array(zeros, np.float32), None)
+        assert str(gathered.profile().minimum) == str(gathered.profile().maximum) == "0.0"
+
+
+def test_tensors_are_in_graph_order() -> None:
+    assert list(calibrate(conv_net(), images(2), ID)) == [
+        "x",
+        "c",
+        "t",
+        "p",
+        "d",
+        "r",
+        "m",
+        "f",
+        "g",
+        "scores",
+    ]
+
+
+def test_the_model_and_the_tool_are_recorded() -> None:
+    profile = calibrate(conv_net(), images(1), ID)
+    assert profile.model == ID
+    assert profile.tool.split()[0] == "qprof"
+
+
+def test_the_model_is_not_changed() -> None:
+    before = ir.to_proto(conv_net()).SerializeToString()
+    calibrate(conv_net(), images(1), ID)
+    assert ir.to_proto(conv_net()).SerializeToString() == before
+
+
+def test_every_floating_point_type_is_profiled() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13]> g (float[N] x, bfloat16[N] q) => (double[N] d) {
+        b = Cast<to = 16>(x)  h = Cast<to = 10>(b)  d = Cast<to = 11>(h)
+        i = Cast<to = 7>(x)  e = Cast<to = 1>(q) }"""
+    )
+    values = np.array([1.0, 2.3, -0.007, 0.0], np.float32)
+    short = values.astype(ml_dtypes.bfloat16)
+    profile = calibrate(model, [sample(x=values, q=short)], ID)
+    assert {name: p.dtype for name, p in profile.items()} == {
+        "x": "float",
+        "q": "bfloat16",
+        "b": "bfloat16",
+        "h": "float16",
+        "d": "double",
+        "e": "float",
+    }
+    expected = Histogram.of(short.astype(np.float64))
+    assert [profile[name].histogram == expected for name in ("q", "b", "h", "d", "e")] == [True] * 5
+
+
+def test_tensors_of_operators_outside_the_standard_are_profiled() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
+        g (float[N] x) => (float[N] y) { k = com.microsoft.Gelu(x)  y = Neg(k) }"""
+    )
+    profile = calibrate(model, [sample(x=np.array([1.0, 3.0], np.float32))], ID)
+    assert profile["k"].dtype == "float"
+    assert profile["k"].maximum == -profile["y"].minimum
+
+
+def test_tensors_that_are_graph_outputs_are_profiled_once() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[N] x) => (float[N] y, float[N] z) { y = Neg(x)  z = Neg(y) }"""
+    )
+    assert list(calibrate(model, [sample(x=np.ones(3, np.float32))], ID)) == ["x", "y", "z"]
+
+
+def test_an_empty_tensor_counts_nothing() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[2, K] x) => (float[2, K] y) { y = Neg(x) }'
+    )
+    found = calibrate(model, [sample(x=np.zeros((2, 0), np.float32))], ID)["y"]
+    assert (found.count, found.minimum, found.maximum, found.histogram) == (0, 0.0, 0.0, Histogram.empty())
+
+
+def wide_net() -> ir.Model:
+    """Feature maps of 32 and 64 channels, which onnxruntime keeps in blocks; exact for whole numbers."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 3, 16, 16] x) => (float[N, 10] scores) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            r = Relu (c)
+            d = Conv (r, w2)
+            s = Add (d, d)
+            u = Relu (s)
+            k = Transpose <perm = [0, 2, 3, 1]> (u)
+            p = MaxPool <kernel_shape = [14, 14]> (u)
+            f = Flatten (p)
+            scores = Gemm (f, w3)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in {"w1": (32, 3, 3, 3), "w2": (64, 32, 3, 3), "w3": (64, 10)}.items():
+        weight = rng.integers(-2, 3, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def whole_numbers(number: int = 3) -> list[Sample]:
+    rng = np.random.default_rng(0)
+    shape = (1, 3, 16, 16)
+    return [Sample(f"{i}", {"x": rng.integers(-3, 4, shape).astype(np.float32)}) for i in range(number)]
+
+
+def test_optimisations_do_not_change_what_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sums are whole numbers below 2**24, so that no order of addition can round."""
+    optimised = calibrate(wide_net(), whole_numbers(), ID)
+    assert optimised.tensors == run_instrumented(wide_net(), whole_numbers())
+    unoptimised(monkeypatch)
+    assert calibrate(wide_net(), whole_numbers(), ID) == optimised
+
+
+def test_blocked_feature_maps_are_read_as_they_are() -> None:
+    copy, taps = tapped(wide_net())
+    with session_module.optimised(copy, [t.source for t in taps if t.source]) as graph:
+        reordered = {name for name, found in graph.sources.items() if name != found}
+        if not any(node.domain == "com.microsoft.nchwc" for node in graph.model.graph):
+            pytest.skip("this processor has no blocked convolutions")
+        assert reordered == {"c", "r", "d", "s", "u", "p"}
+        with session_module.opened(graph, ["u"]) as opened:
+            assert [output.name for output in opened.get_outputs()] == [graph.sources["u"]]
+
+
+def test_a_tensor_that_only_moves_elements_takes_its_sources_profile() -> None:
+    profile = calibrate(wide_net(), whole_numbers(), ID)
+    assert [tap.same_as for tap in tapped(wide_net())[1] if tap.name in "kf"] == ["u", "p"]
+    assert profile["k"].histogram == profile["u"].histogram
+    assert profile["k"].shape == (None, 14, 14, 64)
+
+
+def test_some_tensors_can_be_chosen() -> None:
+    profile = calibrate(wide_net(), whole_numbers(), ID, tensors=["k", "c"])
+    assert list(profile) == ["c", "k"]
+    assert profile["k"] == calibrate(wide_net(), whole_numbers(), ID)["k"]
+
+
+def test_an_unknown_tensor_is_refused() -> None:
+    text = refusal(ConfigError, wide_net(), whole_numbers(), tensors=["scorse"])
+    assert text.startswith("tensor 'scorse': is no floating-point activation of the model;")
+    assert text.endswith("Did you mean 'scores'?")
+
+
+def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
+    text = refusal(ConfigError, conv_net(), images(1), provider="cuda")
+    assert "provider 'cuda': the installed onnxruntime does not have it; it has" in text
+    assert "CPUExecutionProvider" in text
+
+
+def test_a_provider_is_known_by_its_short_name() -> None:
+    assert calibrate(conv_net(), images(1), ID, provider="cpu") == calibrate(conv_net(), images(1), ID)
+
+
+# ---------------------------------------------------------------------------- threads, passes, memory
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_change_a_byte(threads: int) -> None:
+    assert dumps(calibrate(conv_net(), images(), ID, threads=threads)) == dumps(whole())
+
+
+def test_the_first_sample_in_order_that_fails_is_named() -> None:
+    nan = np.full((1, 4), np.nan, np.float32)
+    samples = [sample(x=np.ones((50_000, 4), np.float32)), Sample("b", {"x": nan}), Sample("c", {"x": nan})]
+    for _ in range(5):
+        assert refusal(DataError, model_of(LOG), samples, threads=3).startswith("sample b:")
+
+
+def limited(room: float) -> tuple[Profile, list[MemoryPlan]]:
+    """Profile with a memory limit that leaves so many bytes for tensors; return the layouts as well."""
+    plans: list[MemoryPlan] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "used_bytes", lambda: 1000)
+        patch.setattr(runner_module, "plan_memory", lambda *a: plans.append(plan_memory(*a)) or plans[-1])
+        return calibrate(conv_net(), images(), ID, threads=4, memory_limit=1000 + int(room)), plans
+
+
+@pytest.mark.parametrize("room", [6144, 7000, 13000])
+def test_passes_do_not_change_a_byte(room: int) -> None:
+    profile, plans = limited(room)
+    assert len(plans[0].passes) > 1
+    assert dumps(profile) == dumps(whole())
+
+
+def test_room_is_made_for_the_largest_feed_wherever_it_comes() -> None:
+    """Its largest tensor has 2 * 8 * 12 * 8 elements, that of the first feed a third of them."""
+    limited(2 * 8 * 12 * 8 * 4)
+    with pytest.raises(ConfigError, match="the largest tensor"):
+        limited(2 * 8 * 12 * 8 * 4 - 1)
+
+
+def test_fewer_threads_come_before_passes() -> None:
+    sizes = {"a": 60, "b": 40}
+    assert plan_memory(sizes, 8, 1000, 1300) == MemoryPlan(3, (("a", "b"),))
+    assert plan_memory(sizes, 8, 1000, 1100) == MemoryPlan(1, (("a", "b"),))
+    assert plan_memory(sizes, 8, 1000, 1099) == MemoryPlan(1, (("a",), ("b",)))
+
+
+def test_a_limit_that_the_largest_tensor_breaks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"memory limit .* the largest tensor .* give at least"):
+        plan_memory({"a": 60, "b": 40}, 8, 1000, 1059)
+
+
+def test_samples_that_can_be_read_once_are_refused_with_a_limit() -> None:
+    text = refusal(ConfigError, conv_net(), iter(images()), memory_limit=1 << 40)
+    assert text.startswith("memory limit: the samples may have to be read again")
+
+
+# ---------------------------------------------------------------------------------- order, shards, batching
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(6)), st.integers(1, 5))
+def test_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
+    samples = [images()[i] for i in order]
+    parts = calibrate(conv_net(), samples[:cut], ID).merged(calibrate(conv_net(), samples[cut:], ID))
+    assert parts == whole()
+
+
+@cache
+def whole() -> Profile:
+    return calibrate(conv_net(), images(), ID)
+
+
+SUMS = """<ir_version: 8, opset_import: ["": 13]>
+    sums (float[N, 4099] x) => (float[N, 1] s) { y = Mul(x, x)  s = ReduceSum(y, axes) }"""
+
+
+@cache
+def summing() -> ir.Model:
+    """Its kernel sums in another order when there is one row: the last bits are others."""
+    proto = onnx.parser.parse_model(SUMS)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axes"))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+ROWS = np.random.default_rng(0).standard_normal((24, 4099)).astype(np.float32)
+
+
+def split(rows: np.ndarray, cuts: Sequence[int]) -> list[Sample]:
+    return [Sample(f"{i}", {"x": part}) for i, part in enumerate(np.split(rows, sorted(set(cuts))))]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 23), max_size=8), st.integers(1, 3))
+def test_row_by_row_the_batches_do_not_show(cuts: list[int], threads: int) -> None:
+    by_row = calibrate(summing(), split(ROWS, cuts), ID, by_row=True, threads=threads)
+    assert dumps(by_row) == dumps(calibrate(summing(), split(ROWS, range(1, 24)), ID))
+
+
+def test_a_failing_row_is_named() -> None:
+    x = np.ones((3, 4), np.float32)
+    x[1, 2] = np.nan
+    text = refusal(DataError, model_of(LOG), [sample(x=x)], by_row=True)
+    assert text.startswith("sample a.npz[1]:")
+
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.lists(st.integers(1, 63), max_size=12), st.randoms())
+def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
+    cuts: list[int], random: Any
+) -> None:
+    rows, model = digits()
+    samples = [Sample(s.name, {"image": s.feed["x"]}) for s in split(rows, cuts)]
+    random.shuffle(samples)
+    assert dumps(calibrate(model, samples, ID)) == one_by_one()
+
+
+@cache
+def digits() -> tuple[np.ndarray, ir.Model]:
+    model = ir.load(DIGITS / "model.onnx")
+    feeds = [s.feed["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
+    return np.concatenate(feeds), model
+
+
+@cache
+def one_by_one() -> str:
+    rows, model = digits()
+    return dumps(calibrate(model, [Sample("", {"image": row[None]}) for row in rows], ID))
+
+
+NUMBERS = st.lists(st.floats(width=32) | st.just(0.0), max_size=12).map(lambda v: np.array(v, np.float32))
+
+
+@given(st.lists(NUMBERS, max_size=6), st.randoms())
+def test_an_accumulator_gives_what_merging_gives(arrays: list[np.ndarray], random: Any) -> None:
+    once, shuffled = Accumulator("float"), Accumulator("float")
+    merged = []
+    for array in arrays:
+        once.add(array, array.shape)
+        one = Accumulator("float")
+        one.add(array, array.shape)
+        merged.append(one.profile())
+    for array in random.sample(arrays, len(arrays)):
+        shuffled.add(array, array.shape)
+    if arrays:
+        assert once.profile() == shuffled.profile() == reduce(TensorProfile.merged, merged)
+        finite = np.concatenate(arrays)
+        assert once.profile().histogram == Histogram.of(finite[np.isfinite(finite)])
+
+
+def test_a_profile_of_an_accumulator_does_not_change_later() -> None:
+    accumulator = Accumulator("float")
+    accumulator.add(np.array([1.0, 2.0], np.float32), (2,))
+    early = accumulator.profile()
+    accumulator.add(np.array([1.0, 2.0], np.float32), (2,))
+    assert early.histogram.total == early.count == 2
+
+
+def test_batching_does_not_change_the_data() -> None:
+    specs = input_specs(conv_net())
+    rows = np.random.default_rng(0).random((6, 1, 8, 8), np.float32)
+    whole_batch = data_id({"x": rows}, specs)
+    apart = reduce(DataId.merged, [data_id({"x": rows[i : i + 2]}, specs) for i in (4, 0, 2)])
+    assert whole_batch == apart
+    assert whole_batch.samples == 6
+
+
+def test_other_data_have_another_digest() -> None:
+    specs = (InputSpec("x", np.dtype(np.float32), ("N", 2)),)
+    a = np.array([[1, 2], [3, 4]], np.float32)
+    others = [a + 1, a.astype(np.float64), a.reshape(1, 4), a[:1], a.view(np.int32), a.reshape(2, 2, 1)]
+    digests = {data_id({"x": array}, specs).digest for array in (a, *others)}
+    assert len(digests) == 7
+    assert data_id({"x": a[::-1]}, specs).digest == data_id({"x": a}, specs).digest
+
+
+def test_which_row_goes_with_which_is_part_of_the_data() -> None:
+    specs = tuple(InputSpec(name, np.dtype(np.float32), ("N", 1)) for name in "ab")
+    column = np.array([[1], [2]], np.float32)
+    assert data_id({"a": column, "b": column}, specs) != data_id({"a": column, "b": column[::-1]}, specs)
+    assert data_id({"a": column, "b": column}, specs) == data_id({"b": column, "a": column}, specs)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "samples"),
+    [
+        ((("N", 2), ("N", 2)), 3),
+        (((None, 2), (None, 2)), 3),
+        ((("N", 2), ("M", 2)), 1),
+        (((3, 2), (3, 2)), 1),
+        ((("N", 2), None), 1),
+        ((("N", 2), ()), 1),
+    ],
+)
+def test_only_a_shared_free_leading_dimension_is_a_batch(shapes: tuple[Any, Any], samples: int) -> None:
+    specs = tuple(
+        InputSpec(name, np.dtype(np.float32), shape) for name, shape in zip("ab", shapes, strict=True)
+    )
+    feed = {s.name: np.zeros((3, 2) if s.shape != () else (), np.float32) for s in specs}
+    assert data_id(feed, specs).samples == samples
+
+
+def test_strings_are_digested_by_their_text() -> None:
+    specs = (InputSpec("x", np.dtype(object), ("N",)),)
+    wide, narrow = np.array(["qprof", "a"]), np.array(["qprof", "a"], object)
+    assert data_id({"x": wide}, specs) == data_id({"x": narrow}, specs)
+    assert data_id({"x": wide}, specs) != data_id({"x": np.array(["qprof", "b"])}, specs)
+
+
+def test_the_layout_in_memory_is_not_part_of_the_data() -> None:
+    specs = (InputSpec("x", np.dtype(np.float32), ("N", 3)),)
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert data_id({"x": array}, specs) == data_id({"x": np.asfortranarray(array)}, specs)
+
+
+def test_samples_of_a_folder_are_counted_by_rows(tmp_path: Path) -> None:
+    for number in range(2):
+        np.savez(tmp_path / f"{number}.npz", x=np.random.default_rng(number).random((3, 1, 8, 8), np.float32))
+    seen: list[tuple[int, int | None]] = []
+    samples = open_samples(str(tmp_path), input_specs(conv_net()))
+    profile = calibrate(conv_net(), samples, ID, progress=lambda done, total: seen.append((done, total)))
+    assert profile.data.samples == 6
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_progress_of_a_generator_has_no_total() -> None:
+    seen: list[tuple[int, int | None]] = []
+    calibrate(conv_net(), (s for s in images(2)), ID, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, None), (2, None)]
+
+
+# ----------------------------------------------------------------------------------------- models on disk
+
+
+def test_large_models_are_not_written_down_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = calibrate(conv_net(), images(2), ID)
+    files: list[set[str]] = []
+    write = session_module.ir.save
+    monkeypatch.setattr(session_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(
+        session_module.ir,
+        "save",
+        lambda *a, **k: files.append({p.name for p in a[1].parent.iterdir()}) or write(*a, **k),
+    )
+    assert calibrate(conv_net(), images(2), ID) == small
+    assert files == [set()]
+
+
+def test_weights_in_external_files_are_found(tmp_path: Path) -> None:
+    ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
+    assert calibrate(ir.load(tmp_path / "net.onnx"), images(2), ID) == calibrate(conv_net(), images(2), ID)
+
+
+def test_lost_weights_are_refused(tmp_path: Path) -> None:
+    ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
+    model = ir.load(tmp_path / "net.onnx")
+    (tmp_path / "net.bin").unlink()
+    with pytest.raises(ModelError, match=r"model 'net': its weights cannot be .* check that the files"):
+        calibrate(model, images(1), ID)
+
+
+# ----------------------------------------------------------------------------------------------- refusals
+
+
+def refusal(error: type[Exception], model: ir.Model, samples: Any, **settings: Any) -> str:
+    with pytest.raises(error) as caught:
+        calibrate(model, samples, ID, **settings)
+    return str(caught.value)
+
+
+def test_nan_stops_the_run_where_it_first_appears() -> None:
+    samples = [
+        sample(x=np.ones((1, 4), np.float32)),
+        Sample("bad.npz", {"x": np.array([[-1, -2, 0, 1]], np.float32)}),
+    ]
+    text = refusal(DataError, model_of(LOG), samples)
+    assert text.startswith(
+        "sample bad.npz: tensor 'y' (Log node 'log') holds 2 NaN and 1 Inf among 4 elements;"
+    )
+    assert "--non-finite skip" in text
+
+
+def test_inf_alone_stops_the_run() -> None:
+    text = refusal(DataError, model_of(LOG), [sample(x=np.array([[1, 0, 1, 1]], np.float32))])
+    assert "tensor 'y' (Log node 'log') holds 1 Inf among 4 elements" in text
+
+
+def test_nan_in_the_data_is_blamed_on_the_input() -> None:
+    text = refusal(DataError, model_of(LOG), [sample(x=np.full((1, 4), np.nan, np.float32))])
+    assert "tensor 'x' (graph input 'x') holds 4 NaN among 4 elements" in text
+
+
+def test_no_samples_are_refused() -> None:
+    assert refusal(DataError, conv_net(), []) == "samples: there are no samples; give at least one"
+
+
+def test_a_function_without_samples_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no_feeds_at_all.py").write_text("def feeds():\n    return []\n")
+    samples = open_samples("no_feeds_at_all:feeds", input_specs(conv_net()))
+    assert refusal(DataError, conv_net(), samples).startswith("no_feeds_at_all:feeds: there are no samples")
+
+
+def test_batches_without_rows_are_no_samples() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }'
+    )
+    assert "there are no samples" in refusal(DataError, model, [sample(x=np.zeros((0, 2), np.float32))])
+
+
+def test_a_sample_that_the_model_fails_on_is_named() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13]>
+        g (float[N, M] x, float[K, L] w) => (float[N, L] y) { [dot] y = MatMul(x, w) }"""
+    )
+    feed = {"x": np.ones((1, 2), np.float32), "w": np.ones((3, 4), np.float32)}
+    text = refusal(DataError, model, [Sample("odd.npz", feed)])
+    assert text.startswith("sample odd.npz: the model fails on it: ")
+    assert "dot" in text
+
+
+def test_a_hand_made_sample_without_an_input_is_named() -> None:
+    assert "sample a.npz" in refusal(DataError, conv_net(), [sample(y=np.ones(3, np.float32))])
+
+
+def test_a_model_that_onnxruntime_cannot_load_is_refused() -> None:
+    model = model_of(
+        """<ir_version: 8, opset_import: ["": 13, "acme": 1]>
+        odd (float[N] x) => (float[N] y) { [strange] y = acme.Frobnicate(x) }"""
+    )
+    text = refusal(ModelError, model, [sample(x=np.ones(2, np.float32))])
+    assert text.startswith("model 'odd': onnxruntime cannot load it: ")
+    assert "Frobnicate" in text
+
+
+def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
+    text = refusal(ConfigError, conv_net(), images(1), non_finite="skp")
+    assert text == "non_finite 'skp': must be one of error, skip. Did you mean 'skip'?"
+
+
+def test_a_negative_number_of_threads_is_refused() -> None:
+    assert refusal(ConfigError, conv_net(), images(1), threads=-1).startswith(
+        "threads -1: must not be negative"
+    )
+
+
+# ------------------------------------------------------------------------------------------------- channels
+
+
+def channel_net() -> ir.Model:
+    """Feature maps that onnxruntime keeps in blocks, and products behind changes of shape and order."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 3, 16, 16] x) => (float[N, 10] scores, float[N, 256, 8] z) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            r = Relu (c)
+            d = Conv (r, w2)
+            u = Relu (d)
+            p = GlobalMaxPool (u)
+            f = Flatten (p)
+            scores = Gemm (f, w3)
+            t = Transpose <perm = [0, 2, 3, 1]> (r)
+            h = Reshape (t, three)
+            z = MatMul (h, w4)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (32, 3, 3, 3), "w2": (64, 32, 3, 3), "w3": (64, 10), "w4": (32, 8)}
+    for name, shape in shapes.items():
+        weight = rng.integers(-2, 3, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 256, 32]), "three"))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+AXES = {"x": 1, "r": 1, "f": 1, "h": -1}
+
+
+def run_directly(model: ir.Model, samples: Sequence[Sample], name: str) -> list[np.ndarray]:
+    copy = model.clone()
+    values = [*copy.graph.inputs, *(v for node in copy.graph for v in node.outputs)]
+    copy.graph.outputs[:] = [v for v in values if v.name == name]
+    session = ort.InferenceSession(ir.to_proto(copy).SerializeToString(), providers=["CPUExecutionProvider"])
+    return [session.run(None, dict(s.feed))[0] for s in samples]
+
+
+def test_channels_are_those_of_the_tensor_in_whatever_order_it_is_read() -> None:
+    """All values are whole numbers, so that optimisations cannot change them."""
+    model, samples = channel_net(), whole_numbers()
+    profile = calibrate(model, samples, ID, channels=AXES)
+    for name, axis in AXES.items():
+        direct = Accumulator("float", axis=axis, channels=profile[name].shape[axis])
+        for array in run_directly(model, samples, name):
+            direct.add(array, profile[name].shape)
+        assert profile[name] == direct.profile()
+        assert profile[name].channels.axis == axis
+    assert {name for name in profile if profile[name].channels is not None} == {*AXES, "p"}
+
+
+def test_channels_change_nothing_else() -> None:
+    with_channels = calibrate(channel_net(), whole_numbers(), ID, channels=AXES)
+    without = calibrate(channel_net(), whole_numbers(), ID)
+    assert {name: replace(p, channels=None) for name, p in with_channels.items()} == without.tensors
+
+
+def test_a_tensor_is_read_itself_where_its_channels_are_not_those_of_its_source() -> None:
+    taps = {tap.name: tap for tap in tapped(channel_net(), channels=AXES)[1]}
+    assert {name: tap.same_as for name, tap in taps.items() if tap.same_as is not None} == {
+        "f": "p",
+        "t": "r",
+    }
+    assert taps["h"].source == "h"
+    only = tapped(channel_net(), {"h", "t"}, {"h": -1})[1]
+    assert [(tap.name, tap.source, tap.same_as) for tap in only] == [("t", None, "h"), ("h", "h", None)]
+
+
+def test_channels_of_unknown_number_are_passed_over() -> None:
+    assert calibrate(conv_net(), images(2), ID, channels={"x": 2, "c": 7})["x"].channels is None
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("room", [None, 60_000])
+def test_threads_and_passes_do_not_change_a_channel(
+    threads: int, room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "used_bytes", lambda: 0)
+    settings = {"threads": threads, "memory_limit": room, "channels": AXES}
+    found = calibrate(channel_net(), whole_numbers(), ID, **settings)
+    assert dumps(found) == dumps(calibrate(channel_net(), whole_numbers(), ID, channels=AXES))
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.permutations(range(5)), st.integers(1, 4))
+def test_channels_of_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
+    samples = [whole_numbers(5)[i] for i in order]
+    parts = [calibrate(channel_net(), part, ID, channels=AXES) for part in (samples[:cut], samples[cut:])]
+    whole = calibrate(channel_net(), whole_numbers(5), ID, channels=AXES)
+    assert dumps(loads(dumps(parts[0])).merged(loads(dumps(parts[1])))) == dumps(whole)
+
+
+def test_a_batch_gives_the_channels_of_its_samples() -> None:
+    apart = whole_numbers()
+    together = [Sample("all", {"x": np.concatenate([s.feed["x"] for s in apart])})]
+    found = [calibrate(channel_net(), samples, ID, channels=AXES) for samples in (apart, together)]
+    assert dumps(found[0]) == dumps(found[1])
+
+
+def test_an_array_with_other_channels_than_declared_is_refused() -> None:
+    model = channel_net()
+    next(v for node in model.graph for v in node.outputs if v.name == "h").shape = ir.Shape([None, 256, 16])
+    text = refusal(DataError, model, whole_numbers(1), channels={"h": -1})
+    assert "tensor 'h' (unnamed Reshape node) has shape (1, 256, 32), but the model declares" in text

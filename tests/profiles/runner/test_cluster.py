@@ -1,0 +1,279 @@
+"""Several processes, here and in a Dask cluster: the bytes of one, whoever is lost on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.runner import cluster as cluster_module
+from qprof_onnx.profiles.runner import processes as workers_module
+from qprof_onnx.profiles.runner.processes import Shard, merged_texts, shards
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
+
+SLOW = """
+import os, pathlib, time
+import numpy as np
+
+def feeds():
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        if os.environ.get("QPROF_TEST_PIDS"):  # says which process has begun
+            (pathlib.Path(os.environ["QPROF_TEST_PIDS"]) / str(os.getpid())).touch()
+            time.sleep(0.05)
+        yield {"image": rng.random((2, 1, 8, 8), np.float32)}
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A source of 24 feeds that takes over a second in a worker; every process finds its module."""
+    (tmp_path / "slow_digits.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", found)
+    (tmp_path / "pids").mkdir()
+    return "slow_digits:feeds"
+
+
+def profile_bytes(
+    path: Path, data: str | Path = DATA, limit: int | None = None, progress: Any = None, **settings: Any
+) -> bytes:
+    dump_profile(MODEL, data, path, RunSettings(**settings), limit=limit, progress=progress)
+    return path.read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------- shards
+
+
+@pytest.mark.parametrize(("total", "workers"), [(1, 4), (8, 2), (17, 2), (1000, 3)])
+def test_shards_hold_every_sample_once(total: int, workers: int) -> None:
+    parts = shards(total, workers)
+    assert [n for part in parts for n in range(part.start, part.stop or 0)] == list(range(total))
+
+
+def test_samples_of_unknown_number_are_dealt_out() -> None:
+    assert shards(None, 3) == (Shard(0, None, 3), Shard(1, None, 3), Shard(2, None, 3))
+
+
+def test_an_empty_shard_changes_nothing() -> None:
+    text = "profile"
+    assert merged_texts("", text) == merged_texts(text, "") == text
+    assert merged_texts("", "") == ""
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8, 13])
+def test_a_tree_joins_neighbours_in_order(number: int) -> None:
+    items = [f"{n} " for n in range(number)]
+    assert cluster_module._tree(items, str.__add__) == "".join(items)
+
+
+# ------------------------------------------------------------------------------------------------- processes
+
+
+def test_processes_give_the_bytes_of_one(tmp_path: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    shared = profile_bytes(tmp_path / "b", workers=2, progress=lambda done, total: seen.append((done, total)))
+    assert shared == profile_bytes(tmp_path / "a")
+    assert sorted(seen) == [(n, 8) for n in range(1, 9)]
+
+
+def test_channels_of_a_trained_model_are_the_same_bytes_for_any_threads_and_shards(tmp_path: Path) -> None:
+    expected = profile_bytes(tmp_path / "one", threads=1)
+    assert b"channels:" in expected
+    assert profile_bytes(tmp_path / "three", threads=3) == expected
+    files = sorted(DATA.glob("*.npz"))
+    for part in range(3):
+        folder = tmp_path / f"data-{part}"
+        folder.mkdir()
+        for file in files[part::3]:
+            (folder / file.name).write_bytes(file.read_bytes())
+    parts = [profile_bytes(tmp_path / f"{part}", tmp_path / f"data-{part}").decode() for part in (2, 0, 1)]
+    assert reduce(merged_texts, parts).encode() == expected
+
+
+def test_a_function_is_shared_among_processes(tmp_path: Path, slow: str) -> None:
+    assert profile_bytes(tmp_path / "b", slow, workers=3) == profile_bytes(tmp_path / "a", slow)
+
+
+def test_the_error_of_a_worker_is_the_error_of_the_run(tmp_path: Path) -> None:
+    for number in range(3):
+        np.savez(tmp_path / f"{number}.npz", image=np.full((1, 1, 8, 8), number / number if number else 0.0))
+    with pytest.raises(DataError, match=r"0\.npz: input 'image': has type float64"):
+        dump_profile(MODEL, tmp_path, run=RunSettings(workers=2))
+
+
+def kill_one_after_it_began(pids: Path) -> tuple[threading.Thread, list[int]]:
+    """Kill the first process that has begun with a shard, with SIGKILL; the list will hold its number."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        for _ in range(3000):  # half a minute
+            begun = [int(path.name) for path in pids.iterdir() if int(path.name) != os.getpid()]
+            if begun:
+                os.kill(begun[0], signal.SIGKILL)
+                killed.append(begun[0])
+                return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    return thread, killed
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_shards_of_a_killed_process_are_run_again(
+    tmp_path: Path, slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = profile_bytes(tmp_path / "a", slow)
+    monkeypatch.setenv("QPROF_TEST_PIDS", str(tmp_path / "pids"))
+    killer, killed = kill_one_after_it_began(tmp_path / "pids")
+    assert profile_bytes(tmp_path / "b", slow, workers=2) == expected
+    killer.join()
+    assert len(killed) == 1
+    assert len(list((tmp_path / "pids").iterdir())) > 2  # others came for those that were lost
+
+
+def test_processes_that_die_again_and_again_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os\ndef feeds():\n    os._exit(9) if os.getppid() else None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(workers_module, "ATTEMPTS", 2)
+    with pytest.raises(ModelError, match=r"workers: 2 times in a row .* use fewer workers"):
+        dump_profile(MODEL, "deadly:feeds", run=RunSettings(workers=1))
+
+
+# ------------------------------------------------------------------------------------------------- Dask
+
+
+@contextmanager
+def dask_cluster(workers: int) -> Iterator[str]:
+    """Run a scheduler and workers as processes of their own; yields the scheduler's address."""
+    pytest.importorskip("distributed")
+    code = (
+        "import asyncio, sys\n"
+        "from distributed import Scheduler\n"
+        "async def main():\n"
+        "    async with Scheduler(port=0, dashboard=False) as scheduler:\n"
+        "        print(scheduler.address, flush=True)\n"
+        "        await scheduler.finished()\n"
+        "asyncio.run(main())"
+    )
+    worker = (
+        "import asyncio, sys\n"
+        "from distributed import Worker\n"
+        "async def main():\n"
+        "    async with Worker(sys.argv[1], nthreads=1, dashboard=False) as worker:\n"
+        "        await worker.finished()\n"
+        "asyncio.run(main())"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)]
+    try:
+        assert started[0].stdout is not None
+        address = started[0].stdout.readline().strip()
+        for _ in range(workers):
+            started.append(
+                subprocess.Popen([sys.executable, "-c", worker, address], stderr=subprocess.DEVNULL)
+            )
+        yield address
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        if started[0].stdout is not None:
+            started[0].stdout.close()
+
+
+def wait_for_workers(address: str, number: int) -> None:
+    from distributed import Client
+
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(number, timeout=30)
+
+
+def test_a_dask_cluster_gives_the_bytes_of_one_machine(tmp_path: Path) -> None:
+    with dask_cluster(2) as address:
+        wait_for_workers(address, 2)
+        seen: list[tuple[int, int | None]] = []
+        shared = profile_bytes(tmp_path / "b", scheduler=address, progress=lambda *done: seen.append(done))
+        assert shared == profile_bytes(tmp_path / "a")
+        assert sorted(seen) == [(n, 8) for n in range(1, 9)]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_shards_of_a_killed_dask_worker_are_run_again(
+    tmp_path: Path, slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = profile_bytes(tmp_path / "a", slow)
+    monkeypatch.setenv("QPROF_TEST_PIDS", str(tmp_path / "pids"))
+    with dask_cluster(2) as address:
+        wait_for_workers(address, 2)
+        killer, killed = kill_one_after_it_began(tmp_path / "pids")
+        assert profile_bytes(tmp_path / "b", slow, scheduler=address) == expected
+        killer.join()
+        assert len(killed) == 1
+        assert len(list((tmp_path / "pids").iterdir())) == 2  # the other one did it all
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_when_all_who_had_the_model_are_lost_it_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    whole, left = cluster_module._text_of_all, [lost]
+
+    def text(*args: Any, **named: Any) -> str:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise distributed.CancelledError("already forgotten")
+        return whole(*args, **named)
+
+    monkeypatch.setattr(cluster_module, "_text_of_all", text)
+    with dask_cluster(1) as address:
+        wait_for_workers(address, 1)
+        if lost < 3:
+            assert profile_bytes(tmp_path / "b", scheduler=address) == profile_bytes(tmp_path / "a")
+        else:
+            with pytest.raises(ModelError, match="3 times all workers that had the model were lost"):
+                profile_bytes(tmp_path / "b", scheduler=address)
+
+
+def test_a_scheduler_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 0.2)
+    with pytest.raises(ConfigError, match=r"scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
+        dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
+
+
+def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ConfigError, match=r"Dask is not installed; .*qprof-onnx\[cluster\]"):
+        dump_profile(MODEL, DATA, run=RunSettings(scheduler="tcp://127.0.0.1:9"))
+
+
+def test_workers_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:
+    arguments = ["dump-profile", MODEL, "--data", DATA, "--workers", 2, "--checkpoint", tmp_path / "c"]
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    assert result.exit_code == 2
+    assert "checkpoint: is for one process" in result.output

@@ -1,0 +1,109 @@
+"""What threads count: arrays together or alone, each thread for itself, merged to the profile of all."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.records.profile import ModelId, Profile
+from qprof_onnx.profiles.records.store import dumps
+from qprof_onnx.profiles.runner import pass_observer as counting
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.pass_observer import merged_profiles
+from qprof_onnx.profiles.runner.sample_pass import Pass
+from qprof_onnx.profiles.runner.settings import Settings, loaded
+from qprof_onnx.profiles.runner.thread_pool import side_by_side
+from qprof_onnx.profiles.runtime.profiling_session import opened
+from qprof_onnx.profiles.samples.samples import Sample
+
+ID = ModelId("structure", "weights", 13)
+AXES = {"x": 1, "y": 1, "l": -1}
+TOGETHER, ALONE = 1 << 40, 0
+
+
+def model() -> ir.Model:
+    """A net with small and large arrays of free shapes, and logarithms of what may be negative or zero."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 13]>
+        net (float[N, 3, H] x) => (float[N, 3, 1] m, float[N, 3, H] e) {
+            y = Mul (x, x)
+            s = Mul (y, column)
+            l = Log (x)
+            e = Exp (s)
+            m = ReduceMax <axes = [2]> (y)
+        }"""
+    )
+    column = np.array([[0.1], [0.2], [-0.3]], np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(column, "column"))
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def samples(low: float = 0.5) -> list[Sample]:
+    """Samples of ten shapes, of values from `low` on."""
+    rng = np.random.default_rng(0)
+    shapes = [(1 + i % 2, 3, 4 + 7 * (i % 5)) for i in range(10)]
+    arrays = [rng.uniform(low, 2.0 + i, shape).astype(np.float32) for i, shape in enumerate(shapes)]
+    return [Sample(f"{i}", {"x": array}) for i, array in enumerate(arrays)]
+
+
+def profile(low: float = 0.5) -> Profile:
+    return calibrate(model(), samples(low), ID, channels=AXES, non_finite="skip", threads=1)
+
+
+@pytest.mark.parametrize("low", [0.5, -2.0])
+def test_arrays_counted_together_and_alone_give_the_same_profile(
+    low: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From -2.0 on some logarithms are NaN."""
+    monkeypatch.setattr(counting, "LARGE", TOGETHER)
+    together = profile(low)
+    assert (together["l"].nan > 0) == (low < 0)
+    for large in (ALONE, 64):
+        monkeypatch.setattr(counting, "LARGE", large)
+        assert dumps(profile(low)) == dumps(together)
+
+
+def test_plans_may_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = profile()
+    monkeypatch.setattr(counting, "PLANS", 1)
+    assert dumps(profile()) == dumps(kept)
+
+
+@pytest.mark.parametrize("large", [TOGETHER, ALONE, 24])
+def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logarithms are NaN all the time; then one element of the input is infinite too."""
+    monkeypatch.setattr(counting, "LARGE", large)
+    x = np.full((1, 3, 8), -1.0, np.float32)
+    with pytest.raises(DataError, match=r"sample a: tensor 'l' .* 24 NaN among 24"):
+        calibrate(model(), [Sample("a", {"x": x})], ID)
+    x[0, 0, 0] = np.inf
+    with pytest.raises(DataError, match=r"sample a: tensor 'x' .* 1 Inf among 24"):
+        calibrate(model(), [Sample("a", {"x": x})], ID)
+
+
+def test_inputs_may_lie_in_memory_in_any_order() -> None:
+    mixed = [Sample(s.name, {"x": np.ascontiguousarray(s.feed["x"].T).T}) for s in samples()]
+    assert not any(s.feed["x"].flags.c_contiguous for s in mixed)
+    assert dumps(calibrate(model(), mixed, ID, channels=AXES)) == dumps(profile())
+
+
+def test_there_are_no_more_countings_than_threads() -> None:
+    with loaded(model(), Settings(channels=AXES)) as run:
+        sources = [tap.source for tap in run.read if tap.source is not None]
+        with opened(run.graph, sources) as session:
+            work = Pass(run, session, run.read, digest=False)
+            done = list(side_by_side(work.count, samples() * 5, 3, lambda: False))
+            parts = work.profiles()
+    assert len(done) == 50
+    assert 1 <= len(parts) <= 3
+    whole = calibrate(model(), samples() * 5, ID, channels=AXES)
+    assert merged_profiles(*parts) == dict(whole)
+    assert merged_profiles(*parts[::-1]) == dict(whole)
+
+
+def test_what_only_some_threads_have_seen_is_in_the_profile() -> None:
+    whole = profile()
+    assert merged_profiles({"x": whole["x"]}, {}, {"y": whole["y"]}) == {"x": whole["x"], "y": whole["y"]}

@@ -1,0 +1,417 @@
+"""Where samples come from, and each way in which they can be wrong."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.samples.samples import InputSpec, input_specs, open_samples
+
+X = InputSpec("x", np.dtype(np.float32), ("N", 3))
+MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
+ONE = np.ones((1, 3), np.float32)
+
+
+class Bomb:
+    """Unpickling it leaves a trace."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("a sample was unpickled",))
+
+
+def refusal(source: Path | str, *specs: InputSpec, limit: int | None = None) -> str:
+    with pytest.raises(DataError) as caught:
+        list(open_samples(str(source), specs or (X,), limit))
+    return str(caught.value)
+
+
+def assert_says(text: str, *parts: object) -> None:
+    missing = [str(part) for part in parts if str(part) not in text]
+    assert not missing, f"{missing} not in: {text}"
+
+
+def save_pb(path: Path, array: np.ndarray, name: str = "") -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(onnx.numpy_helper.from_array(array, name).SerializeToString())
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
+    monkeypatch.chdir(tmp_path)
+    name = "feeds_" + re.sub(r"\W", "_", request.node.name)
+
+    def write(text: str) -> str:
+        (tmp_path / f"{name}.py").write_text("import numpy as np\n" + text)
+        return name
+
+    return write
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def test_npz_files_give_one_feed_each_in_natural_order(tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        np.savez(tmp_path / f"s{number}.npz", x=ONE * number, mask=np.zeros((1, 2), np.int64))
+    samples = open_samples(str(tmp_path), (X, MASK))
+    assert [s.name for s in samples] == ["s1.npz", "s2.npz", "s10.npz"]
+    assert [s.feed["x"][0, 0] for s in samples] == [1, 2, 10]
+    assert samples.total == 3
+
+
+def test_feeds_are_in_the_order_of_the_inputs(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", mask=np.zeros((1, 2), np.int64), x=ONE)
+    (sample,) = open_samples(str(tmp_path), (X, MASK))
+    assert list(sample.feed) == ["x", "mask"]
+
+
+def test_npy_files_serve_a_model_with_one_input(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE)
+    (sample,) = open_samples(str(tmp_path), (X,))
+    assert np.array_equal(sample.feed["x"], ONE)
+
+
+@pytest.mark.parametrize("names", [("mask", "x"), ("", "")])
+def test_data_sets_of_the_model_zoo_are_read(tmp_path: Path, names: tuple[str, str]) -> None:
+    mask = np.zeros((1, 2), np.int64)
+    first, second = (mask, ONE) if names[0] else (ONE, mask)
+    for number in (0, 1):
+        save_pb(tmp_path / f"test_data_set_{number}" / "input_0.pb", first, names[0])
+        save_pb(tmp_path / f"test_data_set_{number}" / "input_1.pb", second, names[1])
+    samples = list(open_samples(str(tmp_path), (X, MASK)))
+    assert [s.name for s in samples] == ["test_data_set_0", "test_data_set_1"]
+    assert samples[1].feed["x"].dtype == np.float32
+    assert samples[1].feed["mask"].dtype == np.int64
+
+
+def test_a_single_data_set_is_one_sample(tmp_path: Path) -> None:
+    save_pb(tmp_path / "input_0.pb", ONE)
+    save_pb(tmp_path / "output_0.pb", ONE)
+    assert len(list(open_samples(str(tmp_path), (X,)))) == 1
+
+
+def test_a_folder_can_be_iterated_again(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE)
+    samples = open_samples(str(tmp_path), (X,))
+    assert len(list(samples)) == len(list(samples)) == 1
+
+
+def test_hidden_and_other_files_are_passed_over(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE)
+    (tmp_path / "._a.npy").write_bytes(b"left by a file manager")
+    (tmp_path / "README.md").write_text("what this is")
+    assert [s.name for s in open_samples(str(tmp_path), (X,))] == ["a.npy"]
+
+
+def test_limit_takes_the_first(tmp_path: Path) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", ONE)
+    samples = open_samples(str(tmp_path), (X,), limit=2)
+    assert samples.total == 2
+    assert [s.name for s in samples] == ["0.npy", "1.npy"]
+
+
+def test_a_function_gives_feeds_and_is_called_anew(module: Any) -> None:
+    name = module(
+        "def feeds():\n    for i in range(3):\n        yield {'x': np.full((1, 3), i, np.float32)}\n"
+    )
+    samples = open_samples(f"{name}:feeds", (X,), limit=2)
+    assert samples.total is None
+    assert [s.name for s in samples] == [f"{name}:feeds[0]", f"{name}:feeds[1]"]
+    assert [s.feed["x"][0, 0] for s in samples] == [0, 1]
+
+
+def test_limit_does_not_ask_a_function_for_more(module: Any) -> None:
+    name = module("def feeds():\n    yield {'x': np.zeros((1, 3), np.float32)}\n    raise SystemExit\n")
+    assert len(list(open_samples(f"{name}:feeds", (X,), limit=1))) == 1
+
+
+def test_bfloat16_is_read_from_what_numpy_saves(tmp_path: Path) -> None:
+    array = np.array([[1.5, -2.0, 3.0]], ml_dtypes.bfloat16)
+    np.savez(tmp_path / "a.npz", x=array)
+    (sample,) = open_samples(str(tmp_path), (InputSpec("x", array.dtype, (None, 3)),))
+    assert sample.feed["x"].dtype == array.dtype
+    assert np.array_equal(sample.feed["x"], array)
+
+
+def test_strings_are_read_without_pickling(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array(["qprof"]))
+    (sample,) = open_samples(str(tmp_path), (InputSpec("x", np.dtype(object), (None,)),))
+    assert sample.feed["x"].tolist() == ["qprof"]
+
+
+def test_scalars_and_unknown_ranks_are_accepted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.float32(1), b=np.zeros((1, 2, 3), np.float32))
+    specs = (InputSpec("a", np.dtype(np.float32), ()), InputSpec("b", np.dtype(np.float32), None))
+    (sample,) = open_samples(str(tmp_path), specs)
+    assert sample.feed["a"].shape == ()
+
+
+def test_required_inputs_are_those_without_an_initializer() -> None:
+    model = ir.from_proto(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["": 13]>
+            g (float[N, 3, ?] x, double[2] w, int64 n, bfloat16[N] b) => (float[N, 3, ?] y)
+            <double[2] w = {1.0, 2.0}> { y = Relu(x) }"""
+        )
+    )
+    x, n, b = input_specs(model)
+    assert x == InputSpec("x", np.dtype(np.float32), ("N", 3, None))
+    assert n == InputSpec("n", np.dtype(np.int64), ())
+    assert b.dtype == ml_dtypes.bfloat16
+
+
+def test_inputs_that_are_no_tensors_are_refused() -> None:
+    model = ir.from_proto(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["": 13]>
+            g (seq(float[N]) s) => (int64 n) { n = SequenceLength(s) }"""
+        )
+    )
+    with pytest.raises(DataError, match=r"input 's': .* samples can only hold tensors"):
+        input_specs(model)
+
+
+# ----------------------------------------------------------------------------------------------- refusals
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    assert_says(refusal(tmp_path / "nowhere"), tmp_path / "nowhere", "no such folder", ".npz")
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE)
+    assert_says(refusal(tmp_path / "a.npy"), "a.npy: is a file", "give a folder")
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    assert_says(refusal(tmp_path), tmp_path, "is empty", "expected .npz files")
+
+
+def test_a_folder_without_samples_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"")
+    assert_says(refusal(tmp_path), "holds 'photo.jpg' but no samples", "expected .npz files")
+
+
+def test_a_data_set_without_inputs_is_refused(tmp_path: Path) -> None:
+    save_pb(tmp_path / "test_data_set_0" / "output_0.pb", ONE)
+    assert_says(refusal(tmp_path), "test_data_set_0: holds no input_*.pb")
+
+
+def test_two_layouts_in_one_folder_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE)
+    save_pb(tmp_path / "test_data_set_0" / "input_0.pb", ONE)
+    assert_says(refusal(tmp_path), "more than one kind", "'a.npy' and 'test_data_set_0'")
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(tmp_path: Path, limit: int) -> None:
+    assert_says(refusal(tmp_path, limit=limit), f"limit {limit}", "at least one")
+
+
+def test_a_missing_input_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE)
+    text = refusal(tmp_path, X, MASK)
+    assert_says(text, "a.npz: input 'mask' is missing", "expected int64 of shape (N, ?)", "holds 'x'")
+
+
+def test_a_misspelt_input_gets_a_suggestion(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE, masks=ONE)
+    assert_says(refusal(tmp_path, X, MASK), "'mask' is missing", "Did you mean 'masks'?")
+
+
+def test_an_unknown_array_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE, label=np.int64(3))
+    assert_says(refusal(tmp_path), "a.npz: holds 'label'", "no input of the model", "'x'", "remove the array")
+
+
+def test_a_wrong_type_is_not_cast(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE.astype(np.float64))
+    assert_says(refusal(tmp_path), "a.npz: input 'x': has type float64, expected float32", "convert it")
+
+
+def test_a_foreign_byte_order_is_not_swapped(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE.astype(ONE.dtype.newbyteorder()))
+    assert_says(refusal(tmp_path), "has type float32 in foreign byte order, expected float32")
+
+
+def test_raw_bytes_are_no_numbers(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE.view("V4"))
+    assert_says(refusal(tmp_path), "input 'x': has type void32, expected float32")
+
+
+def test_numbers_are_no_strings(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones(2, np.int64))
+    assert_says(
+        refusal(tmp_path, InputSpec("x", np.dtype(object), (2,))), "has int64 elements, expected strings"
+    )
+
+
+def test_a_wrong_rank_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE[0])
+    assert_says(
+        refusal(tmp_path),
+        "a.npy: input 'x': has shape (3,) of rank 1, expected (N, 3) of rank 2",
+        "batch dimension",
+    )
+
+
+def test_a_wrong_fixed_dimension_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((1, 4), np.float32))
+    assert_says(
+        refusal(tmp_path), "has shape (1, 4), expected (N, 3)", "dimension 1 is 4 and the model fixes it at 3"
+    )
+
+
+def test_an_npy_file_cannot_feed_several_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", ONE)
+    assert_says(refusal(tmp_path, X, MASK), "a.npy", "2 inputs ('x', 'mask')", "numpy.savez")
+
+
+def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([Bomb()], object), allow_pickle=True)
+    assert_says(refusal(tmp_path), "a.npy: holds pickled Python objects", "never loaded")
+
+
+def test_pickled_members_are_never_loaded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], object))
+    assert_says(refusal(tmp_path), "a.npz: array 'x': holds pickled Python objects", "never loaded")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_a_bare_pickle_is_never_loaded(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+    assert_says(refusal(tmp_path), name, "broken or not an .np")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_every_cut_off_file_is_refused(tmp_path: Path, name: str) -> None:
+    whole = io.BytesIO()
+    if name.endswith("npz"):
+        np.savez_compressed(whole, x=ONE)
+    else:
+        np.save(whole, ONE)
+    for length in range(len(whole.getvalue())):
+        (tmp_path / name).write_bytes(whole.getvalue()[:length])
+        assert_says(refusal(tmp_path), f"{name}: ", "write the file again")
+
+
+@pytest.mark.filterwarnings("ignore:Reading `.npy`")  # numpy on headers that look like Python 2's
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), name=st.sampled_from(["a.npy", "a.npz", "b/input_0.pb"]))
+def test_damaged_files_are_refused_or_read_but_never_crash(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    path = folder / name
+    if name == "a.npy":
+        np.save(path, ONE)
+    elif name == "a.npz":
+        np.savez_compressed(path, x=ONE)
+    else:
+        save_pb(path, ONE)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with suppress(DataError):
+        (sample,) = open_samples(str(path.parent), (X,))
+        assert sample.feed["x"].shape[1:] == (3,)
+        assert sample.feed["x"].dtype == np.float32
+
+
+def test_something_else_in_an_npz_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("x", b"no array")
+    assert_says(refusal(tmp_path), "a.npz: input 'x': is of type bytes, expected a numpy array")
+
+
+def test_an_npy_file_that_goes_on_is_refused(tmp_path: Path) -> None:
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.save(file, ONE)
+        np.save(file, ONE)
+    assert_says(refusal(tmp_path), "a.npy: goes on after its array")
+
+
+def test_a_broken_pb_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "input_0.pb").write_bytes(b"no protobuf")
+    assert_says(refusal(tmp_path), "input_0.pb: is broken or not an ONNX TensorProto")
+
+
+def test_an_empty_pb_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "input_0.pb").write_bytes(b"")
+    assert_says(refusal(tmp_path), "input_0.pb: is broken or not an ONNX TensorProto")
+
+
+def test_a_pb_too_many_is_refused(tmp_path: Path) -> None:
+    save_pb(tmp_path / "input_0.pb", ONE)
+    save_pb(tmp_path / "input_1.pb", ONE)
+    assert_says(refusal(tmp_path), "input_1.pb: the model has no input number 1", "'x'")
+
+
+def test_a_module_that_is_not_there_is_refused() -> None:
+    assert_says(refusal("no_such_module_here:feeds"), "no module 'no_such_module_here'", "PYTHONPATH")
+
+
+def test_a_module_that_lacks_another_says_which(module: Any) -> None:
+    name = module("import no_such_dependency\n")
+    assert_says(refusal(f"{name}:feeds"), f"importing '{name}'", "No module named 'no_such_dependency'")
+
+
+def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
+    name = module("def feeds():\n    return []\n")
+    assert_says(refusal(f"{name}:feds"), f"'{name}' has no function 'feds'", "Did you mean 'feeds'?")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("feeds = 3", "is of type int, expected a function"),
+        ("def feeds():\n    return 3", "returned an object of type int, expected an iterable of dicts"),
+        ("def feeds():\n    return 1 / 0", "raised ZeroDivisionError: division by zero"),
+        ("def feeds(path):\n    return []", "raised TypeError"),
+        ("def feeds():\n    yield np.zeros(3)", "[0]: yielded an object of type ndarray, expected a dict"),
+        (
+            "def feeds():\n    yield {'x': [[1.0, 2.0, 3.0]]}",
+            "[0]: input 'x': is of type list, expected a numpy array",
+        ),
+        ("def feeds():\n    yield {}", "[0]: input 'x' is missing"),
+        (
+            "def feeds():\n    yield {'x': np.zeros((1, 3))}",
+            "[0]: input 'x': has type float64, expected float32",
+        ),
+        (
+            "def feeds():\n    yield {'x': np.array([[1, None, 2]], object)}",
+            "[0]: input 'x': holds Python objects, expected float32 of shape (N, 3)",
+        ),
+        (
+            "def feeds():\n    yield {'x': np.zeros((1, 3), np.float32)}\n    raise OSError('disk on fire')",
+            "[1]: raised OSError: disk on fire",
+        ),
+    ],
+)
+def test_functions_that_misbehave_are_refused(module: Any, body: str, said: str) -> None:
+    assert_says(refusal(f"{module(body)}:feeds"), ":feeds", said)
+
+
+def test_loading_a_function_leaves_the_import_path_as_it_was(module: Any) -> None:
+    import sys
+
+    before = list(sys.path)
+    open_samples(f"{module('def feeds(): return []')}:feeds", (X,))
+    assert sys.path == before

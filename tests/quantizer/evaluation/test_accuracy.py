@@ -1,0 +1,109 @@
+import math
+
+import numpy as np
+import pytest
+from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.quantizer.evaluation.accuracy import (
+    Tally,
+    accuracy_of,
+    load_labels,
+    mcnemar_p,
+    paired_interval,
+)
+
+
+def test_the_paired_interval_is_bonett_and_price() -> None:
+    # by hand: a = 11/102, b = 3/102; d = 8/102; half = 1.96 * sqrt((14/102 - (8/102)**2) / 102)
+    half = 1.959963984540054 * math.sqrt((14 / 102 - (8 / 102) ** 2) / 102)
+    assert paired_interval(10, 2, 100) == pytest.approx((8 / 102 - half, 8 / 102 + half), rel=1e-14)
+
+
+def test_the_interval_covers_in_nineteen_of_twenty_draws() -> None:
+    rng = np.random.default_rng(1)
+    draws = rng.multinomial(200, [0.06, 0.03, 0.91], size=4000)  # a true drop of 3 points
+    hit = 0
+    for only_float, only_quantized, _ in draws:
+        low, high = paired_interval(int(only_float), int(only_quantized), 200)
+        hit += low <= 0.03 <= high
+    assert 0.94 <= hit / 4000 <= 0.97  # nominal 0.95; standard error of 4000 draws is 0.0034
+
+
+def test_few_rows_without_disagreement_still_leave_doubt() -> None:
+    low, high = paired_interval(0, 0, 20)
+    assert low < -0.05
+    assert high > 0.05
+
+
+def test_mcnemar_is_the_two_sided_binomial_test() -> None:
+    # 8 against 1: 2 * (C(9,0) + C(9,1)) / 2**9
+    assert mcnemar_p(8, 1) == pytest.approx(20 / 512, rel=1e-12)  # lgamma
+    assert mcnemar_p(1, 8) == mcnemar_p(8, 1)
+
+
+def test_equal_disagreement_has_p_value_one() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(5, 5) == 1.0
+
+
+def test_mcnemar_of_large_counts_is_a_number() -> None:
+    assert 0.0 <= mcnemar_p(60_000, 40_000) < 1e-100
+
+
+def test_accuracy_and_drop_are_percent() -> None:
+    found = accuracy_of("y", Tally(rows=200, both=180, only_float=8, only_quantized=2))
+    assert (found.float_percent, found.quantized_percent, found.drop) == (94.0, 91.0, 3.0)
+    assert found.drop_low < 3.0 < found.drop_high
+
+
+def test_a_tally_takes_the_labels_from_where_it_stands() -> None:
+    labels = np.array([1, 2, 3, 4])
+    tally = Tally().added(labels, np.array([1, 2]), np.array([1, 0]))
+    tally = tally.added(labels, np.array([0, 0]), np.array([3, 0]))
+    assert tally == Tally(rows=4, both=1, only_float=1, only_quantized=1)
+
+
+def test_another_number_of_answers_counts_as_wrong() -> None:
+    assert Tally().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == Tally(2, 0, 2, 0)
+
+
+def test_labels_are_read_from_text_and_from_npy(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("3\n\n -1 \n7\n")
+    np.save(tmp_path / "a.npy", np.array([3, -1, 7], np.int16))
+    assert load_labels(tmp_path / "a.txt").tolist() == [3, -1, 7]
+    assert load_labels(tmp_path / "a.npy").tolist() == [3, -1, 7]
+
+
+def test_a_bad_label_is_named_by_line(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("3\ncat\n")
+    with pytest.raises(DataError, match=r"a\.txt, line 2: 'cat' is not an integer label"):
+        load_labels(tmp_path / "a.txt")
+
+
+def test_a_label_beyond_int64_is_refused(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("9" * 30)
+    with pytest.raises(DataError, match="line 1"):
+        load_labels(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64)])
+def test_labels_of_another_kind_are_refused(tmp_path, array) -> None:
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(DataError, match="one-dimensional array of integers"):
+        load_labels(tmp_path / "a.npy")
+
+
+def test_a_pickled_array_of_labels_is_refused(tmp_path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(DataError, match="not a NumPy array of numbers"):
+        load_labels(tmp_path / "a.npy")
+
+
+def test_a_binary_file_is_no_text_of_labels(tmp_path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="not a text file"):
+        load_labels(tmp_path / "a.txt")
+
+
+def test_a_missing_file_of_labels_is_named(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"no\.txt: cannot read the labels"):
+        load_labels(tmp_path / "no.txt")

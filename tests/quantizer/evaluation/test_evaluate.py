@@ -1,0 +1,285 @@
+import json
+import math
+import re
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.base.plain_values import plain
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.model.files import model_bytes
+
+SHIFTED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{ y = Add (x, c) }}"""
+
+ROUNDED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y) <float s = {2.5}, uint8 z = {0}> {
+  q = QuantizeLinear (x, s, z)
+  y = DequantizeLinear (q, s, z)
+}"""
+
+SAME = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity (x) }"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, text: str):
+        path = tmp_path / name
+        onnx.save(onnx.parser.parse_model(text), path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def samples(tmp_path):
+    def samples(*arrays, name="x"):
+        folder = tmp_path / "data"
+        folder.mkdir()
+        for number, array in enumerate(arrays):
+            np.savez(folder / f"{number}.npz", **{name: np.asarray(array, np.float32)})
+        return folder
+
+    return samples
+
+
+def shifted(*c: float) -> str:
+    return SHIFTED.format(c=", ".join(map(str, c)))
+
+
+def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
+    data = samples([[3.0, 0.0, 4.0]], [[0.0, 0.0, 0.0], [5.0, 5.0, 0.0]])
+    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
+    found = evaluate(a, b, data, rounds=0)
+    # signal 9 + 16 + 25 + 25 = 75; noise three rows of 0.25
+    (output,) = found.outputs
+    assert output.difference.sqnr == pytest.approx(20.0, rel=1e-12)  # exact sums, one log10
+    assert output.difference.largest == 0.5
+    assert output.channels.worst == 0
+    assert output.channels.worst_difference.sqnr == pytest.approx(10 * math.log10(34 / 0.75), rel=1e-12)
+    assert (found.feeds, output.agreement.total) == (2, 3)
+    # the all-equal second row and the tie in the third go to the first on both sides
+    assert output.agreement.same == 3
+
+
+def test_identical_models_are_equal_in_everything(write, samples) -> None:
+    a, b = write("a.onnx", shifted(1, 2, 3)), write("b.onnx", shifted(1, 2, 3))
+    (output,) = evaluate(a, b, samples(np.eye(3)), rounds=0).outputs
+    assert (output.difference.sqnr, output.difference.cosine) == (math.inf, 1.0)
+    assert output.agreement.ratio == 1.0
+    assert output.agreement.kind == "top-1"
+
+
+def test_a_detectors_ruined_scores_are_seen(write, samples) -> None:
+    rng = np.random.default_rng(0)
+    boxes_and_scores = np.stack([rng.uniform(100, 600, 500), rng.uniform(0, 1, 500)], axis=1)
+    data = samples(boxes_and_scores)
+    a, b = write("a.onnx", SAME), write("b.onnx", ROUNDED)  # one scale for both: scores all become 0
+    gate = Gate(min_sqnr=40, min_group_sqnr=20)
+    found = evaluate(a, b, data, rounds=0, gate=gate)
+    (output,) = found.outputs
+    assert output.difference.sqnr > 45
+    assert output.channels.worst == 1
+    assert output.channels.worst_difference.sqnr == pytest.approx(0.0, abs=1e-9)  # noise is the signal
+    assert [group.text for group in output.channels.groups] == ["0", "1"]
+    (failure,) = found.failures
+    assert (failure.demand, failure.where) == ("min_group_sqnr", "output 'y', channels 1")
+    assert failure.missing == pytest.approx(20.0, abs=1e-9)
+
+
+def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
+    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
+    found = evaluate(a, b, samples([[3.0, 0.0, 4.0]]), rounds=0, gate=Gate(min_sqnr=25.0))
+    assert not found.passed
+    (failure,) = found.failures
+    assert (failure.demand, failure.where, failure.limit) == ("min_sqnr", "output 'y'", 25.0)
+    assert failure.measured == pytest.approx(20.0, rel=1e-12)
+    assert failure.missing == pytest.approx(5.0, rel=1e-12)
+
+
+def test_a_gate_that_is_met_passes(write, samples) -> None:
+    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
+    assert evaluate(a, b, samples([[3.0, 0.0, 4.0]]), rounds=0, gate=Gate(min_sqnr=19.9)).passed
+
+
+def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) -> None:
+    data = samples([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0]], [[1.0, 0.9, 0.0]])
+    (tmp_path / "labels.txt").write_text("0\n1\n0\n")
+    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0, 0.5, 0))  # turns the last row
+    gate = Gate(max_accuracy_drop=1.0)
+    found = evaluate(a, b, data, labels=tmp_path / "labels.txt", rounds=0, gate=gate)
+    assert (found.accuracy.rows, found.accuracy.float_right, found.accuracy.quantized_right) == (3, 3, 2)
+    assert found.accuracy.only_float == 1
+    assert found.accuracy.drop == pytest.approx(100 / 3, rel=1e-12)
+    assert found.accuracy.drop_low < 0 < found.accuracy.drop_high  # three rows prove nothing
+    assert [f.demand for f in found.failures] == ["max_accuracy_drop"]
+
+
+def test_labels_that_do_not_match_name_both_counts(write, samples, tmp_path) -> None:
+    data = samples(np.eye(3), np.eye(3))
+    a = write("a.onnx", shifted(0, 0, 0))
+    for count in (5, 7):
+        (tmp_path / "labels.txt").write_text("0\n" * count)
+        with pytest.raises(DataError, match=rf"{count} labels, but the samples have 6 rows"):
+            evaluate(a, a, data, labels=tmp_path / "labels.txt", rounds=0)
+
+
+def test_labels_may_go_on_beyond_a_limit(write, samples, tmp_path) -> None:
+    data = samples(np.eye(3), np.eye(3))
+    (tmp_path / "labels.txt").write_text("0\n1\n2\n0\n1\n2\n")
+    a = write("a.onnx", shifted(0, 0, 0))
+    found = evaluate(a, a, data, labels=tmp_path / "labels.txt", limit=1, rounds=0)
+    assert (found.accuracy.rows, found.accuracy.float_percent) == (3, 100.0)
+
+
+def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N, 3] x) => (float[N, 3] y, int64[N] best) {
+      y = Identity (x)
+      best = ArgMax <axis = 1, keepdims = 0> (x)
+    }"""
+    (tmp_path / "labels.txt").write_text("0\n1\n1\n")
+    a = write("a.onnx", text)
+    found = evaluate(a, a, samples(np.eye(3)), labels=tmp_path / "labels.txt", output="best", rounds=0)
+    assert (found.accuracy.output, found.accuracy.float_right) == ("best", 2)
+    integers = found.outputs[1]
+    assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
+    with pytest.raises(ModelError, match=r"has no output 'bets'\. Did you mean 'best'"):
+        evaluate(a, a, tmp_path / "data", output="bets")
+
+
+def test_an_output_without_classes_cannot_have_labels(write, samples, tmp_path) -> None:
+    a = write("a.onnx", SAME.replace("[N, 2]", "[N]"))
+    (tmp_path / "labels.txt").write_text("0\n")
+    with pytest.raises(ModelError, match=r"0\.npz: output 'y': float32 of shape \[1\] has no class axis"):
+        evaluate(a, a, samples([1.0]), labels=tmp_path / "labels.txt", rounds=0)
+
+
+KEPT = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N] x) => (float[M] y, int64[1, M] at) <float c = {{{c}}}> {{
+  up = Greater (x, c)
+  y = Compress (x, up)
+  at = NonZero (up)
+}}"""
+
+
+def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
+    a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
+    data = samples([0.1, 0.6, 0.9], [0.1, 0.2, 0.9])
+    y, at = evaluate(a, b, data, rounds=0).outputs
+    assert (y.shape_mismatches, at.shape_mismatches) == (1, 1)
+    assert y.difference.elements == 1  # of the other sample
+    assert (at.agreement.same, at.agreement.total) == (1, 3)
+
+
+def test_nothing_comparable_fails_the_gate(write, samples) -> None:
+    a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
+    found = evaluate(a, b, samples([0.1, 0.6, 0.9]), rounds=0, gate=Gate(min_sqnr=-1000.0))
+    (failure,) = found.failures
+    assert (failure.measured, failure.missing) == (None, math.inf)
+
+
+def test_a_quantized_model_that_makes_nan_fails_any_gate(write, samples) -> None:
+    text = SAME.replace("Identity", "Log")
+    a, b = write("a.onnx", SAME), write("b.onnx", text)
+    found = evaluate(a, b, samples([[-1.0, 1.0]]), rounds=0, gate=Gate(min_sqnr=-1000.0))
+    assert found.outputs[0].difference.odd == 1
+    assert found.failures[0].measured == -math.inf
+
+
+def test_a_missing_output_is_named(write, samples) -> None:
+    a = write("a.onnx", SAME)
+    b = write("b.onnx", SAME.replace("] y)", "] z)").replace("y =", "z ="))
+    with pytest.raises(ModelError, match=r"b\.onnx: has no output 'y'"):
+        evaluate(a, b, samples([[1.0, 2.0]]))
+
+
+def test_an_extra_input_is_named(write, samples) -> None:
+    a = write("a.onnx", SAME)
+    b = write("b.onnx", SAME.replace("(float[N, 2] x)", "(float[N, 2] x, float[N, 2] extra)"))
+    with pytest.raises(ModelError, match=r"b\.onnx: has input 'extra'"):
+        evaluate(a, b, samples([[1.0, 2.0]]))
+
+
+def test_outputs_of_another_kind_are_refused(write, samples) -> None:
+    a = write("a.onnx", SAME)
+    b = write(
+        "b.onnx", SAME.replace("(float[N, 2] y)", "(int64[N, 2] y)").replace("Identity", "Cast <to = 7>")
+    )
+    with pytest.raises(
+        ModelError, match=r"output 'y' is a tensor\(int64\), in .*a\.onnx it is a tensor\(float\)"
+    ):
+        evaluate(a, b, samples([[1.0, 2.0]]))
+
+
+def test_a_file_that_is_no_model_is_named(write, samples, tmp_path) -> None:
+    (tmp_path / "b.onnx").write_bytes(b"nothing")
+    with pytest.raises(ModelError, match=r"b\.onnx: onnxruntime cannot load it"):
+        evaluate(write("a.onnx", SAME), tmp_path / "b.onnx", samples([[1.0, 2.0]]))
+
+
+@pytest.mark.parametrize(
+    ("gate", "text"),
+    [
+        (Gate(max_accuracy_drop=1.0), "max_accuracy_drop: accuracy needs labels"),
+        (Gate(min_speedup=1.0), "min_speedup: latency is not measured"),
+        (Gate(min_sqnr=math.nan), "min_sqnr: nan is not a number"),
+    ],
+)
+def test_a_gate_on_what_is_not_measured_is_refused(write, samples, gate, text) -> None:
+    a = write("a.onnx", SAME)
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        evaluate(a, a, samples([[1.0, 2.0]]), gate=gate, rounds=0)
+
+
+def test_sqnr_cannot_be_asked_of_integers(write, samples) -> None:
+    a = write(
+        "a.onnx", SAME.replace("(float[N, 2] y)", "(int64[N, 2] y)").replace("Identity", "Cast <to = 7>")
+    )
+    with pytest.raises(ConfigError, match="has no float output"):
+        evaluate(a, a, samples([[1.0, 2.0]]), gate=Gate(min_sqnr=1.0), rounds=0)
+
+
+def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None:
+    a = write("a.onnx", SAME)
+    found = evaluate(a, a, samples([[1.0, 2.0]], [[3.0, 4.0]]), rounds=3, gate=Gate(min_speedup=1e6))
+    assert found.latency.float_ms > 0
+    assert found.latency.speedup == found.latency.float_ms / found.latency.quantized_ms
+    assert (found.latency.rounds, found.latency.feeds, found.latency.threads) == (3, 2, 1)
+    assert [f.demand for f in found.failures] == ["min_speedup"]
+
+
+def test_sizes_have_external_data_in_them(write, tmp_path) -> None:
+    path = write("a.onnx", shifted(1, 2, 3))
+    model = onnx.load(path)
+    (weight,) = model.graph.initializer
+    weight.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), weight.name)
+    )  # as raw bytes
+    onnx.save(model, tmp_path / "b.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    outside = (tmp_path / "w.bin").stat().st_size
+    assert outside >= 12
+    assert model_bytes(tmp_path / "b.onnx") == (tmp_path / "b.onnx").stat().st_size + outside
+    assert model_bytes(path) == path.stat().st_size
+
+
+def test_the_plain_form_is_json_without_infinity(write, samples) -> None:
+    a = write("a.onnx", shifted(1, 2, 3))
+    found = plain(evaluate(a, a, samples(np.eye(3)), rounds=0))
+    again = json.loads(json.dumps(found, allow_nan=False))
+    assert again["outputs"][0]["difference"]["sqnr"] == "inf"
+    assert again["accuracy"] is None
+    assert again["float_bytes"] == a.stat().st_size
+
+
+def test_progress_is_told_after_every_sample(write, samples) -> None:
+    seen = []
+    a = write("a.onnx", SAME)
+    data = samples([[1.0, 2.0]], [[1.0, 2.0]])
+    evaluate(a, a, data, rounds=0, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]

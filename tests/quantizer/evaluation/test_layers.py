@@ -1,0 +1,188 @@
+import math
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.base.errors import DataError, ModelError
+from qprof_onnx.quantizer.evaluation.layers import compare_layers
+from qprof_onnx.quantizer.evaluation.tensor_matching import matches
+from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams
+
+FLOAT = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y)
+<float[2, 2] w = {1, 0.5, -0.5, 1}, float[1] b = {0.25}> {
+  [mm] m = MatMul (x, w)
+  [add] a = Add (m, b)
+  [relu] r = Relu (a)
+  [tanh] t = Tanh (r)
+  [last] y = Add (t, b)
+}"""
+
+# As the lowering writes it: tensors keep their names on the dequantized form; the Relu went into the
+# saturation of `a`.
+QUANTIZED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y)
+<float[2, 2] w = {1, 0.5, -0.5, 1}, float[1] b = {0.25}, float sx = {0.0078125}, uint8 zx = {128},
+ float sa = {0.5}, uint8 za = {0}> {
+  x_quantized = QuantizeLinear (x, sx, zx)
+  x_dequantized = DequantizeLinear (x_quantized, sx, zx)
+  m = MatMul (x_dequantized, w)
+  a_raw = Add (m, b)
+  a_quantized = QuantizeLinear (a_raw, sa, za)
+  r = DequantizeLinear (a_quantized, sa, za)
+  t = Tanh (r)
+  y = Add (t, b)
+}"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, text: str):
+        path = tmp_path / name
+        onnx.save(onnx.parser.parse_model(text), path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        np.save(folder / f"{number}.npy", rng.uniform(-1, 0.99, (4, 2)).astype(np.float32))
+    return folder
+
+
+def read(text: str) -> ir.Model:
+    return ir.from_proto(onnx.parser.parse_model(text))
+
+
+def typed(text: str) -> ir.Model:
+    return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+def test_the_layer_that_loses_the_signal_is_seen(write, data) -> None:
+    report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
+    layers = {layer.tensor: layer for layer in report.layers}
+    assert list(layers) == ["x", "m", "r", "t", "y"]  # graph order
+    assert report.missing == ("a",)
+    assert (layers["x"].op_type, layers["x"].form) == ("input", "codes")
+    assert layers["x"].difference.sqnr > 40
+    assert (layers["m"].form, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
+    assert (layers["r"].form, layers["r"].op_type) == ("codes", "Relu")
+    assert layers["r"].difference.sqnr < 17  # scale 0.5 on values up to 1.5
+    assert report.worst(1)[0].difference.sqnr == min(layer.difference.sqnr for layer in report.layers)
+
+
+def test_codes_are_dequantized_as_the_operator_does(write, data) -> None:
+    report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
+    x = np.concatenate([np.load(p) for p in sorted(data.iterdir())]).astype(np.float64)
+    real = (np.clip(np.rint(x * 128) + 128, 0, 255) - 128) / 128
+    expected = 10 * math.log10((x**2).sum() / ((x - real) ** 2).sum())
+    assert report.layers[0].difference.sqnr == pytest.approx(expected, rel=1e-12)  # order of float64 sums
+    assert report.layers[0].difference.elements == x.size
+
+
+def test_loss_is_what_a_node_adds_to_the_noise(write, data) -> None:
+    report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
+    layers = {layer.tensor: layer for layer in report.layers}
+    assert layers["x"].loss is None
+    assert layers["m"].loss == layers["x"].difference.sqnr - layers["m"].difference.sqnr
+    # `a` is not in the quantized model and stands for what it was made from
+    assert layers["r"].loss == layers["m"].difference.sqnr - layers["r"].difference.sqnr
+
+
+def test_a_model_against_itself_loses_nothing(write, data) -> None:
+    path = write("a.onnx", FLOAT)
+    report = compare_layers(path, path, data)
+    assert report.missing == ()
+    assert {layer.difference.sqnr for layer in report.layers} == {math.inf}
+    assert {layer.form for layer in report.layers} == {"float"}
+    assert [layer.loss for layer in report.layers] == [None] * 6
+
+
+def test_limit_takes_the_first_samples(write, data) -> None:
+    path = write("a.onnx", FLOAT)
+    assert compare_layers(path, path, data, limit=2).feeds == 2
+
+
+def test_models_without_a_common_tensor_are_refused(write, data) -> None:
+    other = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N, 2] other) => (float[N, 2] z) { z = Neg (other) }"""
+    with pytest.raises(ModelError, match=r"b\.onnx: has no activation of .*a\.onnx"):
+        compare_layers(write("a.onnx", FLOAT), write("b.onnx", other), data)
+
+
+def test_a_sample_that_does_not_fit_is_named(write, data) -> None:
+    np.save(data / "9.npy", np.zeros((4, 3), np.float32))
+    path = write("a.onnx", FLOAT)
+    with pytest.raises(DataError, match=r"9\.npy"):
+        compare_layers(path, path, data)
+
+
+def test_codes_of_an_absorbed_clip_are_not_taken_for_its_input() -> None:
+    found = {match.tensor: match for match in matches(typed(FLOAT), read(QUANTIZED))}
+    assert "a" not in found
+    assert found["r"].exposed == "a_quantized"
+
+
+TABLES = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y)
+<float s = {0.5}, uint8 z = {3}, float s2 = {1}, float s256 = {0.00390625}, uint8 z0 = {0}> {
+  x_quantized = QuantizeLinear (x, s, z)
+  x_doubled = DequantizeLinear (x_quantized, s2, z)
+  t_sigmoid = Sigmoid (x_doubled)
+  t_quantized = QuantizeLinear (t_sigmoid, s256, z0)
+  u_quantized = MaxPool <kernel_shape = [1]> (t_quantized)
+  y = DequantizeLinear (u_quantized, s, z)
+}"""
+TANH = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2, 2] x) => (float[N, 2, 2] y) {
+  t = Tanh (x)
+  u = MaxPool <kernel_shape = [1]> (t)
+  y = Neg (u)
+}"""
+
+
+def test_codes_that_mean_another_tensor_are_not_guessed() -> None:
+    assert [match.tensor for match in matches(typed(TANH), read(TABLES))] == ["x", "y"]
+
+
+def test_the_plan_explains_codes_that_the_graph_does_not() -> None:
+    params = QuantParams((1 / 128,), (128,), UINT8)
+    found = {match.tensor: match for match in matches(typed(TANH), read(TABLES), {"t": params, "u": params})}
+    assert list(found) == ["x", "t", "u", "y"]
+    assert found["u"].real(np.array([[128, 0]], np.uint8)).tolist() == [[0.0, -1.0]]
+
+
+MOVED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y) <float s = {0.5}, uint8 z = {3}> {
+  x_quantized = QuantizeLinear (x, s, z)
+  t_quantized = Reshape (x_quantized, x_quantized)
+  y = DequantizeLinear (t_quantized, s, z)
+}"""
+
+
+def test_moved_codes_keep_the_parameters_of_their_source() -> None:
+    prepared = typed(
+        TANH.replace("Tanh", "Identity").replace("u = MaxPool <kernel_shape = [1]> (t)", "u = Neg (t)")
+    )
+    found = {match.tensor: match for match in matches(prepared, read(MOVED))}
+    assert found["t"].exposed == "t_quantized"
+    assert found["t"].scale.tolist() == [0.5]
+    assert found["t"].zero_point.tolist() == [3]
+
+
+def test_parameters_by_channel_are_applied_along_their_axis() -> None:
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N, 2] x) => (float[N, 2] y) <float[2] s = {0.5, 2}, uint8[2] z = {0, 1}> {
+      q = QuantizeLinear <axis = 1> (x, s, z)
+      y = DequantizeLinear <axis = 1> (q, s, z)
+    }"""
+    quantized = typed(text)
+    found = {match.tensor: match for match in matches(typed(TANH), quantized)}
+    assert found["y"].real(np.array([[3, 3]], np.uint8)).tolist() == [[1.5, 4.0]]

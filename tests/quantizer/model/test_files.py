@@ -1,0 +1,262 @@
+"""ONNX files in and out: every refusal with its sentence, and atomic, repeatable saving."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError, ModelError
+from qprof_onnx.quantizer.model import files as modelfile
+from qprof_onnx.quantizer.model.files import has_external_data, load_model, save_model
+from qprof_onnx.quantizer.model.identity import model_id
+
+TEXT = (
+    '<ir_version: 8, opset_import: ["" : 17]>\ng (float[1,64] x) => (float[1,64] y) { [m] y = MatMul(x, w) }'
+)
+
+
+def model(seed=0):
+    proto = onnx.parser.parse_model(TEXT)
+    w = np.random.default_rng(seed).standard_normal((64, 64)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    return proto
+
+
+def external(folder):
+    """Write the model with its weight in another file and return its path."""
+    path = folder / "m.onnx"
+    onnx.save_model(model(), path, save_as_external_data=True, location="m.weights", size_threshold=0)
+    return path
+
+
+def test_a_saved_model_is_loaded_again(tmp_path):
+    save_model(ir.from_proto(model()), tmp_path / "m.onnx")
+    loaded = load_model(tmp_path / "m.onnx")
+    assert model_id(loaded, "") == model_id(ir.from_proto(model()), "")
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path):
+    for name in ("a.onnx", "b.onnx"):
+        save_model(ir.from_proto(model()), tmp_path / name)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "b.onnx"]
+
+
+def test_external_data_is_read_in_place(tmp_path):
+    loaded = load_model(external(tmp_path))
+    assert isinstance(loaded.graph.initializers["w"].const_value, ir.ExternalTensor)
+    assert model_id(loaded, "") == model_id(ir.from_proto(model()), "")
+
+
+def test_small_external_data_moves_into_the_file(tmp_path):
+    loaded = load_model(external(tmp_path))
+    (tmp_path / "sub").mkdir()
+    save_model(loaded, tmp_path / "sub/out.onnx")
+    assert [path.name for path in (tmp_path / "sub").iterdir()] == ["out.onnx"]
+    assert model_id(load_model(tmp_path / "sub/out.onnx"), "") == model_id(loaded, "")
+
+
+def test_large_external_data_stays_outside(tmp_path, monkeypatch):
+    monkeypatch.setattr(modelfile, "KEEP_EXTERNAL", 10000)
+    loaded = load_model(external(tmp_path))
+    save_model(loaded, tmp_path / "out.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "m.onnx",
+        "m.weights",
+        "out.onnx",
+        "out.onnx.data",
+    ]
+    assert (tmp_path / "out.onnx").stat().st_size < 1000
+    assert loaded.graph.initializers["w"].const_value.location == "m.weights"  # the argument stays
+    assert model_id(load_model(tmp_path / "out.onnx"), "") == model_id(loaded, "")
+
+
+def test_what_is_made_of_large_external_data_goes_outside_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(modelfile, "KEEP_EXTERNAL", 10000)
+    loaded = load_model(external(tmp_path))
+    assert has_external_data(loaded)
+    in_memory = loaded.clone()
+    ir.external_data.load_to_model(in_memory)
+    assert not has_external_data(in_memory)
+    save_model(in_memory, tmp_path / "one.onnx")
+    save_model(in_memory, tmp_path / "two.onnx", external=True)
+    assert not (tmp_path / "one.onnx.data").exists()
+    assert (tmp_path / "two.onnx.data").exists()
+    assert model_id(load_model(tmp_path / "two.onnx"), "") == model_id(load_model(tmp_path / "one.onnx"), "")
+
+
+def test_weights_that_do_not_fit_one_file_go_outside(tmp_path, monkeypatch):
+    monkeypatch.setattr(modelfile, "PROTOBUF_LIMIT", 10000)
+    save_model(ir.from_proto(model()), tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx.data").stat().st_size == 64 * 64 * 4
+    first = (tmp_path / "out.onnx").read_bytes()
+    save_model(ir.from_proto(model()), tmp_path / "out.onnx")  # over itself
+    assert (tmp_path / "out.onnx").read_bytes() == first
+    load_model(tmp_path / "out.onnx")
+
+
+def test_a_model_is_saved_over_the_file_it_came_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(modelfile, "KEEP_EXTERNAL", 10000)
+    save_model(load_model(external(tmp_path)), tmp_path / "out.onnx")
+    before = model_id(load_model(tmp_path / "out.onnx"), "")
+    save_model(load_model(tmp_path / "out.onnx"), tmp_path / "out.onnx")
+    assert model_id(load_model(tmp_path / "out.onnx"), "") == before
+
+
+@pytest.mark.parametrize("limit", [1 << 31, 10000])
+def test_a_missing_folder_is_refused(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(modelfile, "PROTOBUF_LIMIT", limit)
+    with pytest.raises(ConfigError, match="nowhere"):
+        save_model(ir.from_proto(model()), tmp_path / "nowhere/out.onnx")
+
+
+def write(path, proto):
+    path.write_bytes(proto.SerializeToString())
+
+
+def cut_off(path):
+    path.write_bytes(model().SerializeToString()[:5000])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def text(path):
+    path.write_text("This is not a model.\n")
+
+
+def folder(path):
+    path.mkdir()
+
+
+def missing(path):
+    pass
+
+
+def no_outputs(path):
+    proto = model()
+    del proto.graph.output[:]
+    write(path, proto)
+
+
+def unknown_operator(path):
+    proto = model()
+    proto.graph.node[0].op_type = "MatMull"
+    write(path, proto)
+
+
+def unknown_input(path):
+    proto = model()
+    proto.graph.node[0].input[0] = "z"
+    write(path, proto)
+
+
+def sparse(path):
+    proto = model()
+    values = onnx.helper.make_tensor("sw", 1, [1], [1.0])
+    indices = onnx.helper.make_tensor("si", 7, [1], [0])
+    proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [4]))
+    write(path, proto)
+
+
+def missing_weights(path):
+    external(path.parent)
+    (path.parent / "m.weights").unlink()
+
+
+def short_weights(path):
+    external(path.parent)
+    data = path.parent / "m.weights"
+    data.write_bytes(data.read_bytes()[:100])
+
+
+def outer_output(path):
+    write(
+        path,
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]>\n'
+            "g (float[2] x, bool c) => (float[2] y) { t = Neg(x)  [i] y = If(c)<"
+            "then_branch = a () => (float[2] t) { u = Abs(x) },"
+            "else_branch = b () => (float[2] v) { v = Abs(x) }> }"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (missing, r"m.onnx: no such file; check the path of the model"),
+        (folder, r"m.onnx: is a folder; name an .onnx file"),
+        (empty, r"m.onnx: not an ONNX model, or empty; export or download it again"),
+        (text, r"m.onnx: not an ONNX model, or cut off; export or download it again"),
+        (cut_off, r"m.onnx: not an ONNX model, or cut off; export or download it again"),
+        (no_outputs, r"m.onnx: the graph has no outputs; export it with at least one"),
+        (
+            unknown_operator,
+            r"m.onnx: not a valid ONNX model: No Op registered for MatMull .* in:.*; export",
+        ),
+        (unknown_input, r"m.onnx: not a valid ONNX model: Nodes in a graph must be topologically sorted"),
+        (sparse, r"m.onnx: initializer 'sw' is sparse; export the model with dense weights"),
+        (
+            missing_weights,
+            r"m.onnx: tensor 'w' has its data in 'm.weights', which is missing; put that file beside",
+        ),
+        (
+            short_weights,
+            r"m.weights: 100 bytes, but tensor 'w' of m.onnx ends at byte 16384; the file is cut off",
+        ),
+        (
+            outer_output,
+            r"m.onnx: node 'i' \(If\): output 't' of its graph 'a' is made outside of it; put an Identity",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(tmp_path, spoil, sentence):
+    path = tmp_path / "m.onnx"
+    spoil(path)
+    with pytest.raises(ModelError, match=sentence) as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_an_external_tensor_in_an_attribute_is_loaded(tmp_path):
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        "g (float[2] x) => (float[2] y) { k = Constant<value = float[2] {1.0, 2.0}>()  y = Add(x, k) }"
+    )
+    array = onnx.numpy_helper.from_array(np.array([1, 2], np.float32))  # raw bytes, which can go outside
+    proto.graph.node[0].attribute[0].t.CopyFrom(array)
+    onnx.save_model(
+        proto,
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="m.weights",
+        size_threshold=0,
+        convert_attribute=True,
+    )
+    save_model(load_model(tmp_path / "m.onnx"), tmp_path / "out.onnx")
+    (tmp_path / "m.weights").unlink()
+    loaded = load_model(tmp_path / "out.onnx")
+    assert loaded.graph[0].attributes["value"].as_tensor().numpy().tolist() == [1, 2]
+
+
+def test_nodes_in_another_order_are_put_in_theirs(tmp_path):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[2] x) => (float[2] y) { [first] h = Neg(x)  [last] y = Exp(h) }"""
+    )
+    proto.graph.node.reverse()
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert [node.name for node in load_model(tmp_path / "m.onnx").graph] == ["first", "last"]
+
+
+def test_a_cycle_is_refused(tmp_path):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[2] x) => (float[2] y) { h = Add(x, y)  y = Exp(h) }"""
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="not a valid ONNX model"):
+        load_model(tmp_path / "m.onnx")

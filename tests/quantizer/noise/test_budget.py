@@ -1,0 +1,94 @@
+"""Noise on its way to the outputs, and what the planner does about it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.samples import Sample
+from qprof_onnx.quantizer.model.graph import Graph, index
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.propagation import noise_flow
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+RNG = np.random.default_rng(5)
+WEIGHT = RNG.standard_normal((64, 64)).astype(np.float32) / 8.0
+
+
+def prepared(body: str, feed: np.ndarray) -> tuple[Graph, object, object]:
+    text = f"""<ir_version: 8, opset_import: ["" : 14]>
+        net (float[N, 64] x) => (float[N, M] y) {{ {body} }}"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHT, "w"))
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    identity = model_id(model, "net.onnx")
+    return index(model), calibrate(model, [Sample("0", {"x": feed})], identity), identity
+
+
+def plan_of(body: str, feed: np.ndarray, **settings: object) -> QuantPlan:
+    graph, profile, identity = prepared(body, feed)
+    return make_plan(graph, profile, load_recipe(None, settings), identity)
+
+
+def kinds(plan: QuantPlan) -> list[Kind]:
+    return [entry.kind for entry in plan.nodes.values()]
+
+
+NORMAL = RNG.standard_normal((500, 64)).astype(np.float32)
+SPECTRUM = (10.0 ** RNG.uniform(-6.0, 1.0, (500, 64))).astype(np.float32)
+LOGARITHM = "m = MatMul (x, w)  s = Mul (m, m)  y = Log (s)"
+
+
+def test_a_product_before_a_logarithm_of_small_values_stays_float_with_the_figures():
+    plan = plan_of(LOGARITHM, SPECTRUM)
+    (product,) = (entry for name, entry in plan.nodes.items() if "m" in name and "MatMul" in name)
+    assert product.kind is Kind.FLOAT
+    assert "would leave output 'y'" in product.reason
+    assert "less than 18" in product.reason
+
+
+def test_the_same_product_without_the_logarithm_is_quantized():
+    assert Kind.INTEGER in kinds(plan_of("y = MatMul (x, w)", SPECTRUM))
+
+
+def test_outputs_may_drown_when_asked_for():
+    assert Kind.INTEGER in kinds(plan_of(LOGARITHM, SPECTRUM, min_output_sqnr=0.0))
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("y = MatMul (x, w)", lambda x: x @ WEIGHT),
+        ("m = MatMul (x, w)  y = Tanh (m)", lambda x: np.tanh(x @ WEIGHT)),
+        ("m = MatMul (x, w)  y = Mul (m, m)", lambda x: np.square(x @ WEIGHT)),
+        ("m = MatMul (x, w)  y = Relu (m)", lambda x: np.maximum(x @ WEIGHT, 0.0)),
+        ("m = MatMul (x, w)  y = Add (m, x)", lambda x: x @ WEIGHT + x),
+    ],
+)
+def test_noise_at_the_input_reaches_the_output_as_reckoned(body, shown):
+    graph, profile, _ = prepared(body, NORMAL)
+    small = 1e-3 * RNG.standard_normal(NORMAL.shape)
+    x = NORMAL.astype(np.float64)
+    clean, noisy = shown(x), shown(x + small)
+    measured = np.mean((noisy - clean) ** 2) / np.mean(clean**2) / np.mean(small**2)
+    # 32 000 values are a sample; x and its product are not quite independent where they are added; and a
+    # product may let through no more noise than signal.
+    assert noise_flow(graph, profile, 14).reach["x"][0] == pytest.approx(measured, rel=0.15)
+
+
+def test_a_mean_over_many_elements_quietens_noise():
+    graph, profile, _ = prepared("m = MatMul (x, w)  a = ReduceMean <axes = [1]> (m)  y = Add (a, x)", NORMAL)
+    flow = noise_flow(graph, profile, 14)
+    # The rows' means are a sample, and noise is let through as the signal at most.
+    assert flow.reach["a"][0] == pytest.approx(64.0 * flow.reach["m"][0], rel=0.2)
+
+
+def test_members_of_a_concat_at_an_output_are_judged_each_by_its_own_signal():
+    text = "b = Mul (x, x)  c = MatMul (x, w)  d = Tanh (c)  y = Concat <axis = 1> (b, d)"
+    graph, profile, _ = prepared(text, NORMAL)
+    assert set(noise_flow(graph, profile, 14).outputs) == {"b", "d"}

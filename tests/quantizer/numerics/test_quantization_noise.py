@@ -1,0 +1,134 @@
+"""The noise reckoned from a profile against the noise measured on the values themselves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.profiles.records.histogram import Histogram
+from qprof_onnx.profiles.records.profile import TensorProfile
+from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
+from qprof_onnx.quantizer.numerics.density import density
+from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise, total_noise
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+
+
+def shapes() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    normal = rng.standard_normal(100_000)
+    return {
+        "normal": normal,
+        "relu": np.maximum(normal, 0.0),
+        "relu6": np.clip(4.0 * normal, 0.0, 6.0),
+        "heavy-tailed": rng.standard_t(3, 100_000),
+        "hard-swish": normal * np.clip(normal + 3.0, 0.0, 6.0) / 6.0,
+        "far from zero": 50.0 + normal,
+        "negative": -np.abs(normal),
+    }
+
+
+def measured(values: np.ndarray, params: QuantParams) -> float:
+    x = values.astype(np.float32).astype(np.float64)
+    error = dequantize(quantize(x, params), params) - x
+    return 10.0 * math.log10(np.mean(x * x) / np.mean(error * error))
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.5, 0.2], ids=lambda k: f"{k:g} of the range")
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("shape", shapes())
+def test_expected_sqnr_is_the_measured_one(shape, name, kept, profile_of):
+    values = shapes()[shape]
+    profile = profile_of(values)
+    params = choose_params(profile.minimum * kept, profile.maximum * kept, SCHEMES[name], INT8)
+    # The spread within a bin of 1/2000 of the range is not quite even, and 100 000 values are a sample;
+    # where half of the range is cut off, the few values in the outermost bins carry the noise.
+    assert expected_noise(profile, params).sqnr_db == pytest.approx(measured(values, params), abs=0.1)
+
+
+def test_the_zeros_are_exact(profile_of):
+    profile = profile_of(np.concatenate([np.zeros(999_000), np.random.default_rng(0).uniform(0, 1, 1000)]))
+    params = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    rounding = params.scale[0] ** 2 / 12.0 * 1e-3  # only one value in a thousand is rounded at all
+    # 1000 values hit 2000 bins unevenly, a few per cent of the power.
+    assert expected_noise(profile, params).rounding_power == pytest.approx(rounding, rel=0.1)
+
+
+def test_a_constant_tensor_has_as_good_as_no_noise(profile_of):
+    params = choose_params(3.7, 3.7, SCHEMES["asymmetric"], INT8)
+    noise = expected_noise(profile_of(np.full(10, 3.7)), params)
+    assert noise.sqnr_db > 120.0  # the float32 rounding of the scale
+    assert noise.signal_power == pytest.approx(3.7**2, rel=1e-6)  # the float32 rounding of the value
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.0, 0.0]])
+def test_zeros_have_no_noise_at_all(values, profile_of):
+    noise = expected_noise(profile_of(values), QuantParams((1.0,), (0,), INT8))
+    assert (noise.rounding_power, noise.clipping_power, noise.sqnr_db) == (0.0, 0.0, math.inf)
+
+
+def test_noise_as_strong_as_the_signal_is_0_db(profile_of):
+    # every value rounds to zero
+    params = QuantParams((1000.0,), (0,), INT8)
+    assert expected_noise(profile_of([1.0, 1.0]), params).sqnr_db == pytest.approx(0.0, abs=1e-6)
+
+
+def test_clipping_is_told_from_rounding(profile_of):
+    profile = profile_of(np.random.default_rng(0).uniform(0.0, 2.0, 100_000))
+    params = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    noise = expected_noise(profile, params)
+    # Half of the values lie beyond 1 by u in (0, 1): mean of u^2 is 1/3; the others are rounded.
+    assert noise.clipping_power == pytest.approx(0.5 / 3.0, rel=0.01)  # a sample of 100 000
+    assert noise.rounding_power == pytest.approx(0.5 * params.scale[0] ** 2 / 12.0, rel=0.02)
+
+
+def test_a_tensor_that_held_nothing_has_no_noise():
+    empty = TensorProfile("float", (0,), 0.0, 0.0, 0, 0, 0, 0, Histogram.empty())
+    noise = expected_noise(empty, QuantParams((1.0,), (0,), INT8))
+    assert (noise.signal_power, noise.rounding_power, noise.clipping_power) == (0.0, 0.0, 0.0)
+
+
+def test_several_scales_are_refused(profile_of):
+    with pytest.raises(PlanError, match="2 scales; a profile tells the noise of one only"):
+        expected_noise(profile_of([1.0]), QuantParams((1.0, 1.0), (0, 0), INT8, axis=0))
+
+
+@given(st.lists(st.floats(-100.0, 100.0, width=32), min_size=2, max_size=50))
+def test_the_mass_of_a_density_is_one(values):
+    x = np.asarray(values, np.float32)
+    profile = TensorProfile(
+        "float", x.shape, float(x.min()), float(x.max()), x.size, int((x == 0).sum()), 0, 0, Histogram.of(x)
+    )
+    seen = density(profile)
+    assert seen.mass.sum() + seen.point_mass.sum() == pytest.approx(1.0, abs=1e-12)  # sums of 2000 doubles
+    assert (seen.mass >= 0.0).all()
+    assert (seen.point_mass >= 0.0).all()
+
+
+@pytest.mark.parametrize("shape", shapes())
+def test_the_batched_noise_is_the_noise_of_each(shape, profile_of):
+    profile = profile_of(shapes()[shape])
+    chosen = [
+        choose_params(profile.minimum * k, profile.maximum * k, SCHEMES["asymmetric"], INT8)
+        for k in (1.0, 0.6, 0.1)
+    ]
+    scales, zero_points = (
+        np.array([getattr(p, k)[0] for p in chosen], float) for k in ("scale", "zero_point")
+    )
+    total = total_noise(density(profile), scales, zero_points, INT8.low, INT8.high)
+    each = [expected_noise(profile, p) for p in chosen]
+    # The batched sum subtracts large numbers: 2^-53 times the steps of the range over the noise in steps.
+    assert total == pytest.approx([n.rounding_power + n.clipping_power for n in each], rel=1e-9)
+
+
+def test_values_that_no_reader_tells_apart_make_no_noise(profile_of):
+    values = np.random.default_rng(3).standard_normal(100_000)
+    profile = profile_of(values)
+    params = choose_params(0.0, profile.maximum, SCHEMES["asymmetric"], UINT8)  # a Relu follows: 0 and more
+    noise = expected_noise(profile, params, (0.0, math.inf))
+    assert noise.clipping_power == 0.0
+    # As above: the spread within a bin is not quite even.
+    assert noise.sqnr_db == pytest.approx(measured(np.maximum(values, 0.0), params), abs=0.1)

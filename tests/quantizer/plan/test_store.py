@@ -1,0 +1,352 @@
+"""Plans on disk: readable, edited by people, and never misread."""
+
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from qprof_onnx.profiles.base import strict_yaml as yaml_text
+from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.profiles.records.profile import ModelId
+from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES, UINT8, QuantParams
+from qprof_onnx.quantizer.plan.plan import Group, Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads, save_plan
+from qprof_onnx.quantizer.targets.config import QuantConfig
+
+DATA = Path(__file__).parents[2] / "data"
+MODEL = ModelId("5a" * 32, "c3" * 32, 17, "digits.onnx")
+
+
+def f32(value: float) -> float:
+    return float(np.float32(value))
+
+
+X = QuantParams((f32(0.0123),), (128,), UINT8)
+W = QuantParams((f32(0.1), 0.25), (0, 0), INT8, axis=0)
+B = QuantParams((f32(1e-5), f32(3e-5)), (0, 0), INT32, axis=0)
+PLAN = QuantPlan(
+    MODEL,
+    QuantConfig(keep_float=("Softmax", "/head/*"), calibrator="mse", min_sqnr=20.0),
+    {"x": X, "w": W, "7": B},
+    {
+        "conv1": NodePlan(Kind.INTEGER),
+        "add": NodePlan(Kind.INTEGER, "", {1: X, 0: replace(X, zero_point=(3,))}),
+        "sum": NodePlan(Kind.FLOAT, 'no rule for Einsum: it has "many" forms'),
+    },
+    ("opset raised from 11 to 13",),
+    "qprof 0.1.0",
+)
+TEXT = """\
+format: qprof-plan/1
+tool: qprof 0.1.0
+model:
+  file: digits.onnx
+  structure: "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"
+  weights: c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3
+  opset: 17
+config:
+  target: onnxruntime-x86
+  mode: static
+  form: qdq
+  schema: asymmetric
+  calibrator: mse
+  activation_type: uint8
+  wide: []
+  propagation: stay
+  weight_schema: symmetric
+  weight_type: int8
+  block: 0
+  granularity: channel
+  tables: target
+  resolution: auto
+  min_sqnr: 20.0
+  min_output_sqnr: 18.0
+  equalization: auto
+  bias_correction: auto
+  rounding: nearest
+  keep_float: [Softmax, "/head/*"]
+notes:
+  - opset raised from 11 to 13
+tensors:
+  x: {type: uint8, scale: 0.0123, zero_point: 128}
+  w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}
+  "7": {type: int32, axis: 0, scale: [1.0e-05, 3.0e-05], zero_point: 0}
+nodes:
+  conv1: {kind: integer}
+  add: {kind: integer, inputs: {0: {type: uint8, scale: 0.0123, zero_point: 3}, \
+1: {type: uint8, scale: 0.0123, zero_point: 128}}}
+  sum: {kind: float, reason: "no rule for Einsum: it has \\"many\\" forms"}
+groups: []
+...
+"""
+GROUP = Group({"x": (-1.0, 1.5), "it's y": (-0.5, 2.0)}, (-1.0, 2.0), ("x", "it's y"), ("concat", "7"))
+GROUP_TEXT = """\
+groups:
+  - range: [-1.0, 2.0]
+    winners: [x, "it's y"]
+    ties: [concat, "7"]
+    members:
+      x: [-1.0, 1.5]
+      "it's y": [-0.5, 2.0]
+"""
+
+scales = st.floats(2.0**-149, 2.0**127, width=32)
+
+
+@st.composite
+def params(draw: st.DrawFn) -> QuantParams:
+    number = draw(st.integers(1, 4))
+    axis = draw(st.integers(0, 3)) if number > 1 else draw(st.none() | st.integers(0, 3))
+    block = draw(st.none() | st.integers(1, 64)) if axis is not None else None
+    each = {"min_size": number, "max_size": number}
+    scale = tuple(draw(st.lists(scales, **each)))
+    qtype = draw(st.sampled_from(list(TYPES.values())))
+    points = tuple(draw(st.lists(st.integers(qtype.low, qtype.high), **each)))
+    return QuantParams(scale, points, qtype, axis, block)
+
+
+ends = st.floats(-1e6, 1e6)
+groups = st.builds(
+    Group,
+    st.dictionaries(st.text(), st.tuples(ends, ends), min_size=1, max_size=3),
+    st.tuples(ends, ends),
+    st.lists(st.text()).map(tuple),
+    st.lists(st.text()).map(tuple),
+)
+nodes = st.builds(
+    NodePlan,
+    st.sampled_from(list(Kind)),
+    st.text(),
+    st.dictionaries(st.integers(0, 20), params(), max_size=2),
+)
+
+
+@given(
+    st.dictionaries(st.text(), params(), max_size=4),
+    st.dictionaries(st.text(), nodes, max_size=4),
+    st.lists(st.text()).map(tuple),
+    st.lists(st.text()).map(tuple),
+    st.lists(groups, max_size=2).map(tuple),
+)
+def test_loading_what_was_saved_gives_the_same(
+    tensors: dict[str, QuantParams], decisions: dict[str, NodePlan], notes: Any, names: Any, found: Any
+) -> None:
+    plan = QuantPlan(MODEL, QuantConfig(keep_float=names), tensors, decisions, notes, "qprof 0.1.0", found)
+    loaded = loads(dumps(plan))
+    assert loaded == plan
+    assert (list(loaded.tensors), list(loaded.nodes), loaded.tool) == (
+        list(tensors),
+        list(decisions),
+        plan.tool,
+    )
+
+
+def test_the_text_is_one_line_for_each_tensor_and_node() -> None:
+    assert dumps(PLAN) == TEXT
+
+
+def test_groups_are_written_with_the_range_of_each_member() -> None:
+    plan = replace(PLAN, groups=(GROUP,))
+    assert dumps(plan) == TEXT.replace("groups: []\n", GROUP_TEXT)
+    assert loads(dumps(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("range: [-1.0, 2.0]", "range: [-1.0]", "groups: range has 1 ends instead of two"),
+        ("x: [-1.0, 1.5]", "x: [-1.0, much]", "groups: members: 'x' must be a number"),
+        ('    ties: [concat, "7"]\n', "", "groups: key 'ties' is missing"),
+    ],
+)
+def test_a_malformed_group_is_named(old: str, new: str, sentence: str) -> None:
+    text = TEXT.replace("groups: []\n", GROUP_TEXT)
+    assert text.count(old) == 1
+    with pytest.raises(PlanError) as error:
+        loads(text.replace(old, new))
+    assert sentence in str(error.value)
+
+
+def test_a_file_can_be_written_and_read(tmp_path: Path) -> None:
+    save_plan(PLAN, tmp_path / "plan.yaml")
+    assert (tmp_path / "plan.yaml").read_text() == TEXT
+    assert load_plan(tmp_path / "plan.yaml") == PLAN
+
+
+def test_any_yaml_reader_can_read_the_file() -> None:
+    document = yaml.safe_load(TEXT)
+    assert document["tensors"]["7"] == {"type": "int32", "axis": 0, "scale": [1e-05, 3e-05], "zero_point": 0}
+    assert document["config"] == {
+        **{f.name: getattr(PLAN.config, f.name) for f in fields(QuantConfig)},
+        "keep_float": ["Softmax", "/head/*"],
+        "wide": [],
+    }
+
+
+def test_reading_without_libyaml_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "_Loader", yaml.SafeLoader)
+    assert loads(TEXT) == PLAN
+
+
+@pytest.mark.parametrize("name", ["plan-1.yaml"])
+def test_files_of_released_formats_still_load(name: str) -> None:
+    assert load_plan(DATA / name) == PLAN
+
+
+def test_an_older_plan_without_a_setting_has_its_default() -> None:
+    assert loads(TEXT.replace("  min_sqnr: 20.0\n", "")).config.min_sqnr == QuantConfig().min_sqnr
+
+
+# Edited by people
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "expected"),
+    [
+        ("scale: 0.0123, zero", "scale: 0.1, zero", "x", QuantParams((f32(0.1),), (128,), UINT8)),
+        ("scale: 0.0123, zero", "scale: 1e-3, zero", "x", QuantParams((f32(1e-3),), (128,), UINT8)),
+        ("scale: 0.0123, zero", "scale: 1, zero", "x", QuantParams((1.0,), (128,), UINT8)),
+        ("zero_point: 128", "zero_point: [128]", "x", X),
+        ("[0.1, 0.25], zero_point: 0", "[0.1, 0.25], zero_point: [0, 1]", "w", replace(W, zero_point=(0, 1))),
+        ('"7"', "7", "7", B),
+        ("  x: {type: uint8, scale: 0.0123, zero_point: 128}",
+         "  x:\n    zero_point: 128  # half of 256\n    scale: 0.0123\n    type: uint8", "x", X),
+    ],
+)  # fmt: skip
+def test_a_persons_spelling_is_understood(old: str, new: str, name: str, expected: QuantParams) -> None:
+    assert old in TEXT
+    assert loads(TEXT.replace(old, new, 1)).tensors[name] == expected
+
+
+def test_a_node_that_was_set_to_float_is_read_so() -> None:
+    edited = TEXT.replace("conv1: {kind: integer}", "conv1: {kind: float, reason: by hand}")
+    assert loads(edited).nodes["conv1"] == NodePlan(Kind.FLOAT, "by hand")
+
+
+def test_an_input_may_be_keyed_by_a_quoted_number() -> None:
+    assert loads(TEXT.replace("{0: {", '{"0": {')) == PLAN
+
+
+def test_notes_may_be_deleted() -> None:
+    assert loads(TEXT.replace("  - opset raised from 11 to 13\n", "")).notes == ()
+
+
+MALFORMED = {
+    "not YAML": ("tensors:", "tensors: {", "not YAML"),
+    "not a plan": ("qprof-plan/1", "qprof-profile/1", "unknown format 'qprof-profile/1'.*give a plan"),
+    "newer": ("qprof-plan/1", "qprof-plan/12", "'qprof-plan/12' is newer than this qprof.*; upgrade"),
+    "no format": ("format: qprof-plan/1\n", "", "key 'format' is missing; give a plan"),
+    "cut off": ("...\n", "", "the file is cut off: its last line is not '...'; copy"),
+    "no nodes": ("nodes:\n", "node:\n", "unknown key 'node'; known are .*Did you mean 'nodes'"),
+    "unknown top key": ("config:\n", "notes_:\n", "unknown key 'notes_'.*Did you mean 'notes'"),
+    "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'.*Did you mean 'schema'"),
+    "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
+    "exponents out of bounds": (
+        "...",
+        "adjustments: {factors: {x: {axis: 1, inserted: false, exponents: 0 -61}}}\n...",
+        "factors of 'x': exponents must be whole numbers from -60 to 60",
+    ),
+    "inserted is no truth value": (
+        "...",
+        "adjustments: {factors: {x: {axis: 1, inserted: 1, exponents: 0 1}}}\n...",
+        "factors of 'x': inserted must be true or false",
+    ),
+    "a bias that is no number": (
+        "...",
+        "adjustments: {biases: {conv1: 1.0 nan}}\n...",
+        "bias of 'conv1': must be finite numbers with spaces between them",
+    ),
+    "moves that are no base 64": (
+        "...",
+        "adjustments: {roundings: {conv1: {params: 00, moves: '!'}}}\n...",
+        "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
+    ),
+    "moves that are not deflated": (
+        "...",
+        "adjustments: {roundings: {conv1: {params: 00, moves: AAAA}}}\n...",
+        "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
+    ),
+    "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
+    "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 33: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 38: duplicate key 'conv1'; keep one"),
+    "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
+    "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
+    "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
+    "tensor of wrong type": (
+        "x: {type: uint8, scale: 0.0123, zero_point: 128}",
+        "x: 0.1",
+        "'x' must be a mapping",
+    ),
+    "scale of wrong type": ("scale: 0.0123", "scale: small", "'x': scale must be a number, not 'small'"),
+    "negative scale": ("scale: 0.0123", "scale: -0.0123", "'x': scale -0.0123 is not a positive float32"),
+    "scale too small": ("scale: 0.0123", "scale: 1e-50", "'x': scale 1e-50 is not a positive float32"),
+    "scale too large": ("scale: 0.0123", "scale: 1e39", r"'x': scale 1e\+39 is not a positive float32"),
+    "scale NaN": ("scale: 0.0123", "scale: .nan", "tensor 'x': scale must be finite"),
+    "list without axis": (
+        "axis: 0, scale: [0.1",
+        "scale: [0.1",
+        "tensor 'w': 2 scales without an axis; name",
+    ),
+    "block without axis": (
+        "scale: 0.0123",
+        "block: 4, scale: 0.0123",
+        "tensor 'x': .* without an axis; name",
+    ),
+    "no scales": ("[0.1, 0.25]", "[]", "tensor 'w': scale is empty"),
+    "too few zero points": (
+        "0.25], zero_point: 0",
+        "0.25], zero_point: [0]",
+        "'w': 2 scales but 1 zero points",
+    ),
+    "fractional zero point": ("zero_point: 128", "zero_point: 1.5", "zero_point must be an integer, not 1.5"),
+    "zero point beyond": ("zero_point: 128", "zero_point: 256", "'x': zero_point 256 is not a code of uint8"),
+    "negative axis": ("axis: 0, scale: [0.1", "axis: -1, scale: [0.1", "tensor 'w': axis is -1, below 0"),
+    "unknown kind": ("kind: integer", "kind: intger", "'conv1': kind 'intger' is unknown.*mean 'integer'"),
+    "unknown node key": (
+        "kind: integer",
+        "kind: integer, why: x",
+        "node 'conv1': unknown key 'why'; known are kind",
+    ),
+    "missing kind": ("conv1: {kind: integer", "conv1: {reason: x", "node 'conv1': key 'kind' is missing"),
+    "bare word": (
+        "conv1: {kind: integer}",
+        "conv1: integer",
+        "node 'conv1' must be a mapping, not 'integer'",
+    ),
+    "input by name": ("{0: {", "{x: {", "node 'add': inputs: 'x' is not an input's number"),
+    "input number twice": (" 1: {", " 00: {", "node 'add': inputs: '00' is not an input's number"),
+    "type of an input": ("{0: {type: uint8", "{0: {type: u8", "node 'add': input 0: type 'u8' is unknown"),
+    "reason of wrong type": (
+        "kind: integer}",
+        "kind: integer, reason: 3}",
+        "reason must be text, not 3; put it in",
+    ),
+    "alias": ("conv1: {", "conv1: &c {", "line 36: anchors and aliases are not used here; write the value"),
+}
+
+
+@pytest.mark.parametrize("way", MALFORMED)
+def test_each_way_of_being_malformed_has_its_sentence(way: str, tmp_path: Path) -> None:
+    old, new, sentence = MALFORMED[way]
+    assert old in TEXT
+    (tmp_path / "plan.yaml").write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(PlanError, match=sentence) as caught:
+        load_plan(tmp_path / "plan.yaml")
+    assert re.match(r"plan\.yaml: .*; .+", str(caught.value)), "file, what, and what to do"
+
+
+@given(st.integers(0, len(TEXT) - 2))
+def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
+    with pytest.raises(PlanError):
+        loads(TEXT[:length])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"none\.yaml: cannot be read: No such file"):
+        load_plan(tmp_path / "none.yaml")

@@ -1,0 +1,146 @@
+"""Which activations need a profile: those that operators of the table read or make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.records.store import load_profile
+from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.operators.table import rule_of
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighed_channels
+from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.ranges.clipped_activations import clipped_as
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+UNKNOWN = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[N, 4] x) => (float[N, 4] y, int64[N] i) {
+        a = Einsum <equation = "ij->ij"> (x)
+        s = ThresholdedRelu (a)
+        c = Hardmax (s)
+        d = Hardmax (c)
+        e = Hardmax (d)
+        y = Relu (e)
+        i = ArgMax <axis = 1, keepdims = 0> (y)
+    }"""
+
+
+def graph_of(text: str) -> ir.Model:
+    proto = onnx.parser.parse_model(text)
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def test_what_lies_between_operators_without_a_rule_is_not_needed() -> None:
+    graph = index(graph_of(UNKNOWN))
+    without = {node.op_type for node in graph.nodes if rule_of(node) is None}
+    assert {"Einsum", "Hardmax", "ArgMax"} == without
+    assert needed_tensors(graph) == {"a", "s", "y"}
+
+
+def test_a_profile_of_what_is_needed_makes_the_same_model(tmp_path: Path) -> None:
+    for tensors in ("all", "needed"):
+        profile, model = tmp_path / f"{tensors}.yaml", tmp_path / f"{tensors}.onnx"
+        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", profile, RunSettings(tensors=tensors))
+        quantize(DIGITS / "model.onnx", profile, model)
+    assert (tmp_path / "all.onnx").read_bytes() == (tmp_path / "needed.onnx").read_bytes()
+    assert set(load_profile(tmp_path / "needed.yaml")) <= set(load_profile(tmp_path / "all.yaml"))
+
+
+WEIGHED = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[N, 4, 8, 8] x, float[N, 8, 8] s) => (float[N, 6] y, float[N, 8, 8] z) {
+        c = Conv (x, w)
+        t = ConvTranspose (c, v)
+        p = GlobalAveragePool (t)
+        f = Flatten (p)
+        y = Gemm (f, m)
+        g = Transpose <perm = [1, 0]> (f)
+        h = Gemm <transA = 1> (g, m)
+        a = MatMul (s, k)
+        z = MatMul (a, s)
+    }"""
+
+
+def test_channels_of_what_meets_a_constant_weight_are_recorded() -> None:
+    """Not so of products of two activations, and of products that have no integer form."""
+    proto = onnx.parser.parse_model(WEIGHED)
+    shapes = {"w": (5, 4, 3, 3), "v": (5, 3, 2, 2), "m": (3, 6), "k": (8, 8)}
+    for name, shape in shapes.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    graph = index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))
+    assert weighed_channels(graph) == {"x": 1, "c": 1, "f": 1, "s": -1}
+
+
+def test_of_two_axes_the_first_in_graph_order_decides() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[N, 4, 8] x) => (float[N, 4, 5] y, float[N, 2, 8] z) {
+            y = MatMul (x, k)  z = Conv (x, w) }"""
+    )
+    for name, shape in {"k": (8, 5), "w": (2, 4, 1)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    assert weighed_channels(index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))) == {"x": -1}
+
+
+def test_the_digits_profile_has_the_channels_of_its_products() -> None:
+    profile = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration")
+    graph = open_prepared(DIGITS / "model.onnx").graph
+    axes = weighed_channels(graph)
+    assert len(axes) > 2
+    for name, axis in axes.items():
+        channels = profile[name].channels
+        assert channels is not None
+        assert channels.axis == axis
+        assert channels.minimum.min() == profile[name].minimum
+        assert int(channels.count.sum()) == profile[name].count
+    off = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="off"))
+    assert all(tensor.channels is None for tensor in off.values())
+
+
+def test_an_unknown_choice_of_channels_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"channels 'of': must be one of weighed, off\. Did you mean 'off'"):
+        dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
+
+
+CLIPS = """<ir_version: 8, opset_import: ["": 17]>
+    net (float[N, 4] x) => (float[N, 4] y, float[N, 4] d) {
+        a = Abs (x)
+        b = Relu (a)
+        c = Neg (b)
+        e = Relu (c)
+        f = Add (c, e)
+        d = Neg (f)
+        y = Relu (d)
+    }"""
+
+
+def test_what_is_only_clipped_needs_no_profile_of_its_own() -> None:
+    """`c` has another reader and `d` is an output."""
+    graph = index(graph_of(CLIPS))
+    assert clipped_as(graph) == {"a": "b"}
+    assert needed_tensors(graph) == {"x", "b", "c", "e", "f", "d", "y"}
+
+
+def test_of_clips_in_a_row_the_last_serves() -> None:
+    graph = index(
+        graph_of(
+            """<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) {
+            a = Neg (x)  b = Relu (a)  c = Relu (b)  y = Neg (c) }"""
+        )
+    )
+    assert clipped_as(graph) == {"a": "c", "b": "c"}
+
+
+def test_an_input_of_the_model_that_is_clipped_keeps_its_profile() -> None:
+    graph = index(
+        graph_of('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Relu (x) }')
+    )
+    assert clipped_as(graph) == {}

@@ -1,0 +1,136 @@
+"""Parameters: what groups share, which ranges are used, how constants are stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8
+from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.ranges.activation_ranges import useful_range
+
+from ..networks import WIDE, network
+
+
+def test_moved_values_keep_the_parameters_of_their_source() -> None:
+    net = network("a = Conv (x, w) b = MaxPool <kernel_shape = [2, 2]> (a) y = Conv (b, w)", {"w": WIDE})
+    plan = net.plan()
+    assert plan.tensors["a"] == plan.tensors["b"]
+
+
+def test_a_clip_gives_its_range_to_a_producer_of_its_own() -> None:
+    net = network("a = Conv (x, w) b = Relu (a) y = Conv (b, w)", {"w": WIDE})
+    plan = net.plan(calibrator="minmax")
+    assert plan.tensors["a"].zero_point == (0,)
+    assert plan.tensors["a"].scale[0] == np.float32(net.profile["b"].maximum / 255.0)
+    assert plan.nodes["Relu_b"].kind is Kind.MOVE
+
+
+def test_a_clip_does_not_cut_what_others_read() -> None:
+    net = network("a = Conv (x, w) b = Relu (a) c = Conv (b, w) d = Conv (a, w) y = Add (c, d)", {"w": WIDE})
+    plan = net.plan("glow", calibrator="minmax")
+    assert plan.tensors["a"] != plan.tensors["b"]
+    assert plan.nodes["Relu_b"].kind is Kind.INTEGER
+
+
+def test_codes_are_not_spent_below_where_hard_swish_rises() -> None:
+    net = network("a = Conv (x, w) b = HardSwish (a) y = Conv (b, w)", {"w": WIDE})
+    low, scale = net.profile["a"].minimum, net.plan(calibrator="minmax").tensors["a"]
+    assert low < -6.0
+    assert -3.0 - scale.scale[0] <= -scale.zero_point[0] * scale.scale[0] <= -3.0 + scale.scale[0]
+
+
+@pytest.mark.parametrize(
+    ("moves", "useful"),
+    [
+        ("b = Relu (a)", (0.0, np.inf)),
+        ("m = Transpose (a) b = Relu (m)", (0.0, np.inf)),
+        ("m = MaxPool <kernel_shape = [2, 2]> (a) n = Flatten (m) b = HardSwish (n)", (-3.0, np.inf)),
+        (
+            "m, n = Split <axis = 1> (a) o = Relu (m) p = HardSwish (n) b = Add (o, p)",
+            (-3.0, np.inf),
+        ),
+        ("m = Transpose (a) c = Relu (m) d = Neg (m) b = Add (c, d)", (-np.inf, np.inf)),
+        ("m, n = TopK (a, k) c = Relu (m) d = Cast <to = 1> (n) b = Add (c, d)", (-np.inf, np.inf)),
+        ('m = Resize <mode = "linear"> (a, , r) b = Relu (m)', (-np.inf, np.inf)),
+    ],
+)
+def test_what_readers_tell_apart_is_seen_behind_moves(moves: str, useful: tuple[float, float]) -> None:
+    net = network(
+        f"a = Conv (x, w) {moves} y = Identity (b)",
+        {"w": WIDE, "k": np.array([2]), "r": np.array([1, 1, 2, 2], np.float32)},
+    )
+    assert useful_range(net.graph, "a") == useful
+
+
+def test_an_expensive_common_range_is_not_shared() -> None:
+    net = network(
+        "a = Conv (x, w) b = Mul (a, s) c = Concat <axis = 1> (a, b) y = Conv (c, u)",
+        {"w": WIDE, "s": (1,), "u": (8, 16, 3, 3)},
+    )
+    plan = net.plan("glow", calibrator="minmax")
+    spread = plan.tensors["a"].scale[0] / plan.tensors["b"].scale[0]
+    assert max(spread, 1.0 / spread) > 10 ** (1.0 / 20.0)
+
+
+def test_equal_ranges_are_shared_by_a_concat() -> None:
+    net = network(
+        "a = Conv (x, w) b = Neg (a) c = Concat <axis = 1> (a, a) y = Conv (c, u)",
+        {"w": WIDE, "u": (8, 16, 3, 3)},
+    )
+    plan = net.plan("glow")
+    assert plan.tensors["a"] == plan.tensors["c"]
+
+
+def test_a_weight_has_a_scale_for_each_output_channel() -> None:
+    plan = network("y = Conv (x, w)", {"w": WIDE}).plan()
+    assert plan.tensors["w"].axis == 0
+    assert len(plan.tensors["w"].scale) == 8
+    assert plan.tensors["w"].qtype == INT8
+
+
+def test_a_bias_is_in_units_of_input_and_weight() -> None:
+    plan = network("y = Conv (x, w, b)", {"w": WIDE, "b": (8,)}).plan()
+    x, w, b = (plan.tensors[name] for name in "xwb")
+    assert b.qtype == INT32
+    assert b.scale == tuple(float(np.float32(x.scale[0]) * np.float32(s)) for s in w.scale)
+
+
+def test_a_bias_shared_by_two_nodes_has_parameters_for_each() -> None:
+    net = network("a = Conv (x, w, b) y = Conv (a, w, b)", {"w": WIDE, "b": (8,)})
+    plan = net.plan()
+    second = plan.nodes["Conv_y"].inputs[2]
+    assert second.scale[0] == np.float32(plan.tensors["a"].scale[0]) * np.float32(plan.tensors["w"].scale[0])
+    assert plan.tensors["b"] != second
+
+
+@pytest.mark.parametrize("schema", ["symmetric", "symmetric-power2"])
+def test_symmetric_codes_are_stored_unsigned_where_the_runtime_wants_it(schema: str) -> None:
+    net = network("a = Conv (x, w) y = Conv (a, w)", {"w": WIDE})
+    signed, unsigned = net.plan("glow", schema=schema), net.plan(schema=schema)
+    assert signed.tensors["a"].zero_point == (0,)
+    assert unsigned.tensors["a"].zero_point == (128,)
+    assert unsigned.tensors["a"].qtype == UINT8
+    assert unsigned.tensors["a"].scale == signed.tensors["a"].scale
+
+
+def test_tanh_through_the_sigmoid_table_is_in_128ths() -> None:
+    net = network("a = Conv (x, w) b = Tanh (a) y = Conv (b, w)", {"w": WIDE})
+    plan = net.plan()
+    assert plan.nodes["Tanh_b"].spelling == "sigmoid"
+    assert (plan.tensors["b"].scale, plan.tensors["b"].zero_point) == ((1 / 128,), (128,))
+
+
+def test_renaming_tensors_changes_nothing_but_names() -> None:
+    text = "a = Conv (x, w) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, w) d = Add (c, b) y = Conv (d, w)"
+    one = network(text, {"w": WIDE})
+    # a different spelling of every inner name, in another alphabetical order
+    other = network(
+        text.replace("a ", "q ")
+        .replace("(a)", "(q)")
+        .replace("b ", "m ")
+        .replace("b)", "m)")
+        .replace("(b,", "(m,"),
+        {"w": WIDE},
+    )
+    assert list(one.plan().tensors.values()) == list(other.plan().tensors.values())
+    assert [n.kind for n in one.plan().nodes.values()] == [n.kind for n in other.plan().nodes.values()]

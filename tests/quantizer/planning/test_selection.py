@@ -1,0 +1,164 @@
+"""Which nodes compute on codes, and what the others say."""
+
+from __future__ import annotations
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.numerics.affine import UINT8
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+
+from ..networks import WIDE, network
+
+
+def kinds(plan: QuantPlan) -> dict[str, Kind]:
+    return {name.split("_")[0]: node.kind for name, node in plan.nodes.items()}
+
+
+def test_a_light_node_between_heavy_ones_joins() -> None:
+    net = network("a = Conv (x, v) b = Add (a, a) y = Conv (b, w)", {"v": WIDE, "w": WIDE})
+    assert set(kinds(net.plan()).values()) == {Kind.INTEGER}
+
+
+def test_a_light_node_that_nobody_reads_in_codes_stays_float() -> None:
+    net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
+    plan = net.plan()
+    assert kinds(plan)["Add"] is Kind.FLOAT
+    assert "no reader wants its result in codes" in plan.nodes["Add_y"].reason
+
+
+def test_the_reason_says_whether_the_inputs_or_the_readers_spoke_against_codes() -> None:
+    lone = network("y = Add (x, x)", {}).plan()
+    assert "what it reads is float" in lone.nodes["Add_y"].reason
+    mixed = network("a = Conv (x, w) s = Softmax (a) c = Add (a, s) y = Hardmax (c)", {"w": WIDE}).plan()
+    assert "it reads codes and float" in mixed.nodes["Add_c"].reason
+
+
+def test_the_reason_names_the_operators_that_float_comes_from() -> None:
+    lone = network("y = Add (x, x)", {}).plan()
+    assert "what it reads is float (from the model's inputs)" in lone.nodes["Add_y"].reason
+    after = network("a = Hardmax (x) b = Add (a, a) y = Mul (b, b)", {}).plan()
+    told = "what it reads is float (from Hardmax): conversions would cost more than they save"
+    assert after.nodes["Mul_y"].reason == told
+    assert after.nodes["Add_b"].reason == told
+
+
+def test_what_computes_no_real_numbers_says_so() -> None:
+    plan = network("i = ArgMax <axis = 1> (x) f = Cast <to = 1> (i) y = Add (x, f)", {}).plan()
+    assert plan.nodes["ArgMax_i"].reason == "it computes shapes, indices or conditions, no real numbers"
+
+
+def test_hardware_without_float_takes_it_all_the_same() -> None:
+    net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
+    assert set(kinds(net.plan("glow")).values()) == {Kind.INTEGER}
+
+
+def test_a_lone_light_node_stays_float() -> None:
+    assert kinds(network("y = Add (x, x)", {}).plan())["Add"] is Kind.FLOAT
+
+
+def test_a_depthwise_convolution_between_float_nodes_stays_float() -> None:
+    net = network("a = Erf (x) b = Conv <group = 8> (a, w) y = Erf (b)", {"w": (8, 1, 3, 3)})
+    assert kinds(net.plan())["Conv"] is Kind.FLOAT
+
+
+def test_a_depthwise_convolution_between_codes_joins() -> None:
+    net = network(
+        "a = Conv (x, v) b = Conv <group = 8> (a, w) y = Conv (b, u)",
+        {"v": WIDE, "w": (8, 1, 1, 1), "u": (8, 8, 3, 3)},
+    )
+    assert set(kinds(net.plan()).values()) == {Kind.INTEGER}
+
+
+def test_a_matrix_product_before_a_float_node_returns_float() -> None:
+    net = network("a = MatMul (x, w) y = Erf (a)", {"w": (8, 8)}, (4, 8))
+    plan = net.plan()
+    assert kinds(plan)["MatMul"] is Kind.INTEGER
+    assert "a" not in plan.tensors
+
+
+def test_a_matrix_product_before_another_gives_codes() -> None:
+    net = network("a = MatMul (x, v) b = Relu (a) y = MatMul (b, w)", {"v": (8, 8), "w": (8, 8)}, (4, 8))
+    plan = net.plan()
+    assert plan.tensors["a"] == plan.tensors["b"]
+    assert "y" not in plan.tensors
+
+
+def test_a_move_before_codes_moves_codes() -> None:
+    net = network("a = Transpose <perm = [0, 1, 3, 2]> (x) y = Conv (a, w)", {"w": WIDE})
+    assert kinds(net.plan())["Transpose"] is Kind.MOVE
+
+
+@pytest.mark.parametrize("pattern", ["Conv_y", "Conv", "Conv_*", "C?nv"])
+def test_a_node_is_kept_float_by_name_type_or_glob(pattern: str) -> None:
+    plan = network("y = Conv (x, w)", {"w": WIDE}).plan(keep_float=(pattern,))
+    assert plan.nodes["Conv_y"].kind is Kind.FLOAT
+    assert plan.nodes["Conv_y"].reason == f"kept float by request ('{pattern}')"
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"keep_float 'Convv': no node.*Did you mean 'Conv'\?"):
+        network("y = Conv (x, w)", {"w": WIDE}).plan(keep_float=("Convv",))
+
+
+def test_an_operator_without_rule_says_so() -> None:
+    net = network('y = Einsum <equation = "ij->ji"> (x)', {}, (2, 3))
+    assert net.plan().nodes["Einsum_y"].reason == "no rule for Einsum"
+
+
+def test_an_operator_that_the_target_lacks_says_so() -> None:
+    net = network("a = Conv (x, w) b = Sin (a) y = Conv (b, w)", {"w": WIDE})
+    assert net.plan().nodes["Sin_b"].reason == "onnxruntime-x86 has no integer kernel for Sin"
+
+
+def test_a_noisy_tensor_keeps_its_readers_float_with_the_figures() -> None:
+    plan = network("y = Conv (x, w)", {"w": WIDE}).plan(min_sqnr=60.0)
+    assert plan.nodes["Conv_y"].kind is Kind.FLOAT
+    assert "dB of signal over noise in uint8, less than 60" in plan.nodes["Conv_y"].reason
+
+
+def test_a_weight_that_is_computed_keeps_a_convolution_float() -> None:
+    net = network(
+        "v = Erf (w) k = Mul (v, s) a = ReduceMean <axes = [0, 1, 2, 3]> (x) u = Mul (k, a) y = Conv (x, u)",
+        {"w": WIDE, "s": (1,)},
+    )
+    assert net.plan().nodes["Conv_y"].reason == "the weight of Conv is not a constant"
+
+
+def test_a_pool_with_dilations_stays_float() -> None:
+    pool = "b = AveragePool <kernel_shape = [2, 2], dilations = [2, 2]> (a)"
+    text = f"a = Conv (x, w) {pool} y = Conv <pads = [1, 1, 1, 1]> (b, w)"
+    proto = network(text, {"w": WIDE}, opset=19)
+    assert proto.plan().nodes["AveragePool_b"].reason == "AveragePool with dilations has no integer form"
+
+
+def test_a_gather_from_a_constant_moves_no_codes() -> None:
+    net = network("i = ArgMax <axis = 1> (x) y = Gather (t, i)", {"t": (8, 4)}, (2, 8))
+    assert net.plan().nodes["Gather_y"].reason == "it reads no activation, only constants"
+
+
+def test_softmax_is_in_codes_over_all_of_0_to_1_where_the_kernel_is_right() -> None:
+    net = network("a = Conv (x, w) t = Tanh (a) b = Softmax <axis = 1> (t) y = Conv (b, w)", {"w": WIDE})
+    assert net.profile["b"].maximum < 0.6  # or the test shows nothing
+    plan = net.plan()
+    assert plan.nodes["Softmax_b"].kind is Kind.INTEGER
+    assert plan.tensors["b"] == choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+
+
+def test_softmax_before_a_clip_stays_float_for_the_clip_would_narrow_its_codes() -> None:
+    clip = "h = Constant <value_float = 0.25> () s = Clip (b, , h)"
+    net = network(f"a = Conv (x, w) b = Softmax <axis = 1> (a) {clip} y = Conv (s, w)", {"w": WIDE})
+    assert "a clip follows" in net.plan().nodes["Softmax_b"].reason
+
+
+@pytest.mark.parametrize(("weight", "told"), [((1, 8, 3, 3), "Softmax over one element has no integer form")])
+def test_softmax_stays_float_where_the_kernel_is_wrong(weight: tuple[int, ...], told: str) -> None:
+    net = network(
+        "a = Conv (x, w) b = Softmax <axis = 1> (a) y = Conv (b, v)", {"w": weight, "v": (8, 1, 3, 3)}
+    )
+    assert net.plan().nodes["Softmax_b"].reason == told
+
+
+def test_a_product_of_two_activations_does_not_start_integers() -> None:
+    net = network("t = Transpose <perm = [1, 0]> (x) y = MatMul (x, t)", {}, (4, 8))
+    assert kinds(net.plan())["MatMul"] is Kind.FLOAT

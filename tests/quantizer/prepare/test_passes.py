@@ -1,0 +1,551 @@
+"""Every step of prepare on tiny models: what must change, what must stay, and the outputs the same."""
+
+import collections
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.quantizer.prepare.opening import quantized_operators
+from qprof_onnx.quantizer.prepare.prepare import prepare
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def parse(text, head=HEAD):
+    return onnx.parser.parse_model(head + text)
+
+
+def with_constants(proto, **arrays):
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in arrays.items())
+    return proto
+
+
+def run(proto, feeds):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()})
+
+
+def random_feeds(proto):
+    rng = np.random.default_rng(0)
+    constants = {t.name for t in proto.graph.initializer}
+    feeds = {}
+    for value in proto.graph.input:
+        kind = value.type.tensor_type
+        shape = [dim.dim_value or 2 for dim in kind.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        data = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+        if value.name not in constants:
+            feeds[value.name] = data.astype(dtype)
+    return feeds
+
+
+def prepared(proto, rtol=0.0, atol=0.0):
+    """Prepare, check outputs against the original, and return (model, operators in order)."""
+    result = prepare(ir.from_proto(proto))
+    after = ir.to_proto(result.model)
+    onnx.checker.check_model(after, full_check=True)
+    feeds = random_feeds(proto)
+    for mine, theirs in zip(run(after, feeds), run(proto, feeds), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol)
+    return result, [node.op_type for node in result.model.graph]
+
+
+def f32(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def batch_norm_constants(channels):
+    return {"g": f32(channels, seed=2), "b": f32(channels, seed=3), "m": f32(channels, seed=4)} | {
+        "v": np.abs(f32(channels, seed=5)) + 0.1
+    }
+
+
+# names
+
+
+def test_nameless_nodes_are_called_after_operator_and_first_output():
+    result, _ = prepared(parse("g (float[2] x) => (float[2] y) { t = Relu(x)  [keep] y = Neg(t) }"))
+    assert [node.name for node in result.model.graph] == ["Relu_t", "keep"]
+
+
+def test_of_nodes_with_one_name_the_first_keeps_it():
+    proto = parse("g (float[2] x) => (float[2] y) { [n] t = Relu(x)  [n] u = Neg(t)  [n_2] y = Abs(u) }")
+    result = prepare(ir.from_proto(proto))  # the original does not load in onnxruntime
+    assert [node.name for node in result.model.graph] == ["n", "n_3", "n_2"]
+
+
+def test_origin_names_the_nodes_that_were_folded():
+    proto = parse(
+        "g (float[1,3,4,4] x) => (float[1,2,4,4] y) "
+        "{ [c] t = Conv(x, w)  u = BatchNormalization(t, g, b, m, v)  [r] y = Relu(u) }"
+    )
+    with_constants(proto, w=f32(2, 3, 1, 1), **batch_norm_constants(2))
+    result, _ = prepared(proto, rtol=1e-5, atol=1e-6)  # weights are rounded once more
+    assert result.origin == {"c": ("c", "BatchNormalization_u"), "r": ("r",)}
+
+
+def test_names_in_branches_are_made_unique_too():
+    proto = parse(
+        "g (float[2] x, bool c) => (float[2] y) { [n] t = Relu(x)\n"
+        "[i] y = If(c)<then_branch = a () => (float[2] p) { [n] p = Neg(t) },"
+        "else_branch = e () => (float[2] q) { [n] q = Abs(t) }> }"
+    )
+    result, _ = prepared(proto)
+    names = [node.name for node in ir.traversal.RecursiveGraphIterator(result.model.graph)]
+    assert len(set(names)) == len(names) == 4
+
+
+# one way to write a graph
+
+
+def test_initialisers_leave_the_list_of_inputs_and_the_user_is_told():
+    proto = parse(
+        "g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }",
+        '<ir_version: 3, opset_import: ["" : 13]>\n',
+    )
+    with_constants(proto, w=f32(2))
+    result, _ = prepared(proto)
+    assert [value.name for value in result.model.graph.inputs] == ["x"]
+    assert result.notes == (
+        "1 initialisers were listed as graph inputs and are constants now",
+        "IR version raised from 3 to 8",
+    )
+
+
+def test_constant_nodes_become_initialisers_of_the_same_name():
+    result, operators = prepared(
+        parse("g (float[2] x) => (float[2] y) { k = Constant<value = float[2] {1.0, 2.0}>() y = Add(x, k) }")
+    )
+    assert operators == ["Add"]
+    assert list(result.model.graph.initializers) == ["k"]
+
+
+def test_a_constant_that_is_an_output_stays():
+    _, operators = prepared(
+        parse(
+            "g (float[2] x) => (float[2] y, float[2] k) "
+            "{ k = Constant<value_floats = [1.0, 2.0]>() y = Add(x, k) }"
+        )
+    )
+    assert operators == ["Constant", "Add"]
+
+
+def test_functions_are_inlined():
+    head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+    body = '<domain: "own", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }'
+    proto = onnx.parser.parse_model(
+        head + "g (float[2] x) => (float[2] y) { [call] y = own.twice(x) }\n" + body
+    )
+    result, operators = prepared(proto)
+    assert operators == ["Add"]
+    assert not result.model.functions
+    assert "own" not in result.model.opset_imports
+
+
+def test_a_function_of_another_opset_is_refused_by_name():
+    head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+    body = '<domain: "own", opset_import: ["" : 16]> twice (a) => (b) { b = Add(a, a) }'
+    proto = onnx.parser.parse_model(head + "g (float[2] x) => (float[2] y) { y = own.twice(x) }\n" + body)
+    with pytest.raises(ModelError, match=r"twice.*export the model without them"):
+        prepare(ir.from_proto(proto))
+
+
+BRANCH = (
+    "[i] y = If(c)<"
+    "then_branch = a () => (float[2] p) { k = Constant<value_float = 2.0>() m = Mul(x, k)  p = Neg(m) },"
+    " else_branch = e () => (float[2] q) { q = Abs(u) }> }"
+)
+
+
+def test_the_branch_of_a_constant_condition_takes_the_place_of_the_if():
+    proto = parse(
+        "g (float[2] x) => (float[2] y, float[2] t) <bool c = {1}> { t = Relu(x)  u = Exp(x)  " + BRANCH
+    )
+    result, operators = prepared(proto)
+    assert operators == ["Relu", "Mul", "Neg"]  # u was for the other branch only
+    assert result.origin["Neg_p"] == ("i", "Neg_p")
+
+
+def test_an_if_of_computed_condition_keeps_its_inside():
+    _, operators = prepared(parse("g (float[2] x, bool c) => (float[2] y) { u = Exp(x)  " + BRANCH))
+    assert operators == ["Exp", "If"]
+
+
+# folding
+
+
+def test_what_depends_on_constants_alone_is_folded():
+    proto = parse(
+        "g (float[2,3] x) => (float[2,2] y) "
+        "<float[2,3] w = {1.0,2.0,3.0,4.0,5.0,6.0}> { t = Transpose<perm=[1,0]>(w)"
+        "s = Sqrt(t)  y = MatMul(x, s) }"
+    )
+    result, operators = prepared(proto, rtol=1e-6)  # the root is rounded by another library
+    assert operators == ["MatMul"]
+    assert list(result.model.graph.initializers) == ["s"]
+
+
+def test_float_folding_is_rounded_once():
+    proto = parse(
+        "g (float[1] x) => (float[1] y) "
+        "<float[2] a = {1.0, 3.0}, float b = {0.1}> { d = Div(b, a)  e = ReduceSum(d)  y = Add(x, e) }"
+    )
+    proto.graph.node[1].attribute.append(onnx.helper.make_attribute("keepdims", 0))
+    result = prepare(ir.from_proto(proto))
+    tenth = np.float64(np.float32(0.1))
+    terms = np.array([tenth, tenth / 3], np.float32).astype(np.float64)
+    assert result.model.graph.initializers["e"].const_value.numpy() == np.float32(terms.sum())
+
+
+def test_the_shape_of_a_static_value_folds_and_of_a_free_one_does_not():
+    text = (
+        "g (float[%s,3] x) => (float[K] y)"
+        "{ s = Shape(x)  f = Cast<to=1>(s)  r = ReduceMax<keepdims=0>(x)  y = Add(f, r) }"
+    )
+    assert "Shape" not in prepared(parse(text % "2"))[1]
+    assert "Shape" in prepared(parse(text % "N"))[1]
+
+
+def test_stale_value_info_is_not_believed():
+    proto = parse("g (float[N,3] x) => (int64[2] y) { t = Relu(x)  s = Shape(t)  z = Neg(s)  y = Neg(z) }")
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("t", 1, [7, 3]))
+    result = prepare(ir.from_proto(proto))
+    assert "Shape" in [node.op_type for node in result.model.graph]
+
+
+def test_random_numbers_are_not_folded():
+    proto = parse(
+        "g (float[2] x) => (float[2] y) "
+        "<int64[1] s = {2}> { z = ConstantOfShape(s)  r = RandomNormalLike(z)  y = Add(x, r) }"
+    )
+    result = prepare(ir.from_proto(proto))
+    assert "RandomNormalLike" in [node.op_type for node in result.model.graph]
+
+
+def test_a_constant_too_large_to_store_stays_a_node():
+    proto = parse(
+        "g (float[1] x) => (float[N,M] y) "
+        "<int64[2] s = {8192, 4096}> { z = ConstantOfShape(s)  y = Add(x, z) }"
+    )
+    result = prepare(ir.from_proto(proto))
+    assert [node.op_type for node in result.model.graph] == ["ConstantOfShape", "Add"]
+
+
+def test_integer_division_rounds_towards_zero():
+    result, _ = prepared(
+        parse(
+            "g (int64[2] x) => (int64[2] y) "
+            "<int64[2] a = {-7, 7}, int64 b = {2}> { d = Div(a, b)  y = Add(x, d) }"
+        )
+    )
+    assert result.model.graph.initializers["d"].const_value.numpy().tolist() == [-3, 3]
+
+
+def test_quantized_weights_are_not_folded_to_float():
+    proto = parse(
+        "g (float[1,4] x) => (float[1,2] y) <float s = {0.1}, int8 z = {0}, int8[4,2] w = {1,2,3,4,5,6,7,8}>"
+        "{ q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  e = DequantizeLinear(w, s, z)"
+        "y = MatMul(d, e) }"
+    )
+    result, operators = prepared(proto)
+    assert operators == ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "MatMul"]
+    assert quantized_operators(result.model) == ("DequantizeLinear", "QuantizeLinear")
+
+
+def test_a_float_model_holds_no_quantized_operators():
+    assert quantized_operators(ir.from_proto(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"))) == ()
+
+
+# nodes that do nothing
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [
+        "t = Identity(x)",
+        "t = Dropout(x)",
+        "t = Cast<to=1>(x)",
+        "t = Transpose<perm=[0,1]>(x)",
+        "s = Constant<value_ints=[2,-1]>() t = Reshape(x, s)",
+        "t = Concat<axis=0>(x)",
+        "t = Sum(x)",
+        "p = Constant<value_ints=[0,0,0,0]>() t = Pad(x, p)",
+        "u = Transpose<perm=[1,0]>(x) t = Transpose<perm=[1,0]>(u)",
+    ],
+)
+def test_idle_nodes_are_taken_out(idle):
+    _, operators = prepared(parse(f"g (float[2,3] x) => (float[2,3] y) {{ {idle} y = Relu(t) }}"))
+    assert operators == ["Relu"]
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        "t = Cast<to=11>(x) u = Cast<to=1>(t)",
+        "t = Transpose(x) u = Relu(t)",
+        "s = Constant<value_ints=[3,2]>() u = Reshape(x, s)",
+        "p = Constant<value_ints=[0,0,0,1]>() u = Pad(x, p)",
+    ],
+)
+def test_busy_nodes_stay(busy):
+    proto = parse(f"g (float[2,3] x) => (float[A,B] y) {{ {busy} y = Relu(u) }}")
+    assert len(prepared(proto)[1]) > 1
+
+
+def test_a_dropout_whose_mask_is_used_stays():
+    _, operators = prepared(
+        parse("g (float[2] x) => (float[2] y, bool[2] m) { t, m = Dropout(x)  y = Relu(t) }")
+    )
+    assert operators == ["Dropout", "Relu"]
+
+
+def test_a_dropout_of_training_stays():
+    proto = parse(
+        "g (float[2] x) => (float[2] y) <float r = {0.5}, bool b = {1}> { t = Dropout(x, r, b)  y = Relu(t) }"
+    )
+    assert [node.op_type for node in prepare(ir.from_proto(proto)).model.graph] == ["Dropout", "Relu"]
+
+
+def test_an_identity_that_renames_an_output_goes_and_the_name_stays():
+    result, operators = prepared(parse("g (float[2] x) => (float[2] y) { t = Relu(x)  y = Identity(t) }"))
+    assert operators == ["Relu"]
+    assert result.model.graph[0].outputs[0].name == "y"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["(float[2] y) { y = Identity(x) }", "(float[2] y, float[2] z) { y = Relu(x)  z = Identity(y) }"],
+)
+def test_an_identity_that_an_output_needs_stays(body):
+    assert "Identity" in prepared(parse("g (float[2] x) => " + body))[1]
+
+
+def test_names_that_a_branch_reads_stay():
+    proto = parse(
+        "g (float[2] x, bool c) => (float[2] y) { t = Identity(x)\n"
+        "y = If(c)<then_branch = a () => (float[2] p) { p = Neg(t) },"
+        "else_branch = e () => (float[2] q) { q = Abs(t) }> }"
+    )
+    assert prepared(proto)[1] == ["Identity", "If"]
+
+
+@pytest.mark.parametrize(("inputs", "expected"), [("x", []), ("x, x", ["Add"]), ("x, x, x", ["Sum"])])
+def test_a_sum_of_two_is_an_add(inputs, expected):
+    _, operators = prepared(parse(f"g (float[2] x) => (float[2] y) {{ t = Sum({inputs})  y = Relu(t) }}"))
+    assert operators == [*expected, "Relu"]
+
+
+def test_dead_nodes_and_unused_constants_go():
+    proto = with_constants(
+        parse("g (float[2] x) => (float[2] y) { t = Exp(x)  u = Neg(t)  y = Relu(x) }"), w=f32(2)
+    )
+    result, operators = prepared(proto)
+    assert operators == ["Relu"]
+    assert not result.model.graph.initializers
+
+
+def test_equal_weights_become_one_but_biases_stay_apart():
+    proto = parse("g (float[1,2] x) => (float[1,2] y) { t = Gemm(x, w, b)  y = Gemm(t, v, c) }")
+    zeros = np.zeros(2, np.float32)
+    result, _ = prepared(with_constants(proto, w=f32(2, 2), v=f32(2, 2), b=zeros, c=zeros))
+    assert sorted(result.model.graph.initializers) == ["b", "c", "w"]
+
+
+# linear operators
+
+
+CONV = "g (float[1,%d,5,5] x) => (float[A,B,C,D] y) { t = %s  y = BatchNormalization(t, g, b, m, v) }"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("operator", "channels", "weight"),
+    [
+        ("Conv<pads=[1,1,1,1]>", 3, (6, 3, 3, 3)),
+        ("Conv<group=3>", 3, (6, 1, 3, 3)),
+        ("ConvTranspose", 4, (4, 6, 2, 2)),
+        ("ConvTranspose<group=2>", 4, (4, 3, 2, 2)),
+    ],
+)
+def test_batch_normalization_folds_into_convolutions(operator, channels, weight, bias):
+    proto = parse(CONV % (channels, operator + ("(x, w, k)" if bias else "(x, w)")))
+    with_constants(proto, w=f32(*weight), **batch_norm_constants(6))
+    if bias:
+        with_constants(proto, k=f32(6, seed=7))
+    result, operators = prepared(proto, rtol=1e-5, atol=1e-5)  # sums of up to 27 float32 products
+    assert operators == [operator.split("<")[0]]
+    assert result.model.graph[0].outputs[0].name == "y"
+
+
+@pytest.mark.parametrize(
+    ("body", "constants"),
+    [
+        ("t = Gemm(x, w)", {"w": f32(3, 4)}),
+        ("t = Gemm<alpha=0.5, beta=2.0, transB=1>(x, w, k)", {"w": f32(4, 3), "k": f32(4)}),
+        ("s = MatMul(x, w) t = Add(s, k)", {"w": f32(3, 4), "k": f32(4)}),
+        ("s = MatMul(x, w) t = Add(k, s)", {"w": f32(3, 4), "k": f32(1, 4)}),
+    ],
+)
+def test_batch_normalization_folds_into_matrix_products(body, constants):
+    proto = parse(f"g (float[2,3] x) => (float[2,4] y) {{ {body} y = BatchNormalization(t, g, b, m, v) }}")
+    with_constants(proto, **constants, **batch_norm_constants(4))
+    _, operators = prepared(proto, rtol=1e-5, atol=1e-5)  # weights are rounded once more
+    assert operators in (["Gemm"], ["MatMul", "Add"])
+
+
+def test_a_row_of_bias_is_not_folded_over():
+    proto = parse(
+        "g (float[2,3] x) => (float[2,4] y) { t = Gemm(x, w, k)  y = BatchNormalization(t, g, b, m, v) }"
+    )
+    with_constants(proto, w=f32(3, 4), k=f32(2, 1), **batch_norm_constants(4))
+    assert prepared(proto, rtol=1e-5, atol=1e-5)[1] == ["Gemm", "Mul", "Add"]  # x f + s, not (x - m) f + b
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[1,3,4,4] x) => (float[1,3,4,4] y, float[1,3,4,4] t) "
+        "{ t = Conv(x, w)  y = BatchNormalization(t, g, b, m, v) }",
+        "g (float[1,3,4,4] x) => (float[1,3,4,4] y) "
+        "{ t = Conv(x, w)  u = BatchNormalization(t, g, b, m, v)  y = Max(t, u) }",
+    ],
+)
+def test_a_batch_normalization_after_a_shared_convolution_becomes_mul_and_add(text):
+    proto = with_constants(parse(text), w=f32(3, 3, 1, 1), **batch_norm_constants(3))
+    result, operators = prepared(proto, rtol=1e-5, atol=1e-5)  # x f + s, not (x - m) f + b
+    assert operators[:3] == ["Conv", "Mul", "Add"]
+    assert {"BatchNormalization_y", "BatchNormalization_u"} & set(sum(result.origin.values(), ()))
+
+
+def test_a_batch_normalization_in_training_stays():
+    proto = parse(
+        "g (float[2,3] x) => (float[2,3] y) "
+        "{ y, rm, rv = BatchNormalization<training_mode=1>(x, g, b, m, v) }"
+    )
+    proto = with_constants(proto, **batch_norm_constants(3))
+    assert [node.op_type for node in prepare(ir.from_proto(proto)).model.graph] == ["BatchNormalization"]
+
+
+def test_a_shared_weight_is_not_changed_for_its_other_user():
+    proto = parse(
+        "g (float[1,3,4,4] x) => (float[1,3,4,4] y) "
+        "{ s = Conv(x, w)  r = Relu(s)  t = Conv(r, w)  y = BatchNormalization(t, g, b, m, v) }"
+    )
+    with_constants(proto, w=f32(3, 3, 1, 1), **batch_norm_constants(3))
+    result, operators = prepared(proto, rtol=1e-5, atol=1e-5)  # weights are rounded once more
+    assert operators == ["Conv", "Relu", "Conv"]
+    assert np.array_equal(result.model.graph.initializers["w"].const_value.numpy(), f32(3, 3, 1, 1))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4, 1, 1), (1, 4, 1, 1)])
+@pytest.mark.parametrize(
+    "operator", ["Mul(t, k)", "Mul(k, t)", "Add(t, k)", "Add(k, t)", "Sub(t, k)", "Div(t, k)"]
+)
+def test_constants_per_channel_fold_into_a_convolution(operator, shape):
+    proto = parse(f"g (float[1,3,4,4] x) => (float[1,4,4,4] y) {{ t = Conv(x, w)  y = {operator} }}")
+    with_constants(proto, w=f32(4, 3, 1, 1), k=f32(*shape) + 2)
+    assert prepared(proto, rtol=1e-5, atol=1e-6)[1] == ["Conv"]  # weights are rounded once more
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        ("Mul(t, k)", (4,)),
+        ("Mul(t, k)", (1, 1, 1, 1, 1)),
+        ("Add(t, k)", (4, 4, 4)),
+        ("Sub(k, t)", (1,)),
+        ("Div(k, t)", (1,)),
+    ],
+)
+def test_other_constants_after_a_convolution_stay(operator, shape):
+    proto = parse(f"g (float[1,3,4,4] x) => (float[A,B,C,D] y) {{ t = Conv(x, w)  y = {operator} }}")
+    with_constants(proto, w=f32(4, 3, 1, 1), k=f32(*shape))
+    if len(shape) == 5:
+        proto.graph.output[0].type.tensor_type.shape.dim.add()
+    assert len(prepared(proto)[1]) == 2
+
+
+def test_a_scale_folds_into_a_matrix_product_and_a_bias_stays():
+    proto = parse("g (float[2,5,3] x) => (float[2,5,4] y) { t = MatMul(x, w)  u = Mul(t, k)  y = Add(u, b) }")
+    with_constants(proto, w=f32(3, 4), k=f32(4), b=f32(4, seed=3))
+    assert prepared(proto, rtol=1e-5, atol=1e-6)[1] == ["MatMul", "Add"]  # weights are rounded once more
+
+
+def test_a_scale_that_overflows_the_weights_stays():
+    proto = parse("g (float[1,3] x) => (float[1,4] y) { t = MatMul(x, w)  y = Mul(t, k) }")
+    with_constants(proto, w=np.full((3, 4), 1e30, np.float32), k=np.full(4, 1e30, np.float32))
+    assert [node.op_type for node in prepare(ir.from_proto(proto)).model.graph] == ["MatMul", "Mul"]
+
+
+def test_batch_normalization_then_scale_and_shift_is_one_mul_and_one_add():
+    proto = parse(
+        "g (float[1,3,4,4] x) => (float[1,3,4,4] y) "
+        "{ t = BatchNormalization(x, g, b, m, v)  u = Mul(t, k)  y = Add(u, l) }"
+    )
+    with_constants(proto, k=f32(3, 1, 1), l=f32(3, 1, 1, seed=9), **batch_norm_constants(3))
+    assert prepared(proto, rtol=1e-5, atol=1e-5)[1] == ["Mul", "Add"]  # x f + s, not ((x - m) f + b) k + l
+
+
+def test_an_outer_product_of_constants_is_not_made():
+    proto = parse("g (float[3,4] x) => (float[3,4] y) { t = Mul(x, a)  y = Mul(t, b) }")
+    assert prepared(with_constants(proto, a=f32(3, 1), b=f32(4)))[1] == ["Mul", "Mul"]
+
+
+# pads
+
+
+PAD = "g (float[1,2,5,5] x) => (float[A,B,C,D] y) { t = Pad%s  y = Conv%s(t, w) }"
+
+
+def test_zero_padding_moves_into_the_convolution():
+    proto = parse(PAD % ("(x, p)", "<pads=[1,0,0,0]>"))
+    with_constants(proto, w=f32(3, 2, 3, 3), p=np.array([0, 0, 1, 2, 0, 0, 3, 4]))
+    result, operators = prepared(proto)
+    assert operators == ["Conv"]
+    assert result.model.graph[0].attributes["pads"].as_ints() == (2, 2, 3, 4)
+    assert result.origin == {"Conv_y": ("Pad_t", "Conv_y")}
+
+
+@pytest.mark.parametrize(
+    ("pad", "conv", "amounts", "constants"),
+    [
+        ("(x, p)", "", [0, 0, -1, 0, 0, 0, 0, 0], {}),
+        ("(x, p)", "", [1, 0, 0, 0, 0, 0, 0, 0], {}),
+        ("(x, p, k)", "", [0, 0, 1, 1, 0, 0, 1, 1], {"k": np.float32(0.5)}),
+        ('<mode="edge">(x, p)', "", [0, 0, 1, 1, 0, 0, 1, 1], {}),
+        ("(x, p)", '<auto_pad="SAME_UPPER", strides=[2,2]>', [0, 0, 1, 0, 0, 0, 1, 0], {}),
+    ],
+)
+def test_other_padding_stays(pad, conv, amounts, constants):
+    proto = parse(PAD % (pad, conv))
+    with_constants(
+        proto, w=f32(3, 2, 3, 3), p=np.array(amounts), **{k: np.asarray(v) for k, v in constants.items()}
+    )
+    assert prepared(proto)[1] == ["Pad", "Conv"]
+
+
+# shapes
+
+
+def test_every_value_has_a_shape_after_preparation():
+    proto = parse("g (float[N,3,8,8] x) => (float[N,P] y) { t = Conv(x, w)  u = Relu(t)  y = Flatten(u) }")
+    result, _ = prepared(with_constants(proto, w=f32(4, 3, 3, 3)))
+    assert str(result.model.graph[1].outputs[0].shape) == "[N,4,6,6]"
+
+
+def test_the_rank_of_a_reshape_is_known_from_the_length_of_its_target():
+    proto = parse("g (float[2,6] x, int64[3] s) => (float[A,B,C] y) { t = Reshape(x, s)  y = Relu(t) }")
+    result = prepare(ir.from_proto(proto))
+    assert len(result.model.graph[0].outputs[0].shape) == 3
+
+
+def test_outputs_that_nobody_reads_are_cut_off():
+    proto = parse("g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y, i = MaxPool<kernel_shape=[2,2]>(x) }")
+    result, _ = prepared(proto)
+    assert collections.Counter(len(node.outputs) for node in result.model.graph) == {1: 1}

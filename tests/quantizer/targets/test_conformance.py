@@ -1,0 +1,204 @@
+"""A written model is held against the documents of its runtime; OpenVINO, which is at hand, is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import parser
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
+from qprof_onnx.quantizer.numerics.schemes import SCHEMES, channel_params
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult
+from qprof_onnx.quantizer.pipeline.quantization import quantize as quantize_model
+from qprof_onnx.quantizer.targets.conformance import check_conformity
+from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("conformity") / "p.yaml"
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, limit=50)
+    return path
+
+
+def written(profile: Path, target: str, **overrides: object) -> tuple[Path, QuantizeResult]:
+    path = profile.with_name(f"{target}.onnx")
+    return path, quantize_model(DIGITS / "model.onnx", profile, path, recipe=load_recipe(target, overrides))
+
+
+def heldout() -> npt.NDArray[np.float32]:
+    images = [np.load(path)["image"] for path in sorted((DIGITS / "heldout").glob("*.npz"))]
+    return np.concatenate([image.reshape(-1, *image.shape[-3:]) for image in images])[:100]
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_the_digits_model_is_written_for_every_target_and_keeps_its_answers(
+    profile: Path, target: str
+) -> None:
+    path, result = written(profile, target)
+    assert result.summary.counts["integer"] >= 5
+    images = heldout()
+    (expected,) = ort.InferenceSession(DIGITS / "model.onnx").run(None, {"image": images})
+    (got,) = ort.InferenceSession(path).run(None, {"image": images})
+    assert np.mean(expected.argmax(1) == got.argmax(1)) >= 0.97  # 100 images; 8 bits change an answer or two
+
+
+def test_a_softmax_whose_codes_do_not_cover_0_to_1_does_not_suit_onnxruntime() -> None:
+    def model(scale: float) -> ir.Model:
+        text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (uint8[2, 4] y)
+            <float s = {{{scale}}}, uint8 z = {{0}}> {{ p = Softmax (x) y = QuantizeLinear (p, s, z) }}"""
+        return ir.from_proto(onnx.shape_inference.infer_shapes(parser.parse_model(text)))
+
+    target = load_recipe("onnxruntime-x86").target
+    assert check_conformity(model(1 / 256), target, "m.onnx") == ()
+    with pytest.raises(ConfigError, match="computes Softmax wrongly where codes do not cover 0 to 1"):
+        check_conformity(model(0.0039), target, "m.onnx")
+
+
+def test_openvino_gives_what_onnxruntime_gives(profile: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    path, _ = written(profile, "openvino")
+    images = heldout()
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (expected,) = ort.InferenceSession(path, plain).run(None, {"image": images})
+    compiled = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU")
+    got = compiled({"image": images})[0]
+    # OpenVINO rounds sums in other places: a code of the last activations, a few hundredths of the logits.
+    assert np.abs(got - expected).max() <= 0.05 * np.abs(expected).max()
+    precisions = {
+        (op.get_rt_info()["layerType"].astype(str), op.get_rt_info()["runtimePrecision"].astype(str))
+        for op in compiled.get_runtime_model().get_ordered_ops()
+        if "runtimePrecision" in op.get_rt_info()
+    }
+    assert ("Convolution", "u8") in precisions
+    assert ("Convolution", "f32") not in precisions
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "migraphx"])
+def test_symmetric_runtimes_get_int8_with_zero_point_0_and_a_float_bias(profile: Path, target: str) -> None:
+    path, _ = written(profile, target)
+    model = onnx.load(path)
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    conversions = [n for n in model.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    assert len(conversions) > 10
+    for node in conversions:
+        assert constants[node.input[2]].dtype == np.int8
+        assert not constants[node.input[2]].any()
+
+
+def test_without_vnni_the_codes_of_weights_have_seven_bits(profile: Path) -> None:
+    path, _ = written(profile, "onnxruntime-x86-avx2")
+    model = onnx.load(path)
+    weights = [onnx.numpy_helper.to_array(t) for t in model.graph.initializer]
+    weights = [array for array in weights if array.dtype == np.int8 and array.ndim > 1]
+    assert weights
+    assert all(array.min() >= -64 and array.max() <= 63 for array in weights)
+
+
+def test_two_products_of_uint8_and_int7_fit_into_16_bits() -> None:
+    ends = [x * w for x in (UINT8.low, UINT8.high) for w in (INT7.low, INT7.high)]
+    assert 2 * min(ends) >= -(2**15)
+    assert 2 * max(ends) < 2**15
+
+
+def test_weights_of_seven_bits_keep_half_the_steps() -> None:
+    weight = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    params = channel_params(weight, 0, SCHEMES["symmetric"], INT7)
+    codes = quantize(weight, params)
+    assert codes.dtype == np.int8
+    # Symmetric schemes give both ends the same room: the largest element has code 63 or -64.
+    assert all(int(np.abs(row.astype(np.int64)).max()) in (63, 64) for row in codes)
+
+
+# Breaches: models that no setting of ours would write for the target
+
+QDQ = """
+<ir_version: 9, opset_import: ["": OPSET]>
+net (float[N, 4] x) => (float[N, 4] y)
+<float s = {0.5}, TYPE z = {ZERO}>
+{ q = QuantizeLinear (x, s, z)
+  y = DequantizeLinear (q, s, z) }
+"""
+
+
+def qdq(opset: int = 17, kind: str = "int8", zero: int = 0) -> ir.Model:
+    text = QDQ.replace("OPSET", str(opset)).replace("TYPE", kind).replace("ZERO", str(zero))
+    return ir.serde.deserialize_model(parser.parse_model(text))
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "sentence"),
+    [
+        ("tensorrt", qdq(zero=3), "zero point of 'q' is not 0, tensorrt takes 0 only"),
+        ("tensorrt", qdq(kind="uint8"), "activation 'q' is uint8, tensorrt has int8"),
+        ("migraphx", qdq(opset=21), "opset 21: migraphx reads 13 to 19"),
+        ("qnn", qdq(kind="int8"), "activation 'q' is int8, qnn has uint16, uint8"),
+    ],
+)
+def test_what_the_runtime_would_refuse_is_refused(target: str, model: ir.Model, sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_conformity(model, load_recipe(target).target, "q.onnx")
+    assert "q.onnx: does not suit target" in str(error.value)
+    assert sentence in str(error.value)
+
+
+def test_operators_of_onnxruntime_alone_are_refused_elsewhere(profile: Path) -> None:
+    path = profile.with_name("qoperator.onnx")
+    recipe = load_recipe("onnxruntime-x86", {"form": "qoperator"})
+    quantize_model(DIGITS / "model.onnx", profile, path, recipe=recipe)
+    with pytest.raises(ConfigError, match=r"openvino has no operator com\.microsoft\.QLinear"):
+        check_conformity(load_model(path), load_recipe("openvino").target, "q.onnx")
+
+
+def test_weights_of_eight_bits_are_refused_where_sums_saturate(profile: Path) -> None:
+    path, _ = written(profile, "onnxruntime-x86")
+    with pytest.raises(ConfigError, match=r"leave -64\.\.63: sums saturate"):
+        check_conformity(load_model(path), load_recipe("onnxruntime-x86-avx2").target, "q.onnx")
+
+
+def test_dynamic_parameters_are_refused_where_only_static_ones_are_known() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    net (float[4] x) => (uint8[4] q, float s, uint8 z) { q, s, z = DynamicQuantizeLinear (x) }
+    """
+    model = ir.serde.deserialize_model(parser.parse_model(text))
+    with pytest.raises(ConfigError, match="qnn has no DynamicQuantizeLinear"):
+        check_conformity(model, load_recipe("qnn").target, "q.onnx")
+
+
+def test_what_runs_elsewhere_is_a_remark() -> None:
+    text = """
+    <ir_version: 9, opset_import: ["": 17]>
+    net (float[N, 4] x) => (float[N, 4] y) { y = CumSum (x, i) }
+    """
+    model = ir.serde.deserialize_model(parser.parse_model(text.replace(", i)", ", x)")))
+    remarks = check_conformity(model, load_recipe("qnn").target, "q.onnx")
+    assert remarks == (
+        "qnn wants fixed shapes: input 'x' has free dimensions; fix them before use",
+        "qnn has no CumSum (1 nodes): they run elsewhere, or not at all",
+    )
+
+
+def test_nothing_is_written_when_the_target_refuses(profile: Path) -> None:
+    path = profile.with_name("never.onnx")
+    with pytest.raises(ConfigError, match="openvino does not read form 'qoperator'"):
+        load_recipe("openvino", {"form": "qoperator"})
+    model = profile.with_name("new.onnx")
+    proto = onnx.version_converter.convert_version(onnx.load(DIGITS / "model.onnx"), 21)
+    onnx.save(proto, model)
+    data = profile.with_name("new.yaml")
+    dump_profile(model, DIGITS / "calibration", data, limit=2)
+    with pytest.raises(ConfigError, match="opset 21: migraphx reads 13 to 19"):
+        quantize_model(model, data, path, recipe=load_recipe("migraphx"))
+    assert not path.exists()

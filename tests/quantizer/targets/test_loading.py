@@ -1,0 +1,144 @@
+"""Targets and settings: what a configuration file may say, and how options overrule it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.operators.functions import CHAIN
+from qprof_onnx.quantizer.operators.table import RULES
+from qprof_onnx.quantizer.targets.config import QuantConfig
+from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_every_packaged_target_loads_under_its_own_name(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.target.name == recipe.config.target == name
+    assert recipe.target.operators
+
+
+def test_no_source_means_the_default_target() -> None:
+    assert load_recipe().target.name == QuantConfig().target
+
+
+def test_options_overrule_the_file() -> None:
+    assert load_recipe("onnxruntime-x86", {"granularity": "tensor"}).config.granularity == "tensor"
+
+
+def test_an_option_that_was_not_given_leaves_the_file_alone() -> None:
+    assert load_recipe("glow", {"granularity": None}) == load_recipe("glow")
+
+
+def test_a_file_without_runtime_inherits_the_packaged_target(tmp_path: Path) -> None:
+    path = write(tmp_path, "target: glow\nsettings: {calibrator: kl, keep_float: [Softmax]}\n")
+    recipe = load_recipe(path)
+    assert recipe.target == load_recipe("glow").target
+    assert recipe.config.calibrator == "kl"
+    assert recipe.config.keep_float == ("Softmax",)
+    assert recipe.config.activation_type == "int8"
+
+
+def test_a_file_with_runtime_is_a_target_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path, "target: mine\nruntime: {operators: {Conv: [codes]}}\n")
+    assert dict(load_recipe(path).target.operators) == {"Conv": ("codes",)}
+
+
+def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
+    assert load_recipe("onnxruntime-x86", {"schema": "symmetric"}).config.activation_type == "int8"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[1, 2]", "a configuration is a mapping"),
+        ("target: {", "this is not YAML"),
+        ("settings: {}\nruntime: {}", "'target' must be the name"),
+        ("target: glow\nsetings: {}", "unknown key 'setings'. Did you mean 'settings'?"),
+        ("target: glow\nsettings: {shema: symmetric}", "unknown key 'shema'. Did you mean 'schema'?"),
+        ("target: glow\nsettings: {schema: symetric}", "schema 'symetric' is not one of"),
+        ("target: glow\nsettings: {min_sqnr: high}", "min_sqnr must be a number"),
+        ("target: glow\nsettings: {keep_float: Conv}", "keep_float must be a list of names"),
+        ("target: glow\nsettings: {calibrator: 3}", "calibrator must be a str"),
+        ("target: gloww", "no such target. Did you mean 'glow'?"),
+        ("target: mine\nruntime: {operators: {Conv: [code]}}", "unknown key 'code'. Did you mean 'codes'?"),
+        (
+            "target: mine\nruntime: {tables: {Tanh: sigmoit}}",
+            "unknown key 'sigmoit'. Did you mean 'sigmoid'?",
+        ),
+        ("target: glow\nsettings: {weight_schema: asymmetric, granularity: channel}", "are symmetric"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place_and_the_mend(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as error:
+        load_recipe(path)
+    assert sentence in str(error.value)
+
+
+def test_an_unknown_target_lists_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'onnxruntime-x86'"):
+        load_recipe("onnxruntime-x68")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: cannot read"):
+        load_recipe(tmp_path / "absent.yaml")
+
+
+def test_a_symmetric_schema_is_refused_for_unsigned_codes() -> None:
+    with pytest.raises(ConfigError, match="needs a signed activation_type"):
+        load_recipe("glow", {"schema": "symmetric", "activation_type": "uint8"})
+
+
+def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "target: mine\nlike: glow\nruntime: {forms: [qdq]}\nsettings: {granularity: channel}\n"
+    )
+    recipe, base = load_recipe(path), load_recipe("glow")
+    assert recipe.target.forms == ("qdq",)
+    assert recipe.target.operators == base.target.operators
+    assert (recipe.config.activation_type, recipe.config.granularity) == ("int8", "channel")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "sentence"),
+    [
+        ("openvino", {"form": "qoperator"}, "its operators are onnxruntime's own): use form qdq or"),
+        ("openvino", {"form": "qdg"}, "form 'qdg' is not one of qdq, qoperator"),
+        ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
+        ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
+        ("onnxruntime-x86-avx2", {"weight_type": "int8"}, "weight_type 'int8' is not one of int7, uint8"),
+        ("glow", {"resolution": "globl"}, "resolution 'globl' is not one of auto, global, local. Did you"),
+    ],
+)
+def test_a_setting_that_the_runtime_lacks_is_refused(
+    target: str, options: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_recipe(target, options)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_keeps_its_promises(name: str) -> None:
+    target = load_recipe(name).target
+    assert target.sources
+    assert target.description
+    known = {op for _, op in RULES}
+    tables = set(target.tables) - {"*", CHAIN}
+    assert set(target.operators) | tables | set(target.spellings) <= known
+    assert all(RULES["", op].curve for op in tables)
+    assert set(target.operators).isdisjoint(target.tables)
+    assert set(target.spellings) <= set(target.operators)
+    if "qoperator" in target.forms:
+        assert "com.microsoft" in target.domains
