@@ -11,16 +11,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
-from ...quantizer.targets.config import (
-    BIAS_CORRECTIONS,
-    EQUALIZATIONS,
-    GRANULARITIES,
-    MODES,
-    PROPAGATIONS,
-    RESOLUTIONS,
-    ROUNDINGS,
-    TABLES,
-)
+from ...quantizer.targets.config import CHOICES
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
@@ -96,7 +87,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 _SETTINGS = (
     target_option,
     click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings; options overrule them."),
-    click.option("--mode", type=Name(lambda: MODES), help="Which nodes: integer, dynamic, weight-only."),
+    click.option(
+        "--mode", type=Name(lambda: CHOICES["mode"]), help="Which nodes: integer, dynamic, weight-only."
+    ),
     click.option("--schema", type=Name(_schemas), help="How a range becomes scale and zero point."),
     click.option("--calibrator", type=Name(_calibrators), help="How a histogram becomes a range."),
     click.option("--form", type=Name(_forms), help="How the plan is written in ONNX."),
@@ -107,30 +100,36 @@ _SETTINGS = (
         "--wide", multiple=True, metavar="NAME|TYPE|GLOB", help="Tensors or nodes in 16 bits; repeatable."
     ),
     click.option(
-        "--propagation", type=Name(lambda: PROPAGATIONS), help="Whether outputs stay in codes, or return."
+        "--propagation",
+        type=Name(lambda: CHOICES["propagation"]),
+        help="Whether outputs stay in codes, or return.",
     ),
     click.option("--weight-type", metavar="[int8|uint8|int7|int4|uint4]", help="Integer type of weights."),
     click.option("--block", type=click.IntRange(min=0), metavar="N", help="Elements of a weight's block."),
     click.option(
-        "--granularity", type=Name(lambda: GRANULARITIES), help="Weight scales: one, or per channel."
+        "--granularity", type=Name(lambda: CHOICES["granularity"]), help="Weight scales: one, or per channel."
     ),
     click.option(
-        "--resolution", type=Name(lambda: RESOLUTIONS), help="Whether inputs of Concat, ... share scales."
+        "--resolution",
+        type=Name(lambda: CHOICES["resolution"]),
+        help="Whether inputs of Concat, ... share scales.",
     ),
-    click.option("--tables", type=Name(lambda: TABLES), help="Spelling of Sigmoid, Tanh, ... as a table."),
+    click.option(
+        "--tables", type=Name(lambda: CHOICES["tables"]), help="Spelling of Sigmoid, Tanh, ... as a table."
+    ),
     click.option(
         "--equalization",
-        type=Name(lambda: EQUALIZATIONS),
+        type=Name(lambda: CHOICES["equalization"]),
         help="Even out the channels of activations: by a Mul where need be, only for free, or not.",
     ),
     click.option(
         "--bias-correction",
-        type=Name(lambda: BIAS_CORRECTIONS),
+        type=Name(lambda: CHOICES["bias_correction"]),
         help="Let biases make up for rounded weights.",
     ),
     click.option(
         "--rounding",
-        type=Name(lambda: ROUNDINGS),
+        type=Name(lambda: CHOICES["rounding"]),
         help="Of weights: to the nearest code, keeping sums, or with samples (quantize --data) by GPTQ.",
     ),
     click.option(

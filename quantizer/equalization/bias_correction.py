@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..numerics.affine import dequantize, quantize
 from ..operators.weight_layout import bias_place, blocks
 from ..plan.adjustments import ChannelFactors
@@ -68,9 +68,9 @@ def channel_means(profile: Profile, factors: Mapping[str, ChannelFactors]) -> di
 
 
 def _delta(graph: Graph, rounded: Graph, node: ir.Node, mean: Floats, plan: QuantPlan) -> Floats:
-    name = node.inputs[1].name or ""  # type: ignore[union-attr]
+    name = input_name(node, 1)
     weight, taken = graph.constant(name), rounded.constant(name)
-    params = plan.nodes[node.name or ""].inputs.get(1, plan.tensors.get(name))
+    params = plan.params_read(node.name or "", 1, name)
     assert weight is not None
     assert taken is not None
     assert params is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import Graph, Use, in_main
+from ..model.graph import Graph, Use, in_main, input_name
 from ..operators.table import rule_of
 
 HOMOGENEOUS = ("Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
@@ -105,18 +105,13 @@ def upstream(graph: Graph, name: str, axis: int, size: int) -> Upstream | None:
 def takes_factors(graph: Graph, use: Use, axis: int) -> bool:
     """Whether a reader can multiply its constant weight by factors of the channels that it reads."""
     node, index = use
-    rule, rank = rule_of(node), _rank(graph, _input(node, 0))
+    rule, rank = rule_of(node), _rank(graph, input_name(node, 0))
     if rule is None or rule.weight is None or rule.weight.data_axis is None or index != 0 or rank is None:
         return False
-    weight = graph.constant(_input(node, rule.weight.index))
+    weight = graph.constant(input_name(node, rule.weight.index))
     if weight is None or weight.dtype != np.float32 or node.attributes.get_int("transA", 0) == 1:
         return False
     return axis == rule.weight.data_axis % rank
-
-
-def _input(node: ir.Node, index: int) -> str:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return "" if value is None else value.name or ""
 
 
 def _rank(graph: Graph, name: str) -> int | None:
@@ -125,7 +120,7 @@ def _rank(graph: Graph, name: str) -> int | None:
 
 
 def _linear(graph: Graph, node: ir.Node, axis: int, size: int, rank: int) -> Upstream | None:
-    weight = graph.constant(_input(node, 1))
+    weight = graph.constant(input_name(node, 1))
     if weight is None or weight.dtype != np.float32 or weight.ndim < 2:
         return None
     if axis != (rank - 1 if node.op_type in ("MatMul", "Gemm") else 1):
@@ -142,8 +137,8 @@ def _linear(graph: Graph, node: ir.Node, axis: int, size: int, rank: int) -> Ups
         case _:
             shape = (1, size)
     sites = [Site(node, 1, shape)]
-    if _input(node, 2):
-        bias = graph.constant(_input(node, 2))
+    if input_name(node, 2):
+        bias = graph.constant(input_name(node, 2))
         if bias is None or (bias.ndim > 1 and bias.shape[0] != 1):
             return None
         sites.append(Site(node, 2, (size,)))
@@ -156,9 +151,9 @@ def _constants(
     """Return sites at the given inputs that are present; None when one is not a vector of `shape`."""
     sites = []
     for index in indices:
-        if not _input(node, index):
+        if not input_name(node, index):
             continue
-        constant = graph.constant(_input(node, index))
+        constant = graph.constant(input_name(node, index))
         if constant is None or constant.shape != shape or constant.dtype != np.float32:
             return None
         sites.append(Site(node, index, shape))
@@ -170,8 +165,8 @@ def _constant_site(graph: Graph, node: ir.Node, index: int, along: tuple[int, ..
 
     A single number may become a vector, unless a runtime knows a function by it (`_is_written_out`).
     """
-    constant = graph.constant(_input(node, index))
-    other = _rank(graph, _input(node, 1 - index))
+    constant = graph.constant(input_name(node, index))
+    other = _rank(graph, input_name(node, 1 - index))
     if constant is None or constant.dtype != np.float32 or other is None or constant.ndim > other:
         return None
     made = np.broadcast_shapes(constant.shape, along)
@@ -202,7 +197,7 @@ def _factor_side(
     graph: Graph, node: ir.Node, index: int, axis: int, along: tuple[int, ...]
 ) -> Upstream | None:
     """Return what divides one operand: its own elements when it is constant, else what makes it."""
-    if graph.is_constant(_input(node, index)):
+    if graph.is_constant(input_name(node, index)):
         site = _constant_site(graph, node, index, along)
         return None if site is None else Upstream((site,))
     return _further(graph, node, index, axis, along[0])
@@ -210,7 +205,7 @@ def _factor_side(
 
 def _either(graph: Graph, node: ir.Node, axis: int, along: tuple[int, ...]) -> Upstream | None:
     """Return what divides a product: one operand, a constant before an activation."""
-    order = sorted((0, 1), key=lambda i: not graph.is_constant(_input(node, i)))
+    order = sorted((0, 1), key=lambda i: not graph.is_constant(input_name(node, i)))
     for index in order:
         found = _factor_side(graph, node, index, axis, along)
         if found is not None:
@@ -220,7 +215,7 @@ def _either(graph: Graph, node: ir.Node, axis: int, along: tuple[int, ...]) -> U
 
 def _further(graph: Graph, node: ir.Node, index: int, axis: int, size: int) -> Upstream | None:
     """Return what divides an input that no one else reads and that has the channels of the output."""
-    name, output = _input(node, index), node.outputs[0].name or ""
+    name, output = input_name(node, index), node.outputs[0].name or ""
     if not name or not _has_one_reader(graph, name):
         return None
     shape, rank = graph.shape(name), _rank(graph, output)
@@ -242,7 +237,7 @@ def _heads(graph: Graph, node: ir.Node, size: int) -> Upstream | None:
     (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
     are followed up to the Reshape that made them from the last axis; in memory both lie as channels there.
     """
-    reader, name = node, _input(node, 0)
+    reader, name = node, input_name(node, 0)
     rank, inner = _rank(graph, name) or 0, list[tuple[str, str]]()
     head, depth = rank - 2, rank - 1
     while True:
@@ -260,10 +255,10 @@ def _heads(graph: Graph, node: ir.Node, size: int) -> Upstream | None:
                 head, depth = order[head], order[depth]
             case "MatMul" if depth == len(shape) - 1 and head < depth - 1:
                 position = 1
-                if _rank(graph, _input(maker, 1)) != len(shape):
+                if _rank(graph, input_name(maker, 1)) != len(shape):
                     return None
             case "Reshape" if (head, depth) == (len(shape) - 2, len(shape) - 1):
-                source = _input(maker, 0)
+                source = input_name(maker, 0)
                 wide = graph.shape(source)
                 if not wide or wide[-1] != size or not _has_one_reader(graph, source):
                     return None
@@ -272,7 +267,7 @@ def _heads(graph: Graph, node: ir.Node, size: int) -> Upstream | None:
                 return None if found is None else Upstream(found.sites, (*between, *found.inner))
             case _:
                 return None
-        name = _input(maker, position)
+        name = input_name(maker, position)
 
 
 def _multiply_to(sizes: tuple[int | None, int | None], product: int) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams
-from ..operators.table import Constraint, rule_of
+from ..operators.table import Constraint, is_clip, rule_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 CODES = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT32)
@@ -160,5 +160,5 @@ def _constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
 
 def _only_clipped(value: ir.Value) -> bool:
     """Return whether all that reads a tensor are clips: codes under its name may be those of the clip."""
-    rules = [rule_of(use.node) for use in value.uses()]
-    return bool(rules) and all(rule is not None and rule.constraint is Constraint.CLAMP for rule in rules)
+    readers = [use.node for use in value.uses()]
+    return bool(readers) and all(map(is_clip, readers))

@@ -77,6 +77,12 @@ class Graph:
         return tuple(dim if isinstance(dim, int) else None for dim in shape)
 
 
+def input_name(node: ir.Node, position: int) -> str:
+    """Return the name of what a node reads at a position, "" where there is nothing."""
+    value = node.inputs[position] if position < len(node.inputs) else None
+    return "" if value is None else value.name or ""
+
+
 def index(model: ir.Model) -> Graph:
     """Return the index of a model. Nodes and values must have unique names (`prepare` gives them)."""
     graph = model.graph

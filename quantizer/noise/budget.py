@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemes import span_params
@@ -76,19 +76,19 @@ def quiet_plan(
     allowed = 10.0 ** (-least / 10.0)
     loud: dict[str, str] = {}
     while flow.outputs:
-        sources = list(noise_sources(flow, plan, known))
-        total = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
-        worst = int(np.argmax(total))
-        more = _loudest(sources, worst, allowed, flow.outputs[worst], loud)
+        noise = _by_node(noise_sources(flow, plan, known))
+        worst = int(np.argmax(sum(noise.values(), np.zeros(len(flow.outputs)))))
+        more = _loudest(noise, worst, allowed, flow.outputs[worst], loud)
         if not more:
-            cheap = cheap_nodes(known.graph, known.profile, flow, plan, _by_node(sources))
+            cheap = cheap_nodes(known.graph, known.profile, flow, plan, noise)
             return make(loud | cheap) if cheap else plan
         loud |= more
         plan = make(loud)
     return plan
 
 
-def _by_node(sources: list[NoiseSource]) -> dict[str, Floats]:
+def _by_node(sources: Iterable[NoiseSource]) -> dict[str, Floats]:
+    """Return what each node makes of the noise at every output."""
     found: dict[str, Floats] = {}
     for source in sources:
         found[source.node] = found.get(source.node, 0.0) + source.share
@@ -96,12 +96,10 @@ def _by_node(sources: list[NoiseSource]) -> dict[str, Floats]:
 
 
 def _loudest(
-    sources: list[NoiseSource], output: int, allowed: float, name: str, floats: Mapping[str, str]
+    noise: Mapping[str, Floats], output: int, allowed: float, name: str, floats: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the fewest nodes without whose noise an output keeps its signal, each with the figures."""
-    by_node: dict[str, float] = {}
-    for source in sources:
-        by_node[source.node] = by_node.get(source.node, 0.0) + float(source.share[output])
+    by_node = {node: float(share[output]) for node, share in noise.items()}
     found: dict[str, str] = {}
     rest = total = sum(by_node.values())
     for node in sorted(by_node, key=lambda node: -by_node[node]):
@@ -144,9 +142,10 @@ def noise_sources(flow: NoiseFlow, plan: QuantPlan, known: Known) -> Iterator[No
 def _conversions(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, known: Known) -> Iterator[NoiseSource]:
     """Activations that come in float, or in other codes."""
     own = plan.nodes[node.name or ""].inputs
-    for index, value in enumerate(node.inputs):
-        name = (value.name or "") if value is not None else ""
-        params, gain = own.get(index, plan.tensors.get(name)), flow.gains.get((node.name or "", index))
+    for index in range(len(node.inputs)):
+        name = input_name(node, index)
+        params = plan.params_read(node.name or "", index, name)
+        gain = flow.gains.get((node.name or "", index))
         if params is None or gain is None:
             continue
         producer = known.graph.producer(name)
@@ -175,10 +174,8 @@ def _weights(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, known: Known) -> I
     if rule is None or source is None or through is None:
         return
     for index in (weight.index for weight in rule.constants):
-        value = node.inputs[index] if index < len(node.inputs) else None
-        name = (value.name or "") if value is not None else ""
-        weight, own = known.graph.constant(name), plan.nodes[node.name or ""].inputs
-        params = own.get(index, plan.tensors.get(name))
+        name = input_name(node, index)
+        weight, params = known.graph.constant(name), plan.params_read(node.name or "", index, name)
         if weight is None or params is None or not weight.any():
             continue
         if (name, params) not in known.errors:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..numerics.density import signal_power
 from ..operators.noise_gains import Step
 from ..operators.table import Constraint, Rule, rule_of
@@ -75,8 +75,8 @@ def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
         results = [v.name for v in node.outputs if v.name in reach and powers.get(v.name or "")]
         if not results:
             continue
-        for index, value in enumerate(node.inputs):
-            name = (value.name or "") if value is not None else ""
+        for index in range(len(node.inputs)):
+            name = input_name(node, index)
             if not powers.get(name):
                 continue
             step = Step(node, index, name, graph, profile, powers, opset)
@@ -116,7 +116,7 @@ def _parts(graph: Graph, name: str) -> list[str]:
     node = graph.producer(name)
     if node is None:
         return []
-    names = [(value.name or "") if value is not None else "" for value in node.inputs]
+    names = [input_name(node, position) for position in range(len(node.inputs))]
     if node.op_type == "Concat":
         return names
     rule = rule_of(node)

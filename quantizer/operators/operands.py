@@ -13,12 +13,6 @@ from .functions import CHAIN, CHAIN_DOMAIN, chain_of
 from .table import Rule
 
 
-def input_name(node: ir.Node, index: int) -> str:
-    """Return the name of an input of a node, "" where it has none."""
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return (value.name or "") if value is not None else ""
-
-
 def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
     """Return node name -> pattern for the nodes that a name, operator type or glob pattern names.
 

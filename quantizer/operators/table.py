@@ -297,3 +297,9 @@ def rule_of(node: ir.Node) -> Rule | None:
     if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
         return CHAIN_RULE
     return RULES.get((domain, node.op_type))
+
+
+def is_clip(node: ir.Node) -> bool:
+    """Whether a node cuts values off and changes no others."""
+    rule = rule_of(node)
+    return rule is not None and rule.constraint is Constraint.CLAMP

@@ -16,7 +16,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.store import load_plan, save_plan
 from ..planning.needed_tensors import one_with_others
 from ..planning.plan_model import open_plan, plan_model, round_plan, rounding_samples, without_samples
-from ..prepare.opening import open_prepared, read_profile
+from ..prepare.opening import PreparedModel, open_prepared, read_profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import as_seen
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
@@ -104,18 +104,9 @@ def quantize(
     else:
         recipe = recipe or load_recipe()
         samples = rounding_samples(prepared.model, recipe, data, limit)
-        profile = Profile(prepared.identity, DataId(), {})
-        notes = prepared.notes
-        if profile_path is not None:
-            profile = read_profile(profile_path, prepared.model, prepared.identity, accept_retrained)
-            elements = {name: tensor.count / max(1, profile.data.samples) for name, tensor in profile.items()}
-            notes = (*notes, *_missing(profile_path, profile, prepared.graph))
-        elif recipe.config.mode not in DATA_FREE:
-            raise ConfigError(
-                f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
-                f"or use a mode without data ({', '.join(DATA_FREE)})"
-            )
-        plain = without_samples(recipe)
+        profile, more = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
+        elements = {name: tensor.count / max(1, profile.data.samples) for name, tensor in profile.items()}
+        notes, plain = (*prepared.notes, *more), without_samples(recipe)
         planned = plan_model(prepared.model, profile, plain, prepared.identity, notes)
         if speed is not None:
             subject = Subject(
@@ -132,8 +123,7 @@ def quantize(
     remarks = check_target(made, plan, recipe, str(output))
     external = has_external_data(prepared.model)
     told = save_checked(made, Path(output), Path(model_path), elements, external)
-    more = (*lowered.notes, *remarks, *told)
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *more])))
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *told])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)
     return QuantizeResult(
@@ -145,6 +135,25 @@ def quantize(
         model_bytes(Path(output)),
         found,
     )
+
+
+def _profile_for(
+    prepared: PreparedModel,
+    path: str | Path | None,
+    recipe: Recipe,
+    model_path: str | Path,
+    accept_retrained: bool,
+) -> tuple[Profile, tuple[str, ...]]:
+    """Return what a plan is made from, and remarks about it; an empty profile where the mode needs none."""
+    if path is not None:
+        profile = read_profile(path, prepared.model, prepared.identity, accept_retrained)
+        return profile, _missing(path, profile, prepared.graph)
+    if recipe.config.mode not in DATA_FREE:
+        raise ConfigError(
+            f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
+            f"or use a mode without data ({', '.join(DATA_FREE)})"
+        )
+    return Profile(prepared.identity, DataId(), {}), ()
 
 
 def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:

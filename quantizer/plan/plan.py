@@ -108,6 +108,10 @@ class QuantPlan:
     groups: tuple[Group, ...] = ()
     adjustments: Adjustments = NONE
 
+    def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
+        """Return what a node of the plan reads a tensor in: parameters of its own, or those of the tensor."""
+        return self.nodes[node].inputs.get(position, self.tensors.get(tensor))
+
     def is_part(self, node: str, output: str) -> bool:
         """Whether a node, given with its output, is computed inside the table of the node that reads it."""
         entry = self.nodes.get(node)

@@ -65,17 +65,7 @@ from ...profiles.base.strict_yaml import (
 from ...profiles.records.store import model_at, model_fields
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.schemes import SCHEMES
-from ..targets.config import (
-    BIAS_CORRECTIONS,
-    EQUALIZATIONS,
-    GRANULARITIES,
-    MODES,
-    PROPAGATIONS,
-    RESOLUTIONS,
-    ROUNDINGS,
-    TABLES,
-    QuantConfig,
-)
+from ..targets.config import CHOICES, QuantConfig
 from .adjustment_store import adjustments_at, adjustments_text
 from .plan import SPELLINGS, Group, Kind, NodePlan, QuantPlan
 
@@ -86,16 +76,9 @@ _LATER = ("tool", "notes", "groups", "adjustments")
 """Keys that may be missing: older files lack them, and people need not write them."""
 
 _WORDS = {
-    "mode": MODES,
-    "propagation": PROPAGATIONS,
+    **CHOICES,
     "schema": tuple(SCHEMES),
     "weight_schema": tuple(SCHEMES),
-    "granularity": GRANULARITIES,
-    "tables": TABLES,
-    "resolution": RESOLUTIONS,
-    "equalization": EQUALIZATIONS,
-    "bias_correction": BIAS_CORRECTIONS,
-    "rounding": ROUNDINGS,
     "activation_type": tuple(TYPES),
     "weight_type": tuple(TYPES),
 }

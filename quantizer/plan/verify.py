@@ -12,7 +12,7 @@ import numpy as np
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..numerics.affine import QuantParams
 from ..numerics.schemes import SCHEMES
 from ..operators.operands import outputs_of
@@ -115,8 +115,7 @@ def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             yield f"node '{node.name}': there is no rule for {node.op_type}, so it must be float"
             continue
         for index in rule.activations(node):
-            value = node.inputs[index]
-            name = (value.name or "") if value is not None else ""
+            name = input_name(node, index)
             if (
                 name not in plan.tensors
                 and index not in entry.inputs
@@ -157,8 +156,7 @@ def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterato
         entry = plan.nodes.get(node.name or "")
         if entry is None or entry.kind is not Kind.MOVE:
             continue
-        value = node.inputs[0]
-        source = plan.tensors.get((value.name or "") if value is not None else "")
+        source = plan.tensors.get(input_name(node, 0))
         for output in outputs_of(node):
             if plan.tensors.get(output) != source:
                 yield (
@@ -177,12 +175,10 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             or rule.weight is None
         ):
             continue
-        params = []
-        for index in (0, rule.weight.index, rule.bias):
-            value = node.inputs[index] if index < len(node.inputs) else None
-            name = (value.name or "") if value is not None else ""
-            params.append(entry.inputs.get(index, plan.tensors.get(name)))
-        x, w, b = params
+        x, w, b = (
+            plan.params_read(node.name or "", index, input_name(node, index))
+            for index in (0, rule.weight.index, rule.bias)
+        )
         if x is None or w is None or b is None:
             continue
         wanted = tuple(float(np.float32(x.scale[0]) * np.float32(s)) for s in w.scale)
@@ -197,10 +193,9 @@ def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, s
         if entry is None or entry.kind is not kind or rule is None:
             continue
         for weight in rule.constants:
-            value = node.inputs[weight.index] if weight.index < len(node.inputs) else None
-            name = (value.name or "") if value is not None else ""
+            name = input_name(node, weight.index)
             if graph.is_constant(name):
-                yield node.name or "", name, entry.inputs.get(weight.index, plan.tensors.get(name))
+                yield node.name or "", name, plan.params_read(node.name or "", weight.index, name)
 
 
 def _hybrid_nodes_have_a_weight_in_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:

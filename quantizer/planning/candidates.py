@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...profiles.records.profile import Profile
 from ..model.graph import FLOAT_TYPES, Graph
 from ..operators.operands import activation_names, match_nodes, name_of, operator_of, outputs_of
-from ..operators.table import Constraint, Rule, rule_of
+from ..operators.table import Constraint, Rule, is_clip, rule_of
 from ..plan.plan import ON_CODES, Kind
 from ..targets.target import FLOAT, Target, table_spelling
 
@@ -118,8 +118,7 @@ def _cut_range(node: ir.Node, graph: Graph, target: Target) -> str:
     """Return why a kernel that needs parameters for its full range cannot have them, "" where it can."""
     for name in outputs_of(node) if node.op_type in target.full_range else ():
         for reader, _ in graph.consumers(name):
-            rule = rule_of(reader)
-            if rule is not None and rule.constraint is Constraint.CLAMP:
+            if is_clip(reader):
                 return (
                     f"the kernel of {node.op_type} needs codes for all that it can give, and a clip follows"
                 )

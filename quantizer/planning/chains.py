@@ -28,7 +28,7 @@ from ..model.editing import take_over
 from ..model.graph import Graph, index
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, Chain, nodes_between
 from ..operators.operands import match_nodes, name_of
-from ..operators.table import Constraint, rule_of
+from ..operators.table import is_clip, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.config import QuantConfig
 from ..targets.target import Target, chain_spelling, table_spelling
@@ -90,7 +90,7 @@ def _varying(node: ir.Node, graph: Graph) -> tuple[str, ...]:
 def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
     """Return the nodes from a tensor to `end`, None when they are no chain."""
     readers = graph.consumers(source)
-    if len(readers) == 1 and _is_clip(readers[0][0]):
+    if len(readers) == 1 and is_clip(readers[0][0]):
         return None
     nodes, sources = nodes_between(
         end.outputs[0],
@@ -105,7 +105,9 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
         if node.graph is not end.graph:
             return None
         if any(
-            v.shape is not None and len(v.shape) > rank for v in node.inputs if v and _is_scalar(v, graph)
+            v.shape is not None and len(v.shape) > rank
+            for v in node.inputs
+            if v and graph.is_constant(v.name or "")
         ):
             return None  # it would give the result more dimensions than the source has
         name = node.outputs[0].name or ""
@@ -114,15 +116,6 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
         ):
             return None
     return Chain(nodes, sources[0])
-
-
-def _is_scalar(value: ir.Value, graph: Graph) -> bool:
-    return graph.is_constant(value.name or "")
-
-
-def _is_clip(node: ir.Node) -> bool:
-    rule = rule_of(node)
-    return rule is not None and rule.constraint is Constraint.CLAMP
 
 
 def taken_apart(

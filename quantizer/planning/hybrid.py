@@ -27,7 +27,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemes import SCHEMES, block_params, channel_params, span_params
@@ -124,7 +124,7 @@ def _table(node: ir.Node, rule: Rule, graph: Graph, limits: Limits, config: Quan
     if node.op_type != "Gather" or "int8" not in limits.target.weight_only.get("Gather", ()):
         return None
     (weight,) = rule.stored
-    name = _input_name(node, weight.index)
+    name = input_name(node, weight.index)
     table = _large(graph, name, LEAST_TABLE)
     axis = None if table is None else weight.axis(node, table.ndim)
     if table is None or axis is None or table.size < LEAST_ROW * table.shape[axis]:
@@ -154,7 +154,7 @@ def _unfit_recurrent(node: ir.Node, rule: Rule, graph: Graph, config: QuantConfi
     """Return why a recurrent node cannot be dynamic or would gain nothing; "" when it can and would."""
     if config.form not in RUNTIME_FORMS:
         return f"form {config.form} has no operator for a dynamic {node.op_type}; {RUNTIME_FORMS[0]} has"
-    arrays = [graph.constant(_input_name(node, weight.index)) for weight in rule.stored]
+    arrays = [graph.constant(input_name(node, weight.index)) for weight in rule.stored]
     size = sum(array.size for array in arrays if array is not None)
     if not rule.refusal(node, graph) and config.mode != "dynamic" and size < LEAST_RECURRENT:
         return f"its weights have {size} elements; below {LEAST_RECURRENT} float is as fast"
@@ -167,8 +167,8 @@ def _dynamic(
     rule = choice.rule
     if rule is None or rule.refusal(node, graph):
         return None
-    data = _input_name(node, 0)
-    weights = {w.index: _large(graph, _input_name(node, w.index), 1) for w in rule.constants}
+    data = input_name(node, 0)
+    weights = {w.index: _large(graph, input_name(node, w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
     if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < LEAST_WEIGHT:
         return None
@@ -197,7 +197,7 @@ def _dynamic(
 
 def _made_at_run_time(node: ir.Node, rule: Rule) -> list[str]:
     """Return the activations whose parameters a dynamic node makes; of a recurrent one its result too."""
-    names = [_input_name(node, 0)]
+    names = [input_name(node, 0)]
     if rule.weight is None and node.outputs[0].name:
         names.append(node.outputs[0].name)
     return names
@@ -214,7 +214,7 @@ def _weight_only(
     inputs: dict[int, QuantParams] = {}
     told = []
     for weight in rule.constants:
-        array = _large(graph, _input_name(node, weight.index), LEAST_WEIGHT)
+        array = _large(graph, input_name(node, weight.index), LEAST_WEIGHT)
         if array is None:
             continue
         params = _weight_params(array, node, weight, limits.target, config)
@@ -284,8 +284,3 @@ def _large(graph: Graph, name: str, least: int) -> Floats | None:
 
 def _shape(array: Floats) -> str:
     return " x ".join(map(str, array.shape))
-
-
-def _input_name(node: ir.Node, index: int) -> str:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return (value.name or "") if value is not None else ""

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..numerics.affine import TYPES, QuantParams, QuantType
 from ..numerics.schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.operands import activation_names, input_name, outputs_of
+from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Rule
 from ..plan.plan import Group, Kind
 from ..targets.config import QuantConfig

@@ -10,10 +10,10 @@ from functools import partial
 import onnx_ir as ir
 
 from ...profiles.records.profile import ModelId, Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name
 from ..noise.budget import Known, quiet_plan
 from ..numerics.affine import QuantParams, unsigned_twin
-from ..operators.operands import activation_names, input_name, outputs_of
+from ..operators.operands import activation_names, outputs_of
 from ..operators.table import rule_of
 from ..plan.plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
 from ..ranges.activation_ranges import Spans, find_spans, range_of
@@ -53,8 +53,7 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    config, profile = with_limit(recipe.config), as_seen(profile, graph)
-
+    profile = as_seen(profile, graph)
     spans = find_spans(graph, profile, recipe, model.opset)
 
     def make(loud: Mapping[str, str]) -> QuantPlan:
@@ -63,7 +62,7 @@ def make_plan(
         return replace(plan, model=model, notes=(*notes, *plan.notes))
 
     known = Known(graph, profile, spans.useful)
-    return quiet_plan(make, known, config.min_output_sqnr, model.opset)
+    return quiet_plan(make, known, recipe.config.min_output_sqnr, model.opset)
 
 
 def _plan(
@@ -77,7 +76,6 @@ def _plan(
 ) -> QuantPlan:
     """Make the plan in which the `loud` nodes stay float; its model is left open."""
     config = with_limit(recipe.config)
-    notes: tuple[str, ...] = ()
     found: Mapping[str, Range] = {} if config.mode in DATA_FREE else spans.ranges
     noisy, wide = judge_noise(
         graph,
@@ -123,10 +121,7 @@ def _plan(
         nodes[node.name or ""] = NodePlan(kind, choice.reason, overrides, spelling)
     if config.propagation == "return":
         tensors, nodes = _returned(graph, choices, tensors, nodes)
-    notes = (
-        *notes,
-        *wide_note(touching, sum(p.qtype.bits == 16 for p in activations.values()), recipe.target),
-    )
+    notes = wide_note(touching, sum(p.qtype.bits == 16 for p in activations.values()), recipe.target)
     if recipe.target.unsigned_codes:
         tensors, nodes, more = _unsigned(graph, tensors, nodes)
         notes = (*notes, *more)

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ..model.graph import Graph
 from ..operators.operands import activation_names, outputs_of
-from ..operators.table import Constraint, rule_of
+from ..operators.table import Constraint, is_clip
 from ..plan.plan import Group, Kind
 from ..ranges.calibrators import Range
 from .candidates import Choice
@@ -147,8 +147,8 @@ def lost_to(own: tuple[float, float], common: tuple[float, float]) -> float:
 
 
 def _join_move(graph: Graph, forest: _Forest, node: ir.Node, ends: tuple[str, str]) -> None:
-    (source, output), rule, name = ends, rule_of(node), node.name or ""
-    if rule is None or rule.constraint is not Constraint.CLAMP:
+    (source, output), name = ends, node.name or ""
+    if not is_clip(node):
         forest.join(source, output, name, winner=source)
     elif all(len(graph.consumers(n)) == 1 and not graph.is_result(n) for n in forest.group(source).members):
         forest.join(source, output, name, winner=output)

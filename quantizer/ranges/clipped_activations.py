@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph
-from ..operators.table import Constraint, rule_of
+from ..operators.table import is_clip
 
 
 def clipped_as(graph: Graph) -> dict[str, str]:
@@ -17,8 +17,7 @@ def clipped_as(graph: Graph) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for node in reversed(graph.nodes):
-        rule = rule_of(node)
-        if rule is None or rule.constraint is not Constraint.CLAMP:
+        if not is_clip(node):
             continue
         source, output = node.inputs[0], node.outputs[0].name
         name = source.name if source is not None else None

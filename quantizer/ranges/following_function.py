@@ -7,20 +7,17 @@ behind the function, and by that the range of the tensor is chosen (see `calibra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
 from ..model.graph import Graph
 from ..numerics.arrays import Curve
-from ..operators.functions import function_of
-from ..operators.table import Constraint, rule_of
-
-Floats = npt.NDArray[np.float64]
+from ..operators.functions import Chain, curve_of
+from ..operators.table import is_clip, rule_of
 
 LONGEST = 8
 """Nodes that are followed: a decomposed HardSwish has four, a tanh-GELU eight."""
@@ -32,12 +29,8 @@ root, the readers are not linear either, and squared error behind it is not what
 PLACES = 1024
 """Points at which the slope is looked at."""
 
-_BINARY: Mapping[str, Callable[[Floats, Floats], Floats]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-}
+BINARY = ("Add", "Sub", "Mul", "Div")
+"""Operators of two factors or terms, one of which may be a number."""
 
 
 def curve_behind(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> Curve | None:
@@ -55,78 +48,54 @@ def curve_behind(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> 
         somewhere in the range of the tensor.
     """
     uses = graph.consumers(name)
-    if not uses or (len(uses) == 1 and _is_clip(uses[0][0])) or not any(_bends(n) for n, _ in uses):
+    if not uses or (len(uses) == 1 and is_clip(uses[0][0])) or not any(_bends(n) for n, _ in uses):
         return None
     found = _followed(graph, name, opset)
     return found if found is not None and _is_gentle(found, tensor) else None
 
 
 def _followed(graph: Graph, name: str, opset: int) -> Curve | None:
-    made: dict[str, Curve] = {name: lambda x: x}
-    done: set[str] = set()
-    curved = False
+    made, nodes = [name], list[ir.Node]()
     for _ in range(LONGEST + 1):
-        open_ends = [
-            t
-            for t in made
-            if graph.is_result(t) or any((n.name or "") not in done for n, _ in graph.consumers(t))
-        ]
-        if curved and len(open_ends) == 1 and open_ends[0] != name:
-            return made[open_ends[0]]
-        readers = [n for t in open_ends for n, _ in graph.consumers(t) if (n.name or "") not in done]
-        for node in readers:
-            curve = _step(node, graph, made, opset)
-            if curve is not None:
-                break
-        else:
+        readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
+        open_ends = [t for t in made if graph.is_result(t) or readers[t]]
+        if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
+            return _computed(Chain(tuple(nodes), graph.values[name]), opset)
+        further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
+        node = next(further, None)
+        if node is None:
             return None
-        made[node.outputs[0].name or ""] = curve
-        done.add(node.name or "")
-        curved |= _bends(node)
+        nodes.append(node)
+        made.append(node.outputs[0].name or "")
     return None
 
 
-def _step(node: ir.Node, graph: Graph, made: Mapping[str, Curve], opset: int) -> Curve | None:
-    """Return the output of a node as a function of the tensor; None where it is none, or not yet."""
+def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
+    """Whether a node reads nothing but tensors of these, and numbers."""
     if node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
-        return None
+        return False
     names = [value.name or "" for value in node.inputs if value is not None]
-    if node.op_type in _BINARY:
-        sides = [made.get(name) or _constant(graph, name) for name in names]
-        if len(sides) != 2 or sides[0] is None or sides[1] is None:
-            return None
-        return _combined(_BINARY[node.op_type], sides[0], sides[1])
-    if not _bends(node) or names[0] not in made:
-        return None
+    if node.op_type in BINARY:
+        return all(name in made or _is_number(graph, name) for name in names)
+    return _bends(node) and names[0] in made
+
+
+def _is_number(graph: Graph, name: str) -> bool:
+    value = graph.constant(name)
+    return value is not None and value.size == 1 and value.dtype.kind == "f"
+
+
+def _computed(chain: Chain, opset: int) -> Curve | None:
     try:
-        curve = function_of(node, opset)
+        return curve_of(chain, opset)
     except PlanError:
         return None
-    inner = made[names[0]]
-    return lambda x: curve(inner(x))
-
-
-def _constant(graph: Graph, name: str) -> Curve | None:
-    value = graph.constant(name)
-    if value is None or value.size != 1 or value.dtype.kind != "f":
-        return None
-    number = float(value.reshape(-1)[0])
-    return lambda x: np.full_like(x, number)
-
-
-def _combined(operator: Callable[[Floats, Floats], Floats], first: Curve, second: Curve) -> Curve:
-    return lambda x: operator(first(x), second(x))
 
 
 def _bends(node: ir.Node) -> bool:
     """Whether a node is a function of one variable that is not linear."""
     rule = rule_of(node)
-    return rule is not None and (rule.curve or _is_clip(node))
-
-
-def _is_clip(node: ir.Node) -> bool:
-    rule = rule_of(node)
-    return rule is not None and rule.constraint is Constraint.CLAMP
+    return rule is not None and (rule.curve or is_clip(node))
 
 
 def _is_gentle(curve: Curve, tensor: TensorProfile) -> bool:

@@ -2,5 +2,5 @@
 
 Enters: plan, model, feeds.
 Leaves: expected tensors.
-Imports: lowering, plan, ranges, operators, numerics, profiles.base.
+Imports: lowering, plan, ranges, operators, model, numerics, profiles.base.
 """

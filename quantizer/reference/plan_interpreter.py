@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..lowering.writers.lstm import weight_codes
+from ..model.graph import input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from .lstm import LstmWeights, run_lstm, run_time_params
@@ -64,8 +65,8 @@ def run_plan(model: ir.Model, plan: QuantPlan, feed: Mapping[str, Array]) -> dic
 def _run(
     node: ir.Node, entry: NodePlan, plan: QuantPlan, known: Mapping[str, Tensor], opset: int
 ) -> list[Tensor]:
-    names = ["" if value is None else value.name or "" for value in node.inputs]
-    reads = [entry.inputs.get(i, plan.tensors.get(name)) for i, name in enumerate(names)]
+    names = [input_name(node, position) for position in range(len(node.inputs))]
+    reads = [plan.params_read(node.name or "", position, name) for position, name in enumerate(names)]
     results = [plan.tensors.get(value.name or "") for value in node.outputs]
     if entry.kind is Kind.FLOAT:
         return [Tensor(a) for a in _evaluate(node, [_real(known, n) for n in names], opset, known)]

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..model.graph import Graph, in_main, index
+from ..model.graph import Graph, in_main, index, input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..operators.table import rule_of
 from ..operators.weight_layout import Array, input_channels
@@ -84,10 +84,8 @@ def weights_in_codes(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
         entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
         if entry is None or entry.kind not in WITH_WEIGHTS or rule is None or rule.weight is None:
             continue
-        value = node.inputs[rule.weight.index]
-        name = "" if value is None else value.name or ""
-        array = graph.constant(name)
-        params = entry.inputs.get(rule.weight.index, plan.tensors.get(name))
+        value, name = node.inputs[rule.weight.index], input_name(node, rule.weight.index)
+        array, params = graph.constant(name), plan.params_read(node.name or "", rule.weight.index, name)
         if array is None or value is None or params is None or array.ndim < 2:
             continue
         if in_main(graph, node) and len(value.uses()) == 1 and not value.is_graph_output():

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-GRANULARITIES = ("tensor", "channel")
-RESOLUTIONS = ("auto", "global", "local")
-MODES = ("static", "dynamic", "weight-only", "auto")
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
-PROPAGATIONS = ("stay", "return")
-EQUALIZATIONS = ("auto", "free", "off")
-BIAS_CORRECTIONS = ("auto", "off")
-ROUNDINGS = ("nearest", "sums", "gptq")
-TABLES = ("target", "runtime", "sigmoid", "portable", "off")
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": ("static", "dynamic", "weight-only", "auto"),
+    "propagation": ("stay", "return"),
+    "granularity": ("tensor", "channel"),
+    "tables": ("target", "runtime", "sigmoid", "portable", "off"),
+    "resolution": ("auto", "global", "local"),
+    "equalization": ("auto", "free", "off"),
+    "bias_correction": ("auto", "off"),
+    "rounding": ("nearest", "sums", "gptq"),
+}
+"""Field of `QuantConfig` -> the words that it may be, where these hang on nothing else."""
 
 
 @dataclass(frozen=True)

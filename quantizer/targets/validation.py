@@ -7,18 +7,7 @@ from collections.abc import Iterator
 from ...profiles.base.errors import ConfigError, nearest
 from ..numerics.affine import TYPES
 from ..numerics.schemes import SCHEMES
-from .config import (
-    BIAS_CORRECTIONS,
-    EQUALIZATIONS,
-    FORMS,
-    GRANULARITIES,
-    MODES,
-    PROPAGATIONS,
-    RESOLUTIONS,
-    ROUNDINGS,
-    TABLES,
-    QuantConfig,
-)
+from .config import CHOICES, FORMS, QuantConfig
 from .target import FEW_BITS, Target
 
 SIGNED_SCHEMAS = tuple(n for n, s in SCHEMES.items() if s.symmetric and not s.unsigned_when_positive)
@@ -32,20 +21,14 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
     Raises:
         ConfigError: naming the setting, its value and what is allowed.
     """
-    for key, allowed in (
-        ("mode", MODES),
-        ("propagation", PROPAGATIONS),
-        ("schema", tuple(SCHEMES)),
-        ("weight_schema", tuple(SCHEMES)),
-        ("activation_type", target.activation_types),
-        ("weight_type", _weight_types(target)),
-        ("granularity", GRANULARITIES),
-        ("tables", TABLES),
-        ("resolution", RESOLUTIONS),
-        ("equalization", EQUALIZATIONS),
-        ("bias_correction", BIAS_CORRECTIONS),
-        ("rounding", ROUNDINGS),
-    ):
+    known = {
+        **CHOICES,
+        "schema": tuple(SCHEMES),
+        "weight_schema": tuple(SCHEMES),
+        "activation_type": target.activation_types,
+        "weight_type": _weight_types(target),
+    }
+    for key, allowed in known.items():
         value = getattr(config, key)
         if value not in allowed:
             raise ConfigError(

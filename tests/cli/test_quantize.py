@@ -9,18 +9,9 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
-
-
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a profile of the digits model."""
-    path = tmp_path_factory.mktemp("profile") / "p.yaml"
-    dump_profile(MODEL, DIGITS / "calibration", path)
-    return path
 
 
 def quantize(*arguments: str | Path) -> Result:

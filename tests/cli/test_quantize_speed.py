@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
-
-
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("profile") / "p.yaml"
-    dump_profile(MODEL, DATA, path)
-    return path
 
 
 def quantize(*arguments: str | Path) -> Result:
