@@ -34,7 +34,7 @@ def command(as_json: bool) -> None:
             recipe.target.name,
             recipe.target.description,
             recipe.config.activation_type,
-            f"{recipe.config.weight_type} per {recipe.config.granularity}",
+            f"{recipe.config.weight_type} {recipe.config.granularity}",
             recipe.config.schema,
             recipe.config.calibrator,
             str(len(recipe.target.operators)),

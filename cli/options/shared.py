@@ -50,9 +50,9 @@ def _calibrators() -> Iterable[str]:
 
 
 def _schemas() -> Iterable[str]:
-    from ...quantizer.numerics.schemes import SCHEMES
+    from ...quantizer.numerics.schemas import SCHEMAS
 
-    return SCHEMES
+    return SCHEMAS
 
 
 def _forms() -> Iterable[str]:
@@ -97,25 +97,32 @@ _SETTINGS = (
         "--activation-type", metavar="[int8|uint8|int16|uint16]", help="Integer type of activations."
     ),
     click.option(
-        "--wide", multiple=True, metavar="NAME|TYPE|GLOB", help="Tensors or nodes in 16 bits; repeatable."
+        "--keep-16bit",
+        multiple=True,
+        metavar="NAME|TYPE|GLOB",
+        help="Tensors or nodes in 16 bits; repeatable.",
     ),
     click.option(
-        "--propagation",
-        type=Name(lambda: CHOICES["propagation"]),
+        "--inter-layer",
+        type=Name(lambda: CHOICES["inter_layer"]),
         help="Whether outputs stay in codes, or return.",
     ),
     click.option("--weight-type", metavar="[int8|uint8|int7|int4|uint4]", help="Integer type of weights."),
-    click.option("--block", type=click.IntRange(min=0), metavar="N", help="Elements of a weight's block."),
+    click.option(
+        "--block-size", type=click.IntRange(min=0), metavar="N", help="Elements of a weight's block."
+    ),
     click.option(
         "--granularity", type=Name(lambda: CHOICES["granularity"]), help="Weight scales: one, or per channel."
     ),
     click.option(
-        "--resolution",
-        type=Name(lambda: CHOICES["resolution"]),
+        "--scale-sharing",
+        type=Name(lambda: CHOICES["scale_sharing"]),
         help="Whether inputs of Concat, ... share scales.",
     ),
     click.option(
-        "--tables", type=Name(lambda: CHOICES["tables"]), help="Spelling of Sigmoid, Tanh, ... as a table."
+        "--lookup-tables",
+        type=Name(lambda: CHOICES["lookup_tables"]),
+        help="Spelling of Sigmoid, Tanh, ... as a table.",
     ),
     click.option(
         "--equalization",

@@ -83,7 +83,7 @@ def print_plan(plan: QuantPlan, with_nodes: bool = True) -> None:
     click.echo(
         f"target {config.target}, form {config.form}, schema {config.schema}, "
         f"calibrator {config.calibrator}, activations {config.activation_type}, "
-        f"weights {config.weight_type} per {config.granularity}"
+        f"weights {config.weight_type} {config.granularity}"
     )
     for note in plan.notes:
         click.echo(f"note: {note}")

@@ -42,7 +42,7 @@ def find_biases(
     found: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         name = (node.inputs[0].name or "") if node.inputs and node.inputs[0] is not None else ""
-        if plan.nodes[node.name or ""].kind is not Kind.INTEGER or name not in means:
+        if plan.nodes[node.name or ""].kind is not Kind.QUANTIZED or name not in means:
             continue
         rank = len(graph.shape(name) or ())
         if not any(takes_factors(graph, (node, 0), axis) for axis in range(rank)) or bias_place(node) is None:

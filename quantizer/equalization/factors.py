@@ -33,7 +33,7 @@ from ..model.graph import Graph
 from ..numerics.affine import TYPES
 from ..numerics.channel_density import Spread, Spreads, channel_errors, divided
 from ..numerics.density import signal_power
-from ..numerics.schemes import SCHEMES, choose_params
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.weight_layout import blocks
 from ..plan.adjustments import ChannelFactors
 from ..plan.plan import Kind, QuantPlan
@@ -128,7 +128,7 @@ def _factors(
     axis = channels.axis % len(shape)
     size = channels.minimum.size
     uses = [use for use in graph.consumers(name) if takes_factors(graph, use, axis)]
-    nodes = [node for node, _ in uses if plan.nodes[node.name or ""].kind is Kind.INTEGER]
+    nodes = [node for node, _ in uses if plan.nodes[node.name or ""].kind is Kind.QUANTIZED]
     if not nodes or shape[axis] != size:
         return None
     free = len(uses) == len(graph.consumers(name)) and _is_free(graph, plan, config, name, axis)
@@ -143,7 +143,7 @@ def _factors(
 
 def _may_be_renamed(graph: Graph, config: QuantConfig, name: str) -> bool:
     """Whether no setting knows an activation by its name, and the name that it gets divided is free."""
-    known = any(fnmatchcase(name, pattern) for pattern in config.wide)
+    known = any(fnmatchcase(name, pattern) for pattern in config.keep_16bit)
     return not known and f"{name}{SCALED}" not in graph.values
 
 
@@ -162,7 +162,7 @@ def _is_free(graph: Graph, plan: QuantPlan, config: QuantConfig, name: str, axis
 def _is_in_a_table(graph: Graph, plan: QuantPlan, name: str) -> bool:
     """Whether a constant beside the activation is a part of a table, which has one scale for all channels."""
     node = graph.producer(name)
-    table = node is not None and plan.nodes[node.name or ""].kind is Kind.TABLE
+    table = node is not None and plan.nodes[node.name or ""].kind is Kind.LOOKUP_TABLE
     return table and node is not None and node.op_type not in HOMOGENEOUS
 
 
@@ -243,15 +243,15 @@ def _noise(
         readers: what reads it.
         config: calibrator, schemas and types.
     """
-    scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
-    span = calibrate(tensor, config.calibrator, scheme, qtype)
-    params = choose_params(span.low, span.high, scheme, qtype)
+    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
+    span = calibrate(tensor, config.calibrator, schema, qtype)
+    params = choose_params(span.low, span.high, schema, qtype)
     errors = channel_errors(spread, divisors, params) * divisors**2
     half = 2.0 ** (TYPES[config.weight_type].bits - 1) - 1
     total = 0.0
     for reader in readers:
         largest = (reader.largest * divisors).max(1) / half
-        if config.granularity == "tensor":
+        if config.granularity == "per-tensor":
             largest = np.full_like(largest, largest.max())
         connected = reader.connected
         of_weights = float((largest**2 / 12.0) @ (connected @ (spread.power / divisors**2))) * reader.taps

@@ -33,7 +33,7 @@ class LayerComparison:
         tensor: its name.
         node, op_type: what makes it; "" and "input" for a graph input.
         kind: of that node in the plan; "" when no plan was given.
-        form: "codes" when it is an integer tensor (and was dequantized here), "float" when it stayed float.
+        form: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
         difference: over all samples; None when nothing could be compared.
         loss: dB that this node loses: lowest SQNR of its inputs, less its own; an input that was not compared
             stands for what it was made from. Below 0 where noise averages out. None where a side is unknown
@@ -209,7 +209,7 @@ def _layers(
                 node=maker,
                 op_type="input" if node is None else node.op_type,
                 kind=nodes[maker].kind.value if maker in nodes else "",
-                form="float" if match.scale is None else "codes",
+                form="float" if match.scale is None else "quantized",
                 difference=difference,
                 loss=loss if math.isfinite(loss) else None,
                 shape_mismatches=layer.mismatches,

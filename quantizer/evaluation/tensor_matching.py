@@ -129,7 +129,7 @@ def _explained(name: str, codes: ir.Value) -> Match | None:
 
 def _given(name: str, codes: ir.Value, params: QuantParams | None) -> Match | None:
     """`codes` have the parameters that the plan gives to the tensor."""
-    if params is None or params.block is not None or params.qtype.bits < 8:
+    if params is None or params.block_size is not None or params.qtype.bits < 8:
         return None
     scale, zero_point = np.array(params.scale, np.float32), np.array(params.zero_point, np.int64)
     return Match(name, codes.name or "", scale, zero_point, 0 if params.axis is None else params.axis)

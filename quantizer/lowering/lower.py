@@ -62,6 +62,6 @@ def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
     from ..plan.plan import Kind
     from ..rounding.quantized_weights import round_weights
 
-    integer = {name for name, entry in plan.nodes.items() if entry.kind is Kind.INTEGER}
+    integer = {name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED}
     biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in integer}
     return apply_biases(round_weights(model, plan), biases)

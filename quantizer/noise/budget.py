@@ -14,7 +14,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.quantization_noise import Noise, expected_noise
-from ..numerics.schemes import span_params
+from ..numerics.schemas import span_params
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
 from ..plan.plan import ON_CODES, Kind, QuantPlan
@@ -131,7 +131,7 @@ def noise_sources(flow: NoiseFlow, plan: QuantPlan, known: Known) -> Iterator[No
         entry = plan.nodes[node.name or ""]
         if entry.kind in ON_CODES:
             yield from _conversions(node, flow, plan, known)
-        if entry.kind in (Kind.INTEGER, Kind.TABLE):
+        if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
             yield from _results(node, flow, plan, known)
         if entry.kind is Kind.DYNAMIC:
             yield from _at_run_time(node, flow, known)

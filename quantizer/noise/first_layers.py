@@ -83,7 +83,7 @@ def _products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, floa
     found = {}
     for node in graph.nodes:
         rule, name = rule_of(node), node.outputs[0].name or ""
-        if plan.nodes[node.name or ""].kind is not Kind.INTEGER or rule is None or rule.weight is None:
+        if plan.nodes[node.name or ""].kind is not Kind.QUANTIZED or rule is None or rule.weight is None:
             continue
         value = node.inputs[rule.weight.index]
         weight = None if value is None else graph.constant(value.name or "")

@@ -78,7 +78,7 @@ class QuantParams:
         zero_point: codes (Glow: offset), as many as scales.
         qtype: type of the codes.
         axis: channel axis, counted from the front; None for one scale per tensor.
-        block: elements per scale along `axis`, None when not blocked.
+        block_size: elements per scale along `axis`, None when not blocked.
 
     Raises:
         PlanError: one of the above does not hold.
@@ -88,7 +88,7 @@ class QuantParams:
     zero_point: tuple[int, ...]
     qtype: QuantType
     axis: int | None = None
-    block: int | None = None
+    block_size: int | None = None
 
     def __post_init__(self) -> None:
         for sentence in (_counts_are_wrong(self), _scale_is_wrong(self), _zero_point_is_wrong(self)):
@@ -123,8 +123,8 @@ class QuantParams:
                 f"{list(shape)}; use an axis below {len(shape)}"
             )
         grid: tuple[int, ...] = (shape[self.axis],)
-        if self.block is not None:
-            grid = (*shape[: self.axis], -(-shape[self.axis] // self.block), *shape[self.axis + 1 :])
+        if self.block_size is not None:
+            grid = (*shape[: self.axis], -(-shape[self.axis] // self.block_size), *shape[self.axis + 1 :])
         wanted = int(np.prod(grid))
         if wanted != len(self.scale):
             raise PlanError(
@@ -138,12 +138,12 @@ def _counts_are_wrong(params: QuantParams) -> str:
     scales, zero_points = len(params.scale), len(params.zero_point)
     if scales != zero_points:
         return f"{scales} scales but {zero_points} zero points; give one zero_point for each scale"
-    if params.axis is None and (scales != 1 or params.block is not None):
+    if params.axis is None and (scales != 1 or params.block_size is not None):
         return f"{scales} scales without an axis; name the axis, or give one scale and no block"
     if params.axis is not None and params.axis < 0:
         return f"axis {params.axis} is negative; count it from the front"
-    if params.block is not None and params.block < 1:
-        return f"block {params.block} is not a number of elements; give 1 or more"
+    if params.block_size is not None and params.block_size < 1:
+        return f"block {params.block_size} is not a number of elements; give 1 or more"
     return ""
 
 
@@ -248,13 +248,13 @@ def spread(
     grid = params.grid_shape(shape)
     if params.axis is None:
         return scale.reshape(()), zero_point.reshape(())
-    if params.block is None:
+    if params.block_size is None:
         grid = tuple(size if i == params.axis else 1 for i, size in enumerate(shape))
         return scale.reshape(grid), zero_point.reshape(grid)
     cut = (slice(None),) * params.axis + (slice(shape[params.axis]),)
 
     def repeated(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array.reshape(grid).repeat(params.block or 1, axis=params.axis)[cut]
+        return array.reshape(grid).repeat(params.block_size or 1, axis=params.axis)[cut]
 
     return repeated(scale), repeated(zero_point)
 

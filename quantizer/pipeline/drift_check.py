@@ -14,7 +14,7 @@ from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.records.store import loads
 from ..evaluation.gates import GateFailure
 from ..numerics.affine import TYPES, QuantParams
-from ..numerics.schemes import SCHEMES, choose_params
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..ranges.calibrators import calibrate
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
@@ -138,9 +138,9 @@ def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
     Raises:
         ConfigError: no such calibrator. PlanError: schema and type do not go together.
     """
-    scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
-    chosen = calibrate(tensor, config.calibrator, scheme, qtype)
-    return choose_params(chosen.low, chosen.high, scheme, qtype)
+    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
+    chosen = calibrate(tensor, config.calibrator, schema, qtype)
+    return choose_params(chosen.low, chosen.high, schema, qtype)
 
 
 def covered(params: QuantParams) -> Cover:

@@ -18,7 +18,7 @@ from ..equalization.equalized_profile import adjusted_profile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
-from ..numerics.schemes import SCHEMES, choose_params
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..plan.plan import Group, QuantPlan
 from ..plan.store import load_plan
 from ..planning.plan_model import open_plan
@@ -167,7 +167,7 @@ def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, 
 def _member(name: str, group: Group, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None) -> Member:
     own = group.members[name]
     config = plan.config
-    alone = choose_params(*own, SCHEMES[config.schema], TYPES[config.activation_type])
+    alone = choose_params(*own, SCHEMAS[config.schema], TYPES[config.activation_type])
     return Member(
         name,
         own,

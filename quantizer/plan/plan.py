@@ -14,8 +14,8 @@ from ..numerics.affine import QuantParams
 from ..targets.config import QuantConfig
 from .adjustments import NONE, Adjustments
 
-SPELLINGS = ("runtime", "sigmoid", "portable", "codes", "leaky")
-"""Ways of writing a node that the plan can ask for; `lowering.spellings` has each."""
+IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu")
+"""Ways of writing a node that the plan can ask for; `lowering.implementations` has each."""
 
 RUNTIME_FORMS = ("qdq", "qoperator")
 """Forms that may hold operators of one runtime alone; the others are for every reader of ONNX."""
@@ -24,13 +24,13 @@ RUNTIME_FORMS = ("qdq", "qoperator")
 class Kind(StrEnum):
     """What becomes of one node."""
 
-    INTEGER = "integer"
+    QUANTIZED = "quantized"
     """Computes on codes. An output with parameters in `QuantPlan.tensors` is stored in them; an output
     without returns to float."""
-    TABLE = "table"
+    LOOKUP_TABLE = "lookup-table"
     """A function of one variable, looked up: code in, code out. Several nodes can be one table: then the last
     has an entry with the parameters of its output, and the outputs of the others have none."""
-    MOVE = "move"
+    PASS_THROUGH = "pass-through"
     """Moves, selects or clips codes; its output has the parameters of its input."""
     DYNAMIC = "dynamic"
     """Integer with activation parameters computed at run time."""
@@ -40,7 +40,7 @@ class Kind(StrEnum):
     """Stays as it is; `NodePlan.reason` says why."""
 
 
-ON_CODES = (Kind.INTEGER, Kind.TABLE, Kind.MOVE)
+ON_CODES = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
 """Kinds that read activations in codes; the others read and make real numbers."""
 
 
@@ -53,17 +53,17 @@ class NodePlan:
         reason: why it stays float (required for FLOAT), or a remark, such as the figures of a weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
-        spelling: which of the equivalent ways the lowering writes the node in, "" for the usual one. For
-            TABLE "runtime", "sigmoid" or "portable"; for MOVE "codes" (the operator directly on codes) or
-            "leaky" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the runtime's own operator, in
-            `RUNTIME_FORMS` only). For WEIGHT_ONLY "codes" (a constant table is looked up
-            in codes, and what was found is made float). Each is described in `lowering.qdq`.
+        implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
+            For LOOKUP_TABLE "runtime", "sigmoid" or "portable"; for PASS_THROUGH "integer" (the operator
+            directly on integers) or "leaky-relu" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the
+            runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer" (rows of a quantized
+            embedding table are looked up, then dequantized). `lowering.forms.qdq` describes each.
     """
 
     kind: Kind
     reason: str = ""
     inputs: Mapping[int, QuantParams] = field(default_factory=dict)
-    spelling: str = ""
+    implementation: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,4 +115,4 @@ class QuantPlan:
     def is_part(self, node: str, output: str) -> bool:
         """Whether a node, given with its output, is computed inside the table of the node that reads it."""
         entry = self.nodes.get(node)
-        return entry is not None and entry.kind is Kind.TABLE and output not in self.tensors
+        return entry is not None and entry.kind is Kind.LOOKUP_TABLE and output not in self.tensors

@@ -1,6 +1,6 @@
 """The plan's file format: YAML meant to be read and edited by people. The only module that knows it.
 
-    format: qprof-plan/1
+    format: qprof-plan/2
     tool: ...                        who wrote it
     model: file, structure, weights, opset
     config: the settings that were asked for
@@ -9,10 +9,10 @@
       x: {type: uint8, scale: 0.0123, zero_point: 128}
       w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}     one scale for each channel
     nodes:                           one line for each node, in graph order
-      conv1: {kind: integer}
-      tanh: {kind: table, spelling: sigmoid}
+      conv1: {kind: quantized}
+      tanh: {kind: lookup-table, implementation: sigmoid}
       einsum: {kind: float, reason: no rule for Einsum}
-      add: {kind: integer, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
+      add: {kind: quantized, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
     groups:                          who shares parameters and why: a record for people, not read when applied
       - range: [-1.5, 2.0]           of all of them, in real numbers
         winners: [x]                 those whose own ranges make it
@@ -64,12 +64,13 @@ from ...profiles.base.strict_yaml import (
 )
 from ...profiles.records.store import model_at, model_fields
 from ..numerics.affine import TYPES, QuantParams
-from ..numerics.schemes import SCHEMES
+from ..numerics.schemas import SCHEMAS
 from ..targets.config import CHOICES, QuantConfig
 from .adjustment_store import adjustments_at, adjustments_text
-from .plan import SPELLINGS, Group, Kind, NodePlan, QuantPlan
+from .format_1 import from_format_1
+from .plan import IMPLEMENTATIONS, Group, Kind, NodePlan, QuantPlan
 
-FAMILY, VERSION = "qprof-plan", 1
+FAMILY, VERSION = "qprof-plan", 2
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
 _LATER = ("tool", "notes", "groups", "adjustments")
@@ -77,8 +78,8 @@ _LATER = ("tool", "notes", "groups", "adjustments")
 
 _WORDS = {
     **CHOICES,
-    "schema": tuple(SCHEMES),
-    "weight_schema": tuple(SCHEMES),
+    "schema": tuple(SCHEMAS),
+    "weight_schema": tuple(SCHEMAS),
     "activation_type": tuple(TYPES),
     "weight_type": tuple(TYPES),
 }
@@ -134,7 +135,7 @@ def loads(document: str, source: str = "plan") -> QuantPlan:
             parse(document), FAMILY, VERSION, "give a plan written by 'qprof quantize --save-plan'"
         )
         check_whole(document)
-        return _plan(top)
+        return _plan(from_format_1(top) if top["format"] == f"{FAMILY}/1" else top)
     except MalformedError as problem:
         raise PlanError(problem.told(source, ADVICE)) from None
 
@@ -147,7 +148,7 @@ def _params_text(params: QuantParams) -> str:
     points = [str(point) for point in params.zero_point]
     parts = [f"type: {params.qtype.name}"]
     parts += [f"axis: {params.axis}"] if params.axis is not None else []
-    parts += [f"block: {params.block}"] if params.block is not None else []
+    parts += [f"block_size: {params.block_size}"] if params.block_size is not None else []
     parts.append(f"scale: {scales[0]}" if params.axis is None else f"scale: [{', '.join(scales)}]")
     parts.append(
         f"zero_point: {points[0]}" if len(set(points)) == 1 else f"zero_point: [{', '.join(points)}]"
@@ -157,7 +158,7 @@ def _params_text(params: QuantParams) -> str:
 
 def _node_text(node: NodePlan) -> str:
     parts = [f"kind: {node.kind.value}"]
-    parts += [f"spelling: {node.spelling}"] if node.spelling else []
+    parts += [f"implementation: {node.implementation}"] if node.implementation else []
     parts += [f"reason: {text(node.reason)}"] if node.reason else []
     if node.inputs:
         inputs = ", ".join(
@@ -239,7 +240,7 @@ def _word(value: object, where: str, known: tuple[str, ...]) -> str:
 
 
 def _params(value: object, where: str) -> QuantParams:
-    found = fields(value, where, ("type", "scale", "zero_point"), ("axis", "block"))
+    found = fields(value, where, ("type", "scale", "zero_point"), ("axis", "block_size"))
     scale, point = found["scale"], found["zero_point"]
     scales = tuple(_scale(s, f"{where}: scale") for s in (scale if isinstance(scale, list) else [scale]))
     if not scales:
@@ -250,7 +251,7 @@ def _params(value: object, where: str) -> QuantParams:
     if not isinstance(point, list):
         points *= len(scales)
     qtype = TYPES[_word(found["type"], f"{where}: type", tuple(TYPES))]
-    axis, block = _optional(found, "axis", where, 0), _optional(found, "block", where, 1)
+    axis, block = _optional(found, "axis", where, 0), _optional(found, "block_size", where, 1)
     try:
         return QuantParams(scales, points, qtype, axis, block)
     except PlanError as problem:
@@ -273,12 +274,16 @@ def _scale(value: object, where: str) -> float:
 
 
 def _node(value: object, where: str) -> NodePlan:
-    found = fields(value, where, ("kind",), ("spelling", "reason", "inputs"))
+    found = fields(value, where, ("kind",), ("implementation", "reason", "inputs"))
     kind = Kind(_word(found["kind"], f"{where}: kind", tuple(kind.value for kind in Kind)))
     inputs: dict[int, QuantParams] = {}
     for key, item in mapping_at(found.get("inputs", {}), f"{where}: inputs").items():
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
         inputs[int(key)] = _params(item, f"{where}: input {key}")
-    spelling = _word(found["spelling"], f"{where}: spelling", SPELLINGS) if "spelling" in found else ""
-    return NodePlan(kind, text_at(found.get("reason", ""), f"{where}: reason"), inputs, spelling)
+    implementation = (
+        _word(found["implementation"], f"{where}: implementation", IMPLEMENTATIONS)
+        if "implementation" in found
+        else ""
+    )
+    return NodePlan(kind, text_at(found.get("reason", ""), f"{where}: reason"), inputs, implementation)

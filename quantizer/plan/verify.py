@@ -14,7 +14,7 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
 from ..model.graph import Graph, input_name
 from ..numerics.affine import QuantParams
-from ..numerics.schemes import SCHEMES
+from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
 from .plan import Kind, QuantPlan
@@ -70,15 +70,15 @@ def _zero_points_are_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    scheme = SCHEMES[plan.config.schema]
-    if scheme.symmetric and not scheme.unsigned_when_positive:
+    schema = SCHEMAS[plan.config.schema]
+    if schema.symmetric and not schema.unsigned_when_positive:
         for name, params in plan.tensors.items():
             if params.qtype.signed and graph.constant(name) is None and any(params.zero_point):
                 yield f"tensor '{name}': schema {plan.config.schema} has zero_point 0"
 
 
 def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    if SCHEMES[plan.config.schema].power_of_two:
+    if SCHEMAS[plan.config.schema].power_of_two:
         for name, params in plan.tensors.items():
             if graph.constant(name) is None and any(math.frexp(s)[0] != 0.5 for s in params.scale):
                 yield f"tensor '{name}': schema {plan.config.schema} has scales that are powers of two"
@@ -109,7 +109,7 @@ def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
-        if entry is None or entry.kind not in (Kind.INTEGER, Kind.TABLE, Kind.MOVE):
+        if entry is None or entry.kind not in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH):
             continue
         if rule is None:
             yield f"node '{node.name}': there is no rule for {node.op_type}, so it must be float"
@@ -119,8 +119,8 @@ def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             if (
                 name not in plan.tensors
                 and index not in entry.inputs
-                and not (entry.kind is not Kind.INTEGER and graph.constant(name) is not None)
-                and not (entry.kind is Kind.TABLE and _is_inside_a_table(plan, graph, name))
+                and not (entry.kind is not Kind.QUANTIZED and graph.constant(name) is not None)
+                and not (entry.kind is Kind.LOOKUP_TABLE and _is_inside_a_table(plan, graph, name))
             ):
                 yield f"node '{node.name}': it is {entry.kind}, but its input '{name}' has no parameters"
 
@@ -140,7 +140,7 @@ def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         alone = [
             reader
             for reader in readers
-            if (entry := plan.nodes.get(reader.name or "")) is None or entry.kind is not Kind.TABLE
+            if (entry := plan.nodes.get(reader.name or "")) is None or entry.kind is not Kind.LOOKUP_TABLE
         ]
         if not readers or graph.is_result(name):
             yield f"node '{node.name}': it is table, but its output '{name}' has no parameters"
@@ -154,7 +154,7 @@ def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry = plan.nodes.get(node.name or "")
-        if entry is None or entry.kind is not Kind.MOVE:
+        if entry is None or entry.kind is not Kind.PASS_THROUGH:
             continue
         source = plan.tensors.get(input_name(node, 0))
         for output in outputs_of(node):
@@ -169,7 +169,7 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
         if (
             entry is None
-            or entry.kind is not Kind.INTEGER
+            or entry.kind is not Kind.QUANTIZED
             or rule is None
             or rule.bias is None
             or rule.weight is None
@@ -208,7 +208,7 @@ def _hybrid_nodes_have_a_weight_in_codes(plan: QuantPlan, graph: Graph) -> Itera
 
 def _dynamic_weights_have_8_bits(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node, name, params in _weights(plan, graph, Kind.DYNAMIC):
-        if params is not None and (params.qtype.bits not in (7, 8) or params.block is not None):
+        if params is not None and (params.qtype.bits not in (7, 8) or params.block_size is not None):
             yield f"node '{node}': it is dynamic, so weight '{name}' must have 8 bits and no blocks"
         elif params is not None and params.axis is not None and any(params.zero_point):
             yield f"node '{node}': it is dynamic, so the channels of weight '{name}' must have zero_point 0"
@@ -217,12 +217,12 @@ def _dynamic_weights_have_8_bits(plan: QuantPlan, graph: Graph) -> Iterator[str]
 def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for name, params in plan.tensors.items():
         shape = graph.shape(name) if name in graph.values else None
-        if params.block is None or params.axis is None:
+        if params.block_size is None or params.axis is None:
             continue
         if graph.constant(name) is None:
             yield f"tensor '{name}': blocks are for constants"
-        elif shape is None or params.axis >= len(shape) or (shape[params.axis] or 0) % params.block:
-            yield f"tensor '{name}': block {params.block} does not divide axis {params.axis}"
+        elif shape is None or params.axis >= len(shape) or (shape[params.axis] or 0) % params.block_size:
+            yield f"tensor '{name}': block {params.block_size} does not divide axis {params.axis}"
 
 
 CHECKS: tuple[Check, ...] = (

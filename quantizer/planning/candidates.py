@@ -13,7 +13,7 @@ from ..model.graph import FLOAT_TYPES, Graph
 from ..operators.operands import activation_names, match_nodes, name_of, operator_of, outputs_of
 from ..operators.table import Constraint, Rule, is_clip, rule_of
 from ..plan.plan import ON_CODES, Kind
-from ..targets.target import FLOAT, Target, table_spelling
+from ..targets.target import FLOAT, Target, lut_implementation
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Choice:
         kind: as in `NodePlan`.
         reason: why it stays float.
         rule: its entry in the table, when it has one.
-        spelling: how a table is written.
+        implementation: how a table is written.
         heavy: whether integers start at this node (see `Rule.heavy`).
         returns_float: whether an integer node gives float outputs.
     """
@@ -32,7 +32,7 @@ class Choice:
     kind: Kind
     reason: str = ""
     rule: Rule | None = None
-    spelling: str = ""
+    implementation: str = ""
     heavy: bool = False
     returns_float: bool = False
 
@@ -49,9 +49,9 @@ class Limits:
     Attributes:
         profile: of the model, bound to its tensors.
         target: what the runtime can execute.
-        tables: `QuantConfig.tables`.
+        lookup_tables: `QuantConfig.lookup_tables`.
         keep_float: node names, operator types or globs that stay float.
-        propagation: `QuantConfig.propagation`.
+        inter_layer: `QuantConfig.inter_layer`.
         noisy: tensors that must not be in codes, each with the reason.
         loud: nodes that stay float because of what their noise does to the outputs, or for what they serve,
             each with the reason.
@@ -59,9 +59,9 @@ class Limits:
 
     profile: Profile
     target: Target
-    tables: str = "target"
+    lookup_tables: str = "target"
     keep_float: tuple[str, ...] = ()
-    propagation: str = "stay"
+    inter_layer: str = "quantized"
     noisy: Mapping[str, str] = field(default_factory=dict)
     loud: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,8 +87,8 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
         return Choice(Kind.FLOAT, INDICES, rule)
     if rule is None:
         return Choice(Kind.FLOAT, f"no rule for {op}")
-    spelling = table_spelling(node.op_type, target, limits.tables) if rule.curve else ""
-    if node.op_type not in target.operators and not spelling:
+    implementation = lut_implementation(node.op_type, target, limits.lookup_tables) if rule.curve else ""
+    if node.op_type not in target.operators and not implementation:
         return Choice(Kind.FLOAT, f"{target.name} has no integer kernel for {op}", rule)
     reason = (
         rule.refusal(node, graph)
@@ -99,9 +99,9 @@ def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, s
     if reason:
         return Choice(Kind.FLOAT, reason, rule)
     if node.op_type not in target.operators:
-        return Choice(Kind.TABLE, "", rule, spelling)
+        return Choice(Kind.LOOKUP_TABLE, "", rule, implementation)
     moves = rule.constraint in (Constraint.SAME, Constraint.CLAMP)
-    return Choice(Kind.MOVE if moves else Kind.INTEGER, "", rule, heavy=rule.heavy(node, graph))
+    return Choice(Kind.PASS_THROUGH if moves else Kind.QUANTIZED, "", rule, heavy=rule.heavy(node, graph))
 
 
 INDICES = "it computes shapes, indices or conditions, no real numbers"

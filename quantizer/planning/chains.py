@@ -2,18 +2,18 @@
 
 A chain reads one activation, and scalar constants; each of its operators works element by element; nobody
 else reads what it makes on the way. So it can be one look-up table with no rounding but the last, which no
-sequence of integer operators is. A target says by `Target.tables` what it does with them:
+sequence of integer operators is. A target says by `Target.lookup_tables` what it does with them:
 
 ===========  ===============================================================================================
-"apart"      each operator is planned by itself, where all of them can be in codes; elsewhere the chain stays
+"separate"   each operator is planned by itself, where all of them can be in codes; elsewhere the chain stays
              float as a whole
 "portable"   one table, looked up in standard ONNX
 "runtime"    one piece in float between conversions, which the runtime compiles as it likes
 ===========  ===============================================================================================
 
 A chain that is taken as one is one node while the plan is made (`Contracted`): its inner tensors need no
-profile and have no parameters. In the plan each of its nodes has an entry; `Kind.TABLE` without parameters of
-the output means a part of the table behind it.
+profile and have no parameters. In the plan each of its nodes has an entry;
+`Kind.LOOKUP_TABLE` without parameters of the output means a part of the table behind it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..operators.operands import match_nodes, name_of
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.config import QuantConfig
-from ..targets.target import Target, chain_spelling, table_spelling
+from ..targets.target import Target, chain_implementation, lut_implementation
 from .mixed_precision import named_wide
 
 REACH = 64
@@ -126,11 +126,11 @@ def taken_apart(
     Args:
         chain: the chain.
         target: the runtime.
-        tables: `QuantConfig.tables`.
+        tables: `QuantConfig.lookup_tables`.
         seen: tensors with a profile; without one of what the chain makes on the way it stays one. None for
             all.
     """
-    if chain_spelling(target, tables) != "apart":
+    if chain_implementation(target, tables) != "separate":
         return False
     if seen is not None and any(node.outputs[0].name not in seen for node in chain.nodes):
         return False
@@ -141,7 +141,9 @@ def _alone(node: ir.Node, target: Target, tables: str) -> bool:
     """Whether an operator can be in codes by itself."""
     rule = rule_of(node)
     curve = rule is not None and rule.curve
-    return node.op_type in target.operators or (curve and table_spelling(node.op_type, target, tables) != "")
+    return node.op_type in target.operators or (
+        curve and lut_implementation(node.op_type, target, tables) != ""
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,11 +189,11 @@ def contracted(
         ConfigError: a setting names nothing in the model.
     """
     names = tuple(name_of(node) for node in graph.nodes)
-    wide = named_wide(graph, config.wide)
+    wide = named_wide(graph, config.keep_16bit)
     chains = {
         chain.name: chain
         for chain in find_chains(graph)
-        if not taken_apart(chain, target, config.tables, seen)
+        if not taken_apart(chain, target, config.lookup_tables, seen)
         and not any(node.outputs[0].name in wide for node in chain.nodes[:-1])
     }
     if not chains:
@@ -266,7 +268,7 @@ def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple
     """
     found = {}
     for node in nodes:
-        if plan.nodes[name_of(node)].kind is not Kind.TABLE or _is_part(node, plan):
+        if plan.nodes[name_of(node)].kind is not Kind.LOOKUP_TABLE or _is_part(node, plan):
             continue
         inside, _ = nodes_between(
             node.outputs[0],

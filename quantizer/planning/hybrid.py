@@ -30,7 +30,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
-from ..numerics.schemes import SCHEMES, block_params, channel_params, span_params
+from ..numerics.schemas import SCHEMAS, block_params, channel_params, span_params
 from ..operators.operands import match_nodes, name_of
 from ..operators.table import Rule, Weight, rule_of
 from ..plan.plan import RUNTIME_FORMS, Kind
@@ -61,7 +61,7 @@ class Hybrid:
     """A node that keeps its constants in codes and its activations in float.
 
     Attributes:
-        choice: kind, figures and spelling.
+        choice: kind, figures and implementation.
         inputs: parameters of the constants, by input index.
     """
 
@@ -135,12 +135,12 @@ def _table(node: ir.Node, rule: Rule, graph: Graph, limits: Limits, config: Quan
         r.op_type != "Gather" or i != weight.index or weight.axis(r, table.ndim) != axis for r, i in readers
     ):
         return None
-    params = channel_params(table, axis, SCHEMES["symmetric"], INT8)
+    params = channel_params(table, axis, SCHEMAS["symmetric"], INT8)
     sqnr = weight_sqnr(table, params)
     if sqnr < (config.min_sqnr or TABLE_SQNR):
         return None
     reason = f"table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
-    return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "codes"), {weight.index: params})
+    return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "integer"), {weight.index: params})
 
 
 def _may_be_dynamic(node: ir.Node, rule: Rule, limits: Limits, config: QuantConfig) -> bool:
@@ -184,8 +184,8 @@ def _dynamic(
     inputs: dict[int, QuantParams] = {}
     for weight in rule.constants:
         array = arrays[weight.index]
-        axis = weight.axis(node, array.ndim) if config.granularity == "channel" else None
-        inputs[weight.index] = channel_params(array, axis, SCHEMES["symmetric"], _signed_type(limits.target))
+        axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
+        inputs[weight.index] = channel_params(array, axis, SCHEMAS["symmetric"], _signed_type(limits.target))
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None
@@ -221,7 +221,7 @@ def _weight_only(
         sqnr = weight_sqnr(array, params)
         if sqnr >= _least_sqnr(config):
             inputs[weight.index] = params
-            blocks = f" in blocks of {params.block}" if params.block else ""
+            blocks = f" in blocks of {params.block_size}" if params.block_size else ""
             told.append(f"weight {_shape(array)} in {params.qtype.name}{blocks}: {sqnr:.1f} dB")
     if not inputs:
         return None
@@ -238,15 +238,15 @@ def _weight_params(
     would have to do with one scale for a channel.
     """
     types = target.weight_only[node.op_type]
-    scheme, qtype = SCHEMES[config.weight_schema], TYPES[config.weight_type]
+    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
     axis = weight.axis(node, array.ndim)
     summed = _summed_axis(node, array.ndim, axis)
-    blocks = bool(config.block) and summed is not None and array.shape[summed] % config.block == 0
+    blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
     if qtype.storage in types and blocks and summed is not None:
-        return block_params(array, summed, config.block, scheme, qtype)
-    if qtype.storage not in types or config.weight_type in FEW_BITS or config.block:
-        scheme, qtype = SCHEMES["symmetric"], _signed_type(target)
-    return channel_params(array, axis if config.granularity == "channel" else None, scheme, qtype)
+        return block_params(array, summed, config.block_size, schema, qtype)
+    if qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
+        schema, qtype = SCHEMAS["symmetric"], _signed_type(target)
+    return channel_params(array, axis if config.granularity == "per-channel" else None, schema, qtype)
 
 
 def _signed_type(target: Target) -> QuantType:

@@ -9,7 +9,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantType
 from ..numerics.quantization_noise import expected_noise
-from ..numerics.schemes import SCHEMES, choose_params
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.operands import activation_names, match_nodes, name_of, outputs_of
 from ..operators.table import rule_of
 from ..ranges.calibrators import Range
@@ -23,7 +23,7 @@ def wide_type(config: QuantConfig) -> QuantType:
 
 
 def named_wide(graph: Graph, patterns: Iterable[str]) -> set[str]:
-    """Return the activations that `QuantConfig.wide` names: tensors, or all activations of nodes.
+    """Return the activations that `QuantConfig.keep_16bit` names: tensors, or all activations of nodes.
 
     Raises:
         ConfigError: a pattern names no tensor and no node.
@@ -36,7 +36,7 @@ def named_wide(graph: Graph, patterns: Iterable[str]) -> set[str]:
         ]
         found.update(tensors)
         if not tensors:
-            hits = match_nodes(graph, [pattern], "wide")
+            hits = match_nodes(graph, [pattern], "keep_16bit")
             for node in graph.nodes:
                 rule = rule_of(node)
                 if name_of(node) in hits and rule is not None:
@@ -70,15 +70,15 @@ def judge_noise(
         Name to reason, and name to range in 16 bits.
 
     Raises:
-        ConfigError: `config.wide` names something that the model does not have.
+        ConfigError: `config.keep_16bit` names something that the model does not have.
     """
-    named = named_wide(graph, config.wide)
+    named = named_wide(graph, config.keep_16bit)
     wide = {name: in_16_bits(name) for name in ranges if name in named}
     noisy: dict[str, str] = {}
-    scheme = SCHEMES[config.schema]
+    schema = SCHEMAS[config.schema]
 
     def figure(name: str, span: Range, qtype: QuantType) -> float:
-        params = choose_params(span.low, span.high, scheme, qtype)
+        params = choose_params(span.low, span.high, schema, qtype)
         return expected_noise(profile[name], params, useful(name)).sqnr_db
 
     for name, span in ranges.items() if config.min_sqnr > 0.0 else ():
@@ -105,7 +105,7 @@ def _computed_wide(graph: Graph, name: str, target: Target) -> bool:
     producer = graph.producer(name)
     nodes = [*([] if producer is None else [producer]), *(node for node, _ in graph.consumers(name))]
     touching = [node.op_type for node in nodes if node.op_type in target.operators]
-    return bool(touching) and all(target.computes_wide(op_type) for op_type in touching)
+    return bool(touching) and all(target.has_16bit_kernel(op_type) for op_type in touching)
 
 
 def wide_note(nodes: Iterable[str], wide: int, target: Target) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def wide_note(nodes: Iterable[str], wide: int, target: Target) -> tuple[str, ...
         wide: number of these activations.
         target: the runtime.
     """
-    lacking = sorted({op_type for op_type in nodes if not target.computes_wide(op_type)})
+    lacking = sorted({op_type for op_type in nodes if not target.has_16bit_kernel(op_type)})
     if not wide or not lacking:
         return ()
     names = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")

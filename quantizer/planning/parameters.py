@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ..model.graph import Graph, input_name
 from ..numerics.affine import TYPES, QuantParams, QuantType
-from ..numerics.schemes import SCHEMES, bias_params, channel_params, choose_params, weight_for_bias
+from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Rule
 from ..plan.plan import Group, Kind
@@ -27,14 +27,14 @@ def activation_params(
     config: QuantConfig,
 ) -> dict[str, QuantParams]:
     """Return the parameters of every activation that is in codes, by name in graph order."""
-    scheme, qtype = SCHEMES[config.schema], TYPES[config.activation_type]
+    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
     params: dict[str, QuantParams] = {}
     for group in groups:
         is_wide = any(name in wide for name in group.members)
-        chosen = choose_params(*group.range, scheme, wide_type(config) if is_wide else qtype)
+        chosen = choose_params(*group.range, schema, wide_type(config) if is_wide else qtype)
         params.update(dict.fromkeys(group.members, chosen))
     for node in graph.nodes:  # the sigmoid table gives tanh in 128ths, whatever was profiled
-        spelled = choices[node.name or ""].spelling == "sigmoid"
+        spelled = choices[node.name or ""].implementation == "sigmoid"
         if spelled and not touches_wide(node, choices[node.name or ""], graph, params):
             zero_point = 0 if qtype.signed else 128
             fixed = QuantParams((1.0 / 128.0,), (zero_point,), qtype)
@@ -48,7 +48,7 @@ def _spread_params(
     """Give `fixed` to a tensor and to all that is merely moved from it."""
     params = {**params, name: fixed}
     for reader, _ in graph.consumers(name):
-        if choices[reader.name or ""].kind is Kind.MOVE:
+        if choices[reader.name or ""].kind is Kind.PASS_THROUGH:
             for value in reader.outputs:
                 if value.name in params:
                     params = _spread_params(graph, choices, params, value.name, fixed)
@@ -65,11 +65,11 @@ def constant_params(
     found: dict[int, QuantParams] = {}
     for index in rule.activations(node):
         constant = graph.constant(input_name(node, index))
-        if constant is not None and choice.kind is Kind.INTEGER:
+        if constant is not None and choice.kind is Kind.QUANTIZED:
             found[index] = choose_params(
                 float(constant.min()),
                 float(constant.max()),
-                SCHEMES[config.schema],
+                SCHEMAS[config.schema],
                 _operand_type(node, choice, graph, activations, config),
             )
     if rule.weight is not None:
@@ -97,9 +97,9 @@ def _weight_and_bias(
     constant = graph.constant(input_name(node, rule.weight.index))
     assert constant is not None
     weight = constant.astype(np.float32, copy=False)
-    scheme, qtype = SCHEMES[config.weight_schema], TYPES[config.weight_type]
-    axis = rule.weight.axis(node, weight.ndim) if config.granularity == "channel" else None
-    params = channel_params(weight, axis, scheme, qtype)
+    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
+    axis = rule.weight.axis(node, weight.ndim) if config.granularity == "per-channel" else None
+    params = channel_params(weight, axis, schema, qtype)
     bias = None
     if rule.bias is not None and rule.bias < len(node.inputs):
         bias = graph.constant(input_name(node, rule.bias))

@@ -87,14 +87,16 @@ def _plan(
         useful=spans.useful,
     )
     ranges = ChainMap(wide, found)  # type: ignore[arg-type]  # it is only read
-    limits = Limits(profile, recipe.target, config.tables, config.keep_float, config.propagation, noisy, loud)
+    limits = Limits(
+        profile, recipe.target, config.lookup_tables, config.keep_float, config.inter_layer, noisy, loud
+    )
     if config.mode in DATA_FREE:
         choices = all_float(graph, config, recipe.target)
     else:
         choices = select(graph, limits, start_everywhere=start_everywhere)
     hybrids = find_hybrids(graph, choices, limits, config)
     choices |= {name: hybrid.choice for name, hybrid in hybrids.items()}
-    groups = find_groups(graph, choices, ranges, config.resolution)
+    groups = find_groups(graph, choices, ranges, config.scale_sharing)
     activations = activation_params(graph, choices, groups, wide, config)
     tensors: dict[str, QuantParams] = dict(activations)
     nodes: dict[str, NodePlan] = {}
@@ -112,17 +114,19 @@ def _plan(
                 overrides[index] = params
         shared = _share_params(node, choice, graph, tensors)
         kind = choice.kind
-        if kind is Kind.MOVE and not shared:
-            kind = Kind.INTEGER  # a clip with parameters of its own is a conversion, not a move
-        spelling = choice.spelling or (recipe.target.spellings.get(node.op_type, "") if shared else "")
+        if kind is Kind.PASS_THROUGH and not shared:
+            kind = Kind.QUANTIZED  # a clip with parameters of its own is a conversion, not a move
+        implementation = choice.implementation or (
+            recipe.target.implementations.get(node.op_type, "") if shared else ""
+        )
         if touches_wide(node, choice, graph, tensors):
-            spelling = WIDE_SPELLINGS.get(spelling, spelling)
+            implementation = IMPLEMENTATIONS_16BIT.get(implementation, implementation)
             touching.append(node.op_type)
-        nodes[node.name or ""] = NodePlan(kind, choice.reason, overrides, spelling)
-    if config.propagation == "return":
+        nodes[node.name or ""] = NodePlan(kind, choice.reason, overrides, implementation)
+    if config.inter_layer == "float":
         tensors, nodes = _returned(graph, choices, tensors, nodes)
     notes = wide_note(touching, sum(p.qtype.bits == 16 for p in activations.values()), recipe.target)
-    if recipe.target.unsigned_codes:
+    if recipe.target.unsigned_activations:
         tensors, nodes, more = _unsigned(graph, tensors, nodes)
         notes = (*notes, *more)
     return QuantPlan(NO_MODEL, recipe.config, tensors, nodes, notes, groups=_shared(groups, activations))
@@ -130,8 +134,8 @@ def _plan(
 
 NO_MODEL = ModelId("", "", 0)
 
-WIDE_SPELLINGS = {"sigmoid": "runtime", "codes": "", "leaky": ""}
-"""What stands for a spelling that is for 8 bits only."""
+IMPLEMENTATIONS_16BIT = {"sigmoid": "runtime", "integer": "", "leaky-relu": ""}
+"""What stands for a implementation that is for 8 bits only."""
 
 
 def _share_params(node: ir.Node, choice: Choice, graph: Graph, tensors: Mapping[str, QuantParams]) -> bool:
@@ -154,7 +158,7 @@ def _returned(
     for node in graph.nodes:
         for name in outputs_of(node) if choices[node.name or ""].returns_float else ():
             readers = [(r.name or "", i) for r, i in graph.consumers(name)]
-            if name not in stored or any(entries[reader].kind is Kind.MOVE for reader, _ in readers):
+            if name not in stored or any(entries[reader].kind is Kind.PASS_THROUGH for reader, _ in readers):
                 continue
             params = stored.pop(name)
             for reader, index in readers:

@@ -12,7 +12,7 @@ between them, as far as that saves conversions:
 4. Where the target runs float operators between integer ones at no more than the price of the conversions,
    a light node that no reader wants in codes leaves again: its output is not rounded for nothing.
 
-With `propagation` "return" nothing spreads, and every kernel that can return float does.
+With `inter_layer` "float" nothing spreads, and every kernel that can return float does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..plan.plan import Kind
 from ..targets.target import CODES, FLOAT
 from .candidates import Choice, Limits, find_candidates
 
-RETURNED = "propagation return: only products with a weight are in codes"
+RETURNED = "inter_layer float: only products with a weight are in codes"
 WAITING = "what it reads is float{}: conversions would cost more than they save"
 """The reason of a node that integers did not reach, with room for where the float comes from."""
 PARTLY = "it reads codes and float, and no reader wants its result in codes: conversions would cost more"
@@ -48,15 +48,15 @@ def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> d
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
     candidates = find_candidates(graph, limits)
-    waiting = WAITING if limits.propagation == "stay" else RETURNED
+    waiting = WAITING if limits.inter_layer == "quantized" else RETURNED
     chosen = {
         name: choice if choice.heavy or start_everywhere else _waiting(choice, waiting)
         for name, choice in candidates.items()
     }
     state = _State(graph, limits, candidates, chosen)
-    if not start_everywhere and limits.propagation == "stay":
+    if not start_everywhere and limits.inter_layer == "quantized":
         _spread(state)
-    origins = _origins(state) if limits.propagation == "stay" else {}
+    origins = _origins(state) if limits.inter_layer == "quantized" else {}
     return {name_of(n): _with_reason(n, _with_output(n, state), state, origins) for n in graph.nodes}
 
 
@@ -65,7 +65,7 @@ def _with_reason(
 ) -> Choice:
     """Say of a node that could have been in codes what spoke against it."""
     candidate = state.candidates[name_of(node)]
-    if choice.quantized or not candidate.quantized or state.limits.propagation == "return":
+    if choice.quantized or not candidate.quantized or state.limits.inter_layer == "float":
         return choice
     firm, soft, floats = _sources(node, candidate, state)
     if not firm and not soft:
@@ -148,7 +148,9 @@ def _joins(node: ir.Node, state: _State) -> bool:
     firm, soft, floats = _sources(node, choice, state)
     if not floats:
         return bool(firm) or (
-            choice.kind in (Kind.MOVE, Kind.TABLE) and bool(soft) and _lead_to_codes(node, state)
+            choice.kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
+            and bool(soft)
+            and _lead_to_codes(node, state)
         )
     if not firm and not soft:
         # A conversion before the node instead of behind it: worth it for moves and for products, which
@@ -202,7 +204,7 @@ def _leads_to_codes(name: str, state: _State) -> bool:
             return False
         if state.quantized(reader):
             continue
-        if candidate.kind not in (Kind.MOVE, Kind.TABLE) or not _lead_to_codes(reader, state):
+        if candidate.kind not in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE) or not _lead_to_codes(reader, state):
             return False
     return True
 
@@ -211,9 +213,9 @@ def _with_output(node: ir.Node, state: _State) -> Choice:
     """Settle whether an integer kernel that can return float does."""
     choice = state.chosen[name_of(node)]
     outputs = state.limits.target.operators.get(node.op_type, ())
-    if choice.kind is not Kind.INTEGER or FLOAT not in outputs:
+    if choice.kind is not Kind.QUANTIZED or FLOAT not in outputs:
         return choice
-    stays = state.limits.propagation == "stay"
+    stays = state.limits.inter_layer == "quantized"
     wanted = stays and all(
         not state.graph.is_result(name)
         and state.graph.consumers(name)

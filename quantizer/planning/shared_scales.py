@@ -3,9 +3,9 @@
 A group has one range. It is the range of the tensors that *define* it: the tensor that the codes come from,
 or, where a clip without other readers follows, the clip's output, because the values that it throws away need
 no codes. Operators with one code space for all inputs (`Constraint.ALL_SAME`) join their groups as
-`QuantConfig.resolution` says: always ("global"), never ("local"), or where the common range costs no member
-more than a stated number of decibels ("auto"); elsewhere each input keeps its own parameters and is converted
-on the edge.
+`QuantConfig.scale_sharing` says: always ("unified"), never ("separate"), or where the common range costs
+no member more than a stated number of decibels ("auto"); elsewhere each input keeps its own parameters and is
+converted on the edge.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..plan.plan import Group, Kind
 from ..ranges.calibrators import Range
 from .candidates import Choice
 
-JOIN_COST_DB = {"auto": 1.0, "global": math.inf, "local": -math.inf}
+JOIN_COST_DB = {"auto": 1.0, "unified": math.inf, "separate": -math.inf}
 """Resolution -> decibels that a member of an operator with one code space may lose to the common range."""
 
 
@@ -108,7 +108,7 @@ class _Forest:
 
 
 def find_groups(
-    graph: Graph, choices: Mapping[str, Choice], ranges: Mapping[str, Range], resolution: str = "auto"
+    graph: Graph, choices: Mapping[str, Choice], ranges: Mapping[str, Range], scale_sharing: str = "auto"
 ) -> tuple[Group, ...]:
     """Return the groups of all activations that exist in codes.
 
@@ -116,7 +116,7 @@ def find_groups(
         graph: the prepared model.
         choices: what was selected, by node name.
         ranges: calibrated range of every activation with a profile.
-        resolution: as in `QuantConfig`.
+        scale_sharing: as in `QuantConfig`.
     """
     forest = _Forest(ranges)
     for node in graph.nodes:
@@ -127,11 +127,11 @@ def find_groups(
         outputs = [] if choice.returns_float else outputs_of(node)
         for name in [*inputs, *outputs]:
             forest.add(name)
-        if choice.kind is Kind.MOVE:
+        if choice.kind is Kind.PASS_THROUGH:
             for output in outputs:
                 _join_move(graph, forest, node, (inputs[0], output))
         elif choice.rule.constraint is Constraint.ALL_SAME:
-            _join_cheap(forest, inputs, outputs, node.name or "", JOIN_COST_DB[resolution])
+            _join_cheap(forest, inputs, outputs, node.name or "", JOIN_COST_DB[scale_sharing])
     return forest.groups()
 
 

@@ -11,7 +11,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantType
 from ..numerics.arrays import Curve
-from ..numerics.schemes import SCHEMES
+from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
 from ..operators.table import Constraint, rule_of
 from ..targets.config import with_limit
@@ -95,7 +95,7 @@ def range_of(
 ) -> Range:
     """Return the range that the codes of one activation should cover in a type."""
     producer, config = graph.producer(name), recipe.config
-    choice = calibrate(profile[name], config.calibrator, SCHEMES[config.schema], qtype, curve)
+    choice = calibrate(profile[name], config.calibrator, SCHEMAS[config.schema], qtype, curve)
     rule = None if producer is None else rule_of(producer)
     if rule is not None and rule.bounds is not None:
         if rule.op_type in recipe.target.full_range:

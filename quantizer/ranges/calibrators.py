@@ -20,7 +20,7 @@ from ..numerics.affine import QuantType
 from ..numerics.arrays import Curve
 from ..numerics.density import density
 from ..numerics.quantization_noise import noise_behind, total_noise
-from ..numerics.schemes import FLOAT32_MAX, FLOAT32_TINY, Scheme, choose_arrays, widened_range
+from ..numerics.schemas import FLOAT32_MAX, FLOAT32_TINY, Schema, choose_arrays, widened_range
 from .kl_divergence import optimize_kl, rescale_histogram
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class Range:
             raise PlanError(f"range [{self.low}, {self.high}]: not a range; give finite numbers, low <= high")
 
 
-Choose = Callable[[TensorProfile, Scheme, QuantType, float], tuple[float, float]]
+Choose = Callable[[TensorProfile, Schema, QuantType, float], tuple[float, float]]
 """Returns low and high; the float is the calibrator's parameter (NaN when it has none)."""
 
 
@@ -66,11 +66,11 @@ class Calibrator:
     default: float | None = None
     least: float = 0.0
     most: float = 0.0
-    behind: Callable[[TensorProfile, Scheme, QuantType, Curve], tuple[float, float]] | None = None
+    behind: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
 
 
 def calibrate(
-    profile: TensorProfile, calibrator: str, scheme: Scheme, qtype: QuantType, curve: Curve | None = None
+    profile: TensorProfile, calibrator: str, schema: Schema, qtype: QuantType, curve: Curve | None = None
 ) -> Range:
     """Return the range that the codes of a tensor should cover.
 
@@ -80,7 +80,7 @@ def calibrate(
     Args:
         profile: what the tensor held.
         calibrator: name, with the parameter after a colon where it has one: "percentile:99.9".
-        scheme, qtype: what the range is for.
+        schema, qtype: what the range is for.
         curve: what all readers make of the tensor, if known: `mse` takes the error that is left behind it.
 
     Raises:
@@ -92,9 +92,9 @@ def calibrate(
     floor, ceiling = min(low, 0.0), max(high, 0.0)
     if low < high and profile.histogram.total > 1:
         if curve is not None and chosen.behind is not None and qtype.bits <= 8:
-            low, high = chosen.behind(profile, scheme, qtype, curve)
+            low, high = chosen.behind(profile, schema, qtype, curve)
         else:
-            low, high = chosen.choose(profile, scheme, qtype, parameter)
+            low, high = chosen.choose(profile, schema, qtype, parameter)
     return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
 
 
@@ -129,13 +129,13 @@ def parse_calibrator(text: str) -> tuple[Calibrator, float]:
 
 
 def _minmax(
-    profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float
+    profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float
 ) -> tuple[float, float]:
     return profile.minimum, profile.maximum
 
 
 def _percentile(
-    profile: TensorProfile, scheme: Scheme, qtype: QuantType, percent: float
+    profile: TensorProfile, schema: Schema, qtype: QuantType, percent: float
 ) -> tuple[float, float]:
     """Cut so much from each tail that `percent` of the elements lie on the inner side of its end.
 
@@ -161,7 +161,7 @@ def _between(edges: Floats, below: Floats, i: int, count: float) -> float:
     return float(edges[i] + min(max(share, 0.0), 1.0) * (edges[i + 1] - edges[i]))
 
 
-def _kl(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float) -> tuple[float, float]:
+def _kl(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float) -> tuple[float, float]:
     """Cut to the range of least Kullback-Leibler divergence (Glow SPEC E).
 
     Glow compares with 255 levels whatever the type has; here they are the levels of the type. With more
@@ -177,12 +177,12 @@ def _kl(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: flo
             f"with more bins (Glow: -num-histogram-bins={BINS}), or choose another calibrator"
         )
     source = (float(np.float32(profile.minimum)), float(np.float32(profile.maximum)))
-    wide = widened_range(*source, scheme, qtype)
+    wide = widened_range(*source, schema, qtype)
     span = wide[1] - wide[0]
     if source[0] == source[1] or not FLOAT32_TINY <= span / bins.counts.size <= span <= FLOAT32_MAX:
         return profile.minimum, profile.maximum  # a range that float32 cannot divide into bins
     counts = rescale_histogram(bins.counts.astype(np.float32), source, wide)
-    symmetric = scheme.symmetric and not (scheme.unsigned_when_positive and wide[0] == 0.0)
+    symmetric = schema.symmetric and not (schema.unsigned_when_positive and wide[0] == 0.0)
     return optimize_kl(counts, *wide, levels, symmetric)
 
 
@@ -190,19 +190,19 @@ Judge = Callable[[Floats, Floats, int, int], Floats]
 """Returns the error of many scales and zero points, given the smallest and the largest code."""
 
 
-def _mse(profile: TensorProfile, scheme: Scheme, qtype: QuantType, parameter: float) -> tuple[float, float]:
+def _mse(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float) -> tuple[float, float]:
     """Cut to the range of least expected squared error."""
-    return _least(profile, scheme, qtype, partial(total_noise, density(profile)))
+    return _least(profile, schema, qtype, partial(total_noise, density(profile)))
 
 
 def _mse_behind(
-    profile: TensorProfile, scheme: Scheme, qtype: QuantType, curve: Curve
+    profile: TensorProfile, schema: Schema, qtype: QuantType, curve: Curve
 ) -> tuple[float, float]:
     """Cut to the range of least expected squared error behind a function."""
-    return _least(profile, scheme, qtype, partial(noise_behind, density(profile), curve=curve))
+    return _least(profile, schema, qtype, partial(noise_behind, density(profile), curve=curve))
 
 
-def _least(profile: TensorProfile, scheme: Scheme, qtype: QuantType, judge: Judge) -> tuple[float, float]:
+def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judge) -> tuple[float, float]:
     """Return the range of least error.
 
     Both ends are cut by the same factor, then each by itself, then each in small steps. The range so far is
@@ -211,7 +211,7 @@ def _least(profile: TensorProfile, scheme: Scheme, qtype: QuantType, judge: Judg
     floor, ceiling = min(profile.minimum, 0.0), max(profile.maximum, 0.0)
 
     def best(low: Floats, high: Floats) -> tuple[float, float]:
-        scales, zero_points, chosen = choose_arrays(low, high, scheme, qtype)
+        scales, zero_points, chosen = choose_arrays(low, high, schema, qtype)
         i = int(np.argmin(judge(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
         return float(low[i]), float(high[i])
 
@@ -224,7 +224,7 @@ def _least(profile: TensorProfile, scheme: Scheme, qtype: QuantType, judge: Judg
         if floor < 0.0:
             lows = np.append(low, np.maximum(around_low, floor))
             low, high = best(lows, np.full(lows.size, high))
-    return widened_range(low, high, scheme, qtype)  # what the codes reach anyway is not cut
+    return widened_range(low, high, schema, qtype)  # what the codes reach anyway is not cut
 
 
 CALIBRATORS: dict[str, Calibrator] = {

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, nearest
 from ..lowering.writers.lookup_tables import build_table
 from ..numerics.affine import INT32, QuantParams, QuantType, Rounding, quantize
-from ..numerics.schemes import SCHEMES, Scheme, choose_params, widened_range
+from ..numerics.schemas import SCHEMAS, Schema, choose_params, widened_range
 from ..operators.functions import function_of
 from ..ranges.kl_divergence import optimize_kl, rescale_histogram
 
@@ -102,18 +102,18 @@ def average(counts: Counts, minimum: float, maximum: float) -> float:
 
 
 def choose_params_kl(
-    minimum: float, maximum: float, counts: Counts, scheme: Scheme, qtype: QuantType
+    minimum: float, maximum: float, counts: Counts, schema: Schema, qtype: QuantType
 ) -> QuantParams:
     """Return the parameters that Glow chooses with KL calibration (Glow SPEC D.2 with step 5).
 
     Always 255 levels, and no word when there are fewer bins.
     """
-    low, high = widened_range(minimum, maximum, scheme, qtype)
+    low, high = widened_range(minimum, maximum, schema, qtype)
     if minimum != maximum and low != high:
-        symmetric = scheme.symmetric and not (scheme.unsigned_when_positive and low == 0.0)
+        symmetric = schema.symmetric and not (schema.unsigned_when_positive and low == 0.0)
         counts = rescale_histogram(counts, (minimum, maximum), (low, high))
         low, high = optimize_kl(counts, low, high, 255, symmetric)
-    return choose_params(low, high, scheme, qtype)
+    return choose_params(low, high, schema, qtype)
 
 
 @dataclass(frozen=True)
@@ -228,10 +228,10 @@ def glow_table(op_type: str, qtype: QuantType, schema: str) -> tuple[QuantParams
     """
     if op_type not in GLOW_RANGES:
         raise ConfigError(f"table of {op_type}: Glow has one of {' and '.join(GLOW_RANGES)} only")
-    if schema not in SCHEMES:
-        raise ConfigError(f"schema '{schema}': no such schema.{nearest(schema, SCHEMES)}")
+    if schema not in SCHEMAS:
+        raise ConfigError(f"schema '{schema}': no such schema.{nearest(schema, SCHEMAS)}")
     (low, high), (least, most) = GLOW_RANGES[op_type]
-    source = choose_params(low, high, SCHEMES[schema], qtype)
-    result = choose_params(least, most, SCHEMES[schema], qtype)
+    source = choose_params(low, high, SCHEMAS[schema], qtype)
+    result = choose_params(least, most, SCHEMAS[schema], qtype)
     curve = function_of(ir.node(op_type, [ir.Value(name="x")], name=op_type), opset=13)
     return source, result, build_table(curve, source, result, Rounding.GLOW)

@@ -99,7 +99,7 @@ def _run(
 
 def _real_result(array: Array, entry: NodePlan) -> Tensor:
     """Return what a node gives in float; inside a table nothing is rounded, not even to float32."""
-    return Tensor(array if entry.kind is Kind.TABLE else array.astype(np.float32))
+    return Tensor(array if entry.kind is Kind.LOOKUP_TABLE else array.astype(np.float32))
 
 
 def _product(
@@ -184,10 +184,10 @@ def _beside(node: ir.Node, array: Array, rank: int) -> Array:
 
 def _is_data(node: ir.Node, entry: NodePlan, index: int) -> bool:
     """Whether an input is read in codes: of moves and clips the first alone, of tables no constant."""
-    if entry.kind is Kind.TABLE:
+    if entry.kind is Kind.LOOKUP_TABLE:
         value = node.inputs[index]
         return value is not None and not value.is_initializer()
-    return index == 0 or not (entry.kind is Kind.MOVE or node.op_type in ("Relu", "Clip"))
+    return index == 0 or not (entry.kind is Kind.PASS_THROUGH or node.op_type in ("Relu", "Clip"))
 
 
 def _codes(tensor: Tensor, params: QuantParams) -> Array:

@@ -27,7 +27,7 @@ from ..plan.adjustments import WeightMoves
 from ..plan.plan import Kind, QuantPlan
 from .squant import rounded_to_sums
 
-WITH_WEIGHTS = (Kind.INTEGER, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
+WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 """Kinds of node that have weights in codes."""
 
 
@@ -52,7 +52,7 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
     """Return the model with the weights of its nodes on codes: those of the plan, or as its settings say.
 
     With "nearest" that is the model itself: quantizing rounds to the nearest. A weight that several nodes
-    read is left to that as well, and so is one with a scale for each block by "sums".
+    read is left to that as well, and so is one with a scale for each block by "squant".
 
     Args:
         model: the model that is lowered.
@@ -62,7 +62,7 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
         PlanError: codes that the plan has for a weight do not fit it.
     """
     chosen = plan.adjustments.roundings
-    if plan.config.rounding != "sums" and not chosen:
+    if plan.config.rounding != "squant" and not chosen:
         return model
     work = model.clone()
     for weight in weights_in_codes(index(work), plan):
@@ -70,7 +70,7 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
         moves = chosen.get(node.name or "")
         if moves is not None:
             new = _moved(array, params, moves, f"plan: adjustments: rounding of '{node.name}'")
-        elif plan.config.rounding == "sums" and _takes_sums(plan, weight):
+        elif plan.config.rounding == "squant" and _takes_sums(plan, weight):
             new = rounded_to_sums(node, array, params, input_channels(node, array.shape))
         else:
             continue
@@ -113,5 +113,5 @@ def _moved(array: Array, params: QuantParams, moves: WeightMoves, where: str) ->
 
 
 def _takes_sums(plan: QuantPlan, weight: Weight) -> bool:
-    integer = plan.nodes[weight.node.name or ""].kind is Kind.INTEGER
-    return integer and weight.params.block is None
+    integer = plan.nodes[weight.node.name or ""].kind is Kind.QUANTIZED
+    return integer and weight.params.block_size is None

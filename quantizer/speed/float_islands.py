@@ -138,10 +138,10 @@ def cheapest(prices: Prices) -> set[str]:
         maker, readers = ends[0], ends[1:]
         # Paid once, however many readers differ from the maker: two nodes of its own for each tensor.
         network.edge(maker, ("real", crossing.tensor), crossing.microseconds)
-        network.edge(("codes", crossing.tensor), maker, crossing.microseconds)
+        network.edge(("quantized", crossing.tensor), maker, crossing.microseconds)
         for reader in readers:
             network.edge(("real", crossing.tensor), reader, NEVER)
-            network.edge(reader, ("codes", crossing.tensor), NEVER)
+            network.edge(reader, ("quantized", crossing.tensor), NEVER)
     for (node, _), cost in prices.beside.items():
         network.edge(node, SINK, cost)
     side = network.source_side()

@@ -74,7 +74,7 @@ def find_costs(
     unfused = [
         name
         for name, entry in plan.nodes.items()
-        if entry.kind is Kind.INTEGER and products.get(name) in FLOAT_PRODUCTS
+        if entry.kind is Kind.QUANTIZED and products.get(name) in FLOAT_PRODUCTS
     ]
     return Costs(integer, floating, border, tuple(unfused))
 

@@ -8,13 +8,13 @@ A file has up to six keys:
     sources: [where the facts below were read or measured]
     runtime:                         # facts about the runtime
       activation_types: [uint8, int8]
-      operators: {Conv: [codes], MatMul: [codes, float]}
-      tables: {Sigmoid: runtime, Tanh: sigmoid}
-      spellings: {Relu: leaky, Clip: codes}
+      operators: {Conv: [quantized], MatMul: [quantized, float]}
+      lookup_tables: {Sigmoid: runtime, Tanh: sigmoid}
+      implementations: {Relu: leaky-relu, Clip: integer}
       float_elementwise: true
-      unsigned_codes: true
+      unsigned_activations: true
       domains: [com.microsoft]
-      wide: [MatMul]                        # operators that compute in 16 bits; "*" for all
+      kernels_16bit: [MatMul]                        # operators that compute in 16 bits; "*" for all
       dynamic: [MatMul, Gemm]               # products with parameters of activations made at run time
       weight_only: {MatMul: [int8, int4]}   # types of constants that a float operator can be given
       weight_kernels: [MatMul]              # those of them that compute on the codes of their weight
@@ -40,11 +40,11 @@ from ..operators.functions import CHAIN
 from .config import FORMS, QuantConfig
 from .target import (
     BIASES,
-    CHAIN_SPELLINGS,
+    CHAIN_IMPLEMENTATIONS,
     FEW_BITS,
-    MOVE_SPELLINGS,
+    LUT_IMPLEMENTATIONS,
     OUTPUTS,
-    TABLE_SPELLINGS,
+    PASS_THROUGH_IMPLEMENTATIONS,
     ZERO_POINTS,
     Recipe,
     Target,
@@ -93,8 +93,8 @@ def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object
         # One option is enough to ask for a symmetric schema: codes become signed where the target has them.
         signed = [t for t in target.activation_types if t in TYPES and TYPES[t].signed]
         config = replace(config, activation_type=signed[0]) if signed else config
-    if config.weight_type in FEW_BITS and "block" not in {**settings, **chosen}:
-        config = replace(config, block=USUAL_BLOCK)
+    if config.weight_type in FEW_BITS and "block_size" not in {**settings, **chosen}:
+        config = replace(config, block_size=USUAL_BLOCK)
     return Recipe(check_config(config, target, "options" if chosen else where), target)
 
 
@@ -160,11 +160,11 @@ _READERS: Mapping[str, Reader] = {
     "weight_types": names_of(TYPES),
     "forms": names_of(FORMS),
     "operators": by_operator(names_of(OUTPUTS)),
-    "tables": by_operator(name_of(TABLE_SPELLINGS), {CHAIN: name_of(CHAIN_SPELLINGS)}),
-    "spellings": by_operator(name_of(MOVE_SPELLINGS)),
-    "unsigned_codes": flag,
+    "lookup_tables": by_operator(name_of(LUT_IMPLEMENTATIONS), {CHAIN: name_of(CHAIN_IMPLEMENTATIONS)}),
+    "implementations": by_operator(name_of(PASS_THROUGH_IMPLEMENTATIONS)),
+    "unsigned_activations": flag,
     "float_elementwise": flag,
-    "wide": names,
+    "kernels_16bit": names,
     "dynamic": names,
     "weight_only": by_operator(names_of(TYPES)),
     "weight_kernels": names,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..operators.table import CHAIN_RULE, RULES, Rule
-from .target import Target, chain_spelling, table_spelling
+from .target import Target, chain_implementation, lut_implementation
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
 def markdown_reference(targets: Iterable[Target]) -> str:
     """Return the reference as a page: the table of rules, then a column for each target.
 
-    In a target's column "codes" and "float" are what its integer kernel returns, what stands after "as" is
-    the spelling, and an empty cell means that the operator stays float there.
+    In a target's column "quantized" and "float" are what its integer kernel returns, what stands
+    after "as" is     the implementation, and an empty cell means that the operator stays float there.
     """
     rules, named = _listed(), list(targets)
     facts = [_line(rule, Target("")) for rule in rules]
@@ -66,7 +66,7 @@ def _listed() -> list[Rule]:
 
 def _cell(rule: Rule, target: Target) -> str:
     text = _on_target(rule, target)
-    short = text.replace("integer, returns ", "").replace(", written as ", ", as ")
+    short = text.replace("quantized, returns ", "").replace(", written as ", ", as ")
     return "" if text == "float" else short
 
 
@@ -106,9 +106,9 @@ def _line(rule: Rule, target: Target) -> OperatorReference:
 def _on_target(rule: Rule, target: Target) -> str:
     if rule.op_type in target.operators:
         outputs = " or ".join(target.operators[rule.op_type])
-        spelling = target.spellings.get(rule.op_type)
-        return f"integer, returns {outputs}" + (f", written as {spelling}" if spelling else "")
-    if rule is CHAIN_RULE and chain_spelling(target, "target") == "apart":
+        implementation = target.implementations.get(rule.op_type)
+        return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
+    if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
         return "each by itself"
-    spelling = table_spelling(rule.op_type, target, "target") if rule.curve else ""
-    return f"table, written as {spelling}" if spelling else "float"
+    implementation = lut_implementation(rule.op_type, target, "target") if rule.curve else ""
+    return f"look-up table, written as {implementation}" if implementation else "float"

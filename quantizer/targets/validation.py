@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..numerics.affine import TYPES
-from ..numerics.schemes import SCHEMES
+from ..numerics.schemas import SCHEMAS
 from .config import CHOICES, FORMS, QuantConfig
 from .target import FEW_BITS, Target
 
-SIGNED_SCHEMAS = tuple(n for n, s in SCHEMES.items() if s.symmetric and not s.unsigned_when_positive)
+SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.unsigned_when_positive)
 FEWEST_IN_BLOCK = 16
 """Elements of a block; the smallest and the powers of two are those of onnxruntime's MatMulNBits."""
 
@@ -23,8 +23,8 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
     """
     known = {
         **CHOICES,
-        "schema": tuple(SCHEMES),
-        "weight_schema": tuple(SCHEMES),
+        "schema": tuple(SCHEMAS),
+        "weight_schema": tuple(SCHEMAS),
         "activation_type": target.activation_types,
         "weight_type": _weight_types(target),
     }
@@ -46,10 +46,10 @@ def check_config(config: QuantConfig, target: Target, where: str) -> QuantConfig
         )
     for sentence in _hybrid_settings(config, target):
         raise ConfigError(f"{where}: {sentence}")
-    if config.granularity == "channel" and config.weight_schema == "asymmetric" and not config.block:
+    if config.granularity == "per-channel" and config.weight_schema == "asymmetric" and not config.block_size:
         raise ConfigError(
             f"{where}: weights with a scale for each channel are symmetric: "
-            "use weight_schema symmetric, or granularity tensor"
+            "use weight_schema symmetric, or granularity per-tensor"
         )
     return config
 
@@ -79,19 +79,21 @@ def _hybrid_settings(config: QuantConfig, target: Target) -> Iterator[str]:
     wanted = {"dynamic": bool(target.dynamic), "weight-only": bool(target.weight_only)}
     if not wanted.get(config.mode, True):
         yield f"mode '{config.mode}': {target.name} has no kernel for it; use mode static, or another target"
-    if config.wide and all(TYPES[name].bits < 16 for name in target.activation_types):
-        yield f"wide: {target.name} has no activations of 16 bits"
+    if config.keep_16bit and all(TYPES[name].bits < 16 for name in target.activation_types):
+        yield f"keep_16bit: {target.name} has no activations of 16 bits"
     if config.mode != "weight-only":
         if config.weight_type in FEW_BITS:
             yield f"weight_type '{config.weight_type}' is for mode weight-only; use int8, or that mode"
-        if config.block:
-            yield f"block {config.block} is for mode weight-only; leave it out, or use that mode"
-    if config.block and (config.block < FEWEST_IN_BLOCK or config.block & (config.block - 1)):
-        yield f"block {config.block} must be a power of two from {FEWEST_IN_BLOCK}, or 0 for no blocks"
+        if config.block_size:
+            yield f"block_size {config.block_size} is for mode weight-only; leave it out, or use that mode"
+    if config.block_size and (
+        config.block_size < FEWEST_IN_BLOCK or config.block_size & (config.block_size - 1)
+    ):
+        yield f"block_size {config.block_size} must be 0 or a power of two from {FEWEST_IN_BLOCK}"
     if config.mode == "weight-only":
-        symmetric = not SCHEMES[config.weight_schema].unsigned_when_positive
-        if SCHEMES[config.weight_schema].symmetric and symmetric and not TYPES[config.weight_type].signed:
+        symmetric = not SCHEMAS[config.weight_schema].unsigned_when_positive
+        if SCHEMAS[config.weight_schema].symmetric and symmetric and not TYPES[config.weight_type].signed:
             yield (
                 f"weight_type '{config.weight_type}' needs weight_schema asymmetric (with a block, or "
-                "granularity tensor); or use the signed type"
+                "granularity per-tensor); or use the signed type"
             )

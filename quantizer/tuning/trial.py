@@ -38,7 +38,7 @@ OBJECTIVES: Mapping[str, str] = {
 }
 """What a tuner can ask for, and the unit of its value; more is better."""
 
-INTEGER_KINDS = (Kind.INTEGER, Kind.TABLE, Kind.MOVE, Kind.DYNAMIC)
+INTEGER_KINDS = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH, Kind.DYNAMIC)
 LATENCY_FEEDS, ROUNDS, SECONDS = 2, 25, 4.0
 """Of the latency measurement: different feeds, rounds at most, and seconds after which no round starts."""
 
@@ -123,7 +123,9 @@ def lowered_for(subject: Subject, planned: PlannedModel) -> Lowered:
 
 def plan_digest(plan: QuantPlan) -> str:
     """Return a digest of what a plan makes of the model, whatever the settings and reasons were."""
-    nodes = [(name, entry.kind.value, entry.spelling, entry.inputs) for name, entry in plan.nodes.items()]
+    nodes = [
+        (name, entry.kind.value, entry.implementation, entry.inputs) for name, entry in plan.nodes.items()
+    ]
     return hashlib.sha256(
         repr((dict(plan.tensors), nodes, plan.adjustments, plan.config.form, plan.config.rounding)).encode()
     ).hexdigest()[:16]

@@ -170,7 +170,7 @@ def _is_fused(name: str, prepared: PreparedModel, plan: QuantPlan) -> bool:
     if maker is None or maker.op_type != "Conv" or len(readers) != 1:
         return False
     reader = readers[0][0]
-    return reader.op_type == "Add" and plan.nodes[reader.name or ""].kind is Kind.INTEGER
+    return reader.op_type == "Add" and plan.nodes[reader.name or ""].kind is Kind.QUANTIZED
 
 
 def _last_codes(graph: Graph, plan: QuantPlan, expected: Mapping[str, Tensor]) -> list[str]:

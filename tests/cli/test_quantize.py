@@ -31,7 +31,7 @@ def test_a_valid_model_is_written_and_the_summary_told(profile: Path, tmp_path: 
     onnx.checker.check_model(onnx.load(out), full_check=True)
     assert result.stdout.startswith(f"{out}: ")
     assert " times smaller than the float model's " in result.stdout
-    assert "  integer" in result.stdout
+    assert "  quantized" in result.stdout
 
 
 def test_the_summary_as_json_has_the_same_numbers(profile: Path, tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_options_change_the_result(profile: Path, tmp_path: Path) -> None:
         "--activation-type",
         "int8",
         "--granularity",
-        "tensor",
-        "--tables",
+        "per-tensor",
+        "--lookup-tables",
         "off",
     ]
     result = quantize("--profile", profile, "-o", tuned, *settings)
@@ -106,8 +106,8 @@ def test_options_overrule_a_configuration_file(profile: Path, tmp_path: Path) ->
         ("--calibrator", "minmaxx", "minmax"),
         ("--target", "onnxruntime-x68", "onnxruntime-x86"),
         ("--form", "qdg", "qdq"),
-        ("--granularity", "chanel", "channel"),
-        ("--tables", "portabel", "portable"),
+        ("--granularity", "per-chanel", "per-channel"),
+        ("--lookup-tables", "portabel", "portable"),
         ("--activation-type", "int9", "int8"),
         ("--weight-type", "uint9", "uint8"),
         ("--keep-float", "head.flaten", "head.flatten"),

@@ -26,7 +26,10 @@ def test_every_rule_is_listed() -> None:
 
 @pytest.mark.parametrize(
     ("target", "line"),
-    [("onnxruntime-x86", "table, written as sigmoid"), ("glow", "table, written as portable")],
+    [
+        ("onnxruntime-x86", "look-up table, written as sigmoid"),
+        ("glow", "look-up table, written as portable"),
+    ],
 )
 def test_the_target_decides_what_becomes_of_an_operator(target: str, line: str) -> None:
     rows = json.loads(printed("rules", "--target", target, "--json"))
@@ -36,7 +39,7 @@ def test_the_target_decides_what_becomes_of_an_operator(target: str, line: str) 
 def test_the_reference_prints_as_a_table() -> None:
     lines = printed("rules").splitlines()
     assert lines[0].split()[:2] == ["operator", "constraint"]
-    assert any(line.startswith("Conv ") and "integer, returns codes" in line for line in lines)
+    assert any(line.startswith("Conv ") and "quantized, returns quantized" in line for line in lines)
 
 
 def test_the_page_of_operators_is_what_the_command_prints() -> None:

@@ -52,10 +52,10 @@ def test_a_glow_profile_is_shown_without_zeros() -> None:
 def test_a_plan_is_nodes_by_kind_with_reason_and_tensors_with_parameters() -> None:
     lines = [line.rstrip() for line in show(PLAN).output.splitlines()]
     assert "note: opset raised from 11 to 13" in lines
-    assert "3 nodes: 2 integer, 1 float" in lines
-    assert 'float    sum    no rule for Einsum: it has "many" forms' in lines
-    assert lines.index("integer  add") < lines.index(
-        'float    sum    no rule for Einsum: it has "many" forms'
+    assert "3 nodes: 2 quantized, 1 float" in lines
+    assert 'float      sum    no rule for Einsum: it has "many" forms' in lines
+    assert lines.index("quantized  add") < lines.index(
+        'float      sum    no rule for Einsum: it has "many" forms'
     )
     assert lines[-3].split() == ["x", "uint8", "0.0123", "128"]
     assert lines[-2].split() == ["w", "int8", "0.1", "..", "0.25", "(2)", "0", "0"]

@@ -138,7 +138,7 @@ def test_every_form_runs_and_stays_near_the_float_model(tmp_path: Path, kind: st
             assert wanted.shape == got.shape
             # 30 dB: several rounds of 8-bit convolutions, each of which costs about 40 on normal data
             assert wanted.size == 0 or sqnr(wanted, got) > 30
-    assert result.summary.counts["integer"] >= 2
+    assert result.summary.counts["quantized"] >= 2
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -212,6 +212,6 @@ def test_a_clip_that_a_body_reads_past_does_not_narrow_the_codes_for_it(tmp_path
     x = np.random.default_rng(5).standard_normal((2, 32, 8, 8)).astype(np.float32)
     feeds = [{"x": x, "c": np.array(c)} for c in (True, False)]
     profiled(tmp_path, text, feeds)
-    assert quantized(tmp_path).plan.nodes["Conv_h"].kind is Kind.INTEGER
+    assert quantized(tmp_path).plan.nodes["Conv_h"].kind is Kind.QUANTIZED
     wanted, got = (run(tmp_path / f"{name}.onnx", feeds[0])[0] for name in ("model", "qdq"))
     assert 30 < sqnr(wanted, got) < 60  # dB; one 8-bit convolution

@@ -12,7 +12,7 @@ import pytest
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, QuantType
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, Scheme
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, Schema
 
 FOLDER = Path(__file__).parents[1] / "glow_vectors"
 NAMES = {
@@ -40,8 +40,8 @@ class Glow:
     def reals(self, values: list[float | str]) -> list[float]:
         return [self.real(v) for v in values]
 
-    def scheme(self, case: dict[str, Any]) -> Scheme:
-        return SCHEMES[NAMES[case["schema"]]]
+    def schema(self, case: dict[str, Any]) -> Schema:
+        return SCHEMAS[NAMES[case["schema"]]]
 
     def params(self, pair: list[float], qtype: QuantType) -> QuantParams:
         return QuantParams((self.real(pair[0]),), (int(pair[1]),), qtype)

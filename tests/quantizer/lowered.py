@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.writers.graph_walk import Lowered
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, bias_params, channel_params, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor
@@ -102,7 +102,7 @@ def plan_of(
     floats: Sequence[str] = (),
     returns_float: Sequence[str] = (),
     ties: Mapping[str, str] | None = None,
-    spellings: Mapping[str, str] | None = None,
+    implementations: Mapping[str, str] | None = None,
     kinds: Mapping[str, str] | None = None,
     overrides: Mapping[str, Mapping[int, QuantParams]] | None = None,
     per_channel: bool = True,
@@ -115,10 +115,10 @@ def plan_of(
     `ties` gives a tensor the parameters of another; outputs of moves have those of their input anyway, and a
     Relu or Clip gives its own to its input.
     """
-    scheme, qtype = SCHEMES[schema], TYPES[activation]
+    qtype = TYPES[activation]
     config = QuantConfig(schema=schema, activation_type=activation, weight_type=weight, form=form)
     ranges = ranges_of(model, feed_of(model))
-    own = {name: choose_params(*span, scheme, qtype) for name, span in ranges.items()}
+    own = {name: choose_params(*span, SCHEMAS[schema], qtype) for name, span in ranges.items()}
     # onnxruntime's Softmax wraps around where the scale is below 1/256
     probability = QuantParams((1 / 256,), (qtype.low,), qtype)
     own |= {_name(node.outputs[0]): probability for node in model.graph if node.op_type == "Softmax"}
@@ -130,13 +130,19 @@ def plan_of(
     nodes: dict[str, NodePlan] = {}
     for node in model.graph:
         name = node.name or ""
-        spelling = (spellings or {}).get(name, "")
+        implementation = (implementations or {}).get(name, "")
         if name in floats:
             nodes[name] = NodePlan(Kind.FLOAT, "kept float by request")
             continue
-        kind = Kind.MOVE if node.op_type in MOVES else Kind.TABLE if node.op_type in TABLES else Kind.INTEGER
+        kind = (
+            Kind.PASS_THROUGH
+            if node.op_type in MOVES
+            else Kind.LOOKUP_TABLE
+            if node.op_type in TABLES
+            else Kind.QUANTIZED
+        )
         kind = Kind((kinds or {}).get(name, kind))
-        data = node.inputs[:1] if kind is Kind.MOVE else node.inputs
+        data = node.inputs[:1] if kind is Kind.PASS_THROUGH else node.inputs
         if kind in (Kind.DYNAMIC, Kind.WEIGHT_ONLY):
             data = ()
         for value in data:
@@ -148,11 +154,11 @@ def plan_of(
                 special[index] = params
         for value in node.outputs if kind not in (Kind.DYNAMIC, Kind.WEIGHT_ONLY) else ():
             if value.name in own and value.name not in returns_float:
-                moved = kind is Kind.MOVE and node.op_type not in ("Relu", "Clip")
+                moved = kind is Kind.PASS_THROUGH and node.op_type not in ("Relu", "Clip")
                 own[value.name] = own[_name(node.inputs[0])] if moved else own[value.name]
                 fixed = QuantParams((1 / 128,), (qtype.low + 128,), qtype)
-                tensors[value.name] = fixed if spelling == "sigmoid" else own[value.name]
-        nodes[name] = NodePlan(kind, "", special, spelling)
+                tensors[value.name] = fixed if implementation == "sigmoid" else own[value.name]
+        nodes[name] = NodePlan(kind, "", special, implementation)
     inner = (node.name or "" for body in model.graph.subgraphs() for node in body)
     nodes |= {name: NodePlan(Kind.FLOAT, "inside a body") for name in inner}
     return QuantPlan(ModelId("s", "w", 17), config, {**tensors, **given}, nodes)
@@ -165,9 +171,9 @@ def _name(value: ir.Value | None) -> str:
 def _constants(
     node: ir.Node, kind: Kind, tensors: Mapping[str, QuantParams], config: QuantConfig, per_channel: bool
 ) -> dict[int, QuantParams]:
-    symmetric, weights = SCHEMES["symmetric"], TYPES[config.weight_type]
+    symmetric, weights = SCHEMAS["symmetric"], TYPES[config.weight_type]
     if not weights.signed:
-        symmetric = SCHEMES["asymmetric"]
+        symmetric = SCHEMAS["asymmetric"]
     found: dict[int, QuantParams] = {}
     axis = WEIGHT_AXIS.get(node.op_type)
     if node.op_type == "Gemm":
@@ -179,11 +185,11 @@ def _constants(
         if axis is not None and index == 1:
             channel = axis % array.ndim if per_channel else None
             found[1] = channel_params(array, channel, symmetric, weights)
-        elif axis is not None and index == 2 and kind is Kind.INTEGER:
+        elif axis is not None and index == 2 and kind is Kind.QUANTIZED:
             found[2] = bias_params(tensors[_name(node.inputs[0])], found[1])
         elif node.op_type in ("Add", "Mul", "Concat"):
             bounds = float(array.min()), float(array.max())
-            found[index] = choose_params(*bounds, SCHEMES[config.schema], TYPES[config.activation_type])
+            found[index] = choose_params(*bounds, SCHEMAS[config.schema], TYPES[config.activation_type])
     return found
 
 

@@ -5,7 +5,7 @@ Conv, Gemm,   ConvInteger or MatMulInteger, Add of the int32 bias, then one resc
 MatMul        scale(x) * scale(w) / scale(y), QuantizeLinear with scale 1 (round, halves to even; add the zero
               point; saturate). A float result ends with the Mul, by scale(x) * scale(w). See `products`
 moves         the operator on codes; a Relu or Clip that changes no code is left out
-tables        Cast to int32 and Gather from a constant table, whatever spelling the plan has
+tables        Cast to int32 and Gather from a constant table, whatever implementation the plan has
 DYNAMIC       as in form qdq
 others        between conversions, as in form qdq: arithmetic, pooling, and ConvTranspose, which has no
               integer operator
@@ -34,21 +34,21 @@ def _integer(task: Task) -> bool:
 
 
 WRITERS: Writers = {
-    (Kind.INTEGER, ""): _integer,
-    (Kind.INTEGER, "codes"): direct,
-    (Kind.MOVE, ""): direct,
-    (Kind.MOVE, "codes"): direct,
-    (Kind.MOVE, "leaky"): direct,
-    (Kind.TABLE, ""): direct_table,
-    (Kind.TABLE, "runtime"): direct_table,
-    (Kind.TABLE, "sigmoid"): direct_table,
-    (Kind.TABLE, "portable"): direct_table,
+    (Kind.QUANTIZED, ""): _integer,
+    (Kind.QUANTIZED, "integer"): direct,
+    (Kind.PASS_THROUGH, ""): direct,
+    (Kind.PASS_THROUGH, "integer"): direct,
+    (Kind.PASS_THROUGH, "leaky-relu"): direct,
+    (Kind.LOOKUP_TABLE, ""): direct_table,
+    (Kind.LOOKUP_TABLE, "runtime"): direct_table,
+    (Kind.LOOKUP_TABLE, "sigmoid"): direct_table,
+    (Kind.LOOKUP_TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
+    (Kind.WEIGHT_ONLY, "integer"): look_up_codes,
     (Kind.FLOAT, ""): float_node,
 }
-"""Every way to write a node, by kind and spelling."""
+"""Every way to write a node, by kind and implementation."""
 
 
 def lower_integer(model: ir.Model, plan: QuantPlan) -> Lowered:

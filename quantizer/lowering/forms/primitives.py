@@ -89,7 +89,7 @@ class PrimitiveEmitter(Emitter):
 
     def _spread(self, name: str, params: QuantParams, value: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Return scale and zero point as float32, in shapes that stand beside a tensor."""
-        if params.block is not None:
+        if params.block_size is not None:
             raise PlanError(
                 f"tensor '{name}': form primitives cannot write codes in blocks; use a scale for each "
                 "channel, or form qdq"
@@ -115,10 +115,10 @@ def _integer(task: Task) -> bool:
 
 WRITERS: Writers = {
     **INTEGER_WRITERS,
-    (Kind.INTEGER, ""): _integer,
+    (Kind.QUANTIZED, ""): _integer,
     (Kind.DYNAMIC, ""): partial(dynamic_product, sums=float_sums),
 }
-"""Every way to write a node, by kind and spelling."""
+"""Every way to write a node, by kind and implementation."""
 
 
 def lower_primitives(model: ir.Model, plan: QuantPlan) -> Lowered:

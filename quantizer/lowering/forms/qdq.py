@@ -5,12 +5,12 @@ put an integer kernel in its place; a plain evaluator computes the same in float
 of node, with `codes` for a tensor's integers:
 
 ============  =========  ===============================================================================
-kind          spelling   written as
+kind          implementation   written as
 ============  =========  ===============================================================================
 INTEGER       ""         DequantizeLinear for each input with parameters, the operator, QuantizeLinear
                          for each output with parameters
 MOVE          ""         the same; but a Relu or Clip that changes no code is left out
-MOVE          codes      the operator directly on codes (unsigned, see `spellings`); Relu and Clip as Clip
+MOVE          codes      the operator directly on codes (unsigned); Relu and Clip as Clip
                          with bounds in codes, Pad with its value in codes, where these are constants (else
                          as ""). Also for INTEGER Max and Min
 MOVE          leaky      Relu (or Clip from 0) as LeakyRelu with slope 0 between conversions: onnxruntime has
@@ -56,22 +56,22 @@ from ..writers.products import dynamic_product
 from ..writers.task import between_conversions, float_node, portable_table, tanh_through_sigmoid, weight_only
 
 WRITERS: Writers = {
-    (Kind.INTEGER, ""): between_conversions,
-    (Kind.INTEGER, "codes"): on_codes,
-    (Kind.MOVE, ""): move,
-    (Kind.MOVE, "codes"): on_codes,
-    (Kind.MOVE, "leaky"): leaky_relu,
-    (Kind.TABLE, ""): between_conversions,
-    (Kind.TABLE, "runtime"): between_conversions,
-    (Kind.TABLE, "sigmoid"): tanh_through_sigmoid,
-    (Kind.TABLE, "portable"): portable_table,
+    (Kind.QUANTIZED, ""): between_conversions,
+    (Kind.QUANTIZED, "integer"): on_codes,
+    (Kind.PASS_THROUGH, ""): move,
+    (Kind.PASS_THROUGH, "integer"): on_codes,
+    (Kind.PASS_THROUGH, "leaky-relu"): leaky_relu,
+    (Kind.LOOKUP_TABLE, ""): between_conversions,
+    (Kind.LOOKUP_TABLE, "runtime"): between_conversions,
+    (Kind.LOOKUP_TABLE, "sigmoid"): tanh_through_sigmoid,
+    (Kind.LOOKUP_TABLE, "portable"): portable_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
+    (Kind.WEIGHT_ONLY, "integer"): look_up_codes,
     (Kind.FLOAT, ""): float_node,
 }
-"""Every way to write a node, by kind and spelling."""
+"""Every way to write a node, by kind and implementation."""
 
 
 def lower_qdq(model: ir.Model, plan: QuantPlan) -> Lowered:

@@ -2,7 +2,7 @@
 
 QLinearConv and QLinearMatMul are standard ONNX. The others are onnxruntime's own, in domain com.microsoft:
 QGemm, QLinearAdd, QLinearMul, QLinearAveragePool, QLinearGlobalAveragePool, QLinearConcat, QLinearWhere,
-QLinearSoftmax, QLinearSigmoid (Tanh goes through it, see `spellings`), QLinearLeakyRelu; for results in float
+QLinearSoftmax, QLinearSigmoid (Tanh goes through it), QLinearLeakyRelu; for results in float
 MatMulIntegerToFloat, and QGemm again. What these cannot take (16 bits, mixed types, alpha that is not 1, ...)
 and operators without such a twin stay between conversions; moves work on codes.
 """
@@ -218,22 +218,22 @@ def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
 
 
 WRITERS: Writers = {
-    (Kind.INTEGER, ""): on_twin,
-    (Kind.INTEGER, "codes"): direct,
-    (Kind.MOVE, ""): direct,
-    (Kind.MOVE, "codes"): direct,
-    (Kind.MOVE, "leaky"): direct,
-    (Kind.TABLE, ""): on_twin,
-    (Kind.TABLE, "runtime"): on_twin,
-    (Kind.TABLE, "sigmoid"): _sigmoid_of_tanh,
-    (Kind.TABLE, "portable"): direct_table,
+    (Kind.QUANTIZED, ""): on_twin,
+    (Kind.QUANTIZED, "integer"): direct,
+    (Kind.PASS_THROUGH, ""): direct,
+    (Kind.PASS_THROUGH, "integer"): direct,
+    (Kind.PASS_THROUGH, "leaky-relu"): direct,
+    (Kind.LOOKUP_TABLE, ""): on_twin,
+    (Kind.LOOKUP_TABLE, "runtime"): on_twin,
+    (Kind.LOOKUP_TABLE, "sigmoid"): _sigmoid_of_tanh,
+    (Kind.LOOKUP_TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "codes"): look_up_codes,
+    (Kind.WEIGHT_ONLY, "integer"): look_up_codes,
     (Kind.FLOAT, ""): float_node,
 }
-"""Every way to write a node, by kind and spelling."""
+"""Every way to write a node, by kind and implementation."""
 
 
 def lower_qoperator(model: ir.Model, plan: QuantPlan) -> Lowered:

@@ -124,8 +124,8 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
             value is not None
             and producer in groups
             and node.op_type in ("Relu", "Clip")
-            and _kind(node, plan) is Kind.MOVE
-            and _kind(producer, plan) is Kind.INTEGER
+            and _kind(node, plan) is Kind.PASS_THROUGH
+            and _kind(producer, plan) is Kind.QUANTIZED
             and len(producer.outputs) == 1
             and len(value.uses()) == 1
             and not value.is_graph_output()
@@ -138,7 +138,7 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
 
 def _parts(node: ir.Node, plan: QuantPlan) -> tuple[ir.Node, ...]:
     """Return the other nodes of a table, none for any other node."""
-    if _kind(node, plan) is not Kind.TABLE:
+    if _kind(node, plan) is not Kind.LOOKUP_TABLE:
         return ()
     nodes, _ = nodes_between(
         node.outputs[0],

@@ -28,7 +28,7 @@ def look_up_codes(task: Task) -> bool:
         array.shape if array is not None else tuple(table.shape.numpy()) if table.shape is not None else ()
     )
     axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
-    if params.axis != axis or params.block is not None or any(params.zero_point):
+    if params.axis != axis or params.block_size is not None or any(params.zero_point):
         raise task.error(
             f"a table in codes needs a scale for each entry (axis {axis}) and zero_point 0; change the "
             "parameters of the table"

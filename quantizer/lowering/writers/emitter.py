@@ -242,7 +242,7 @@ class Emitter:
         self, name: str, params: QuantParams, shape: tuple[int, ...] = ()
     ) -> tuple[ir.Value, ir.Value]:
         """Return scale and zero point; tensors with equal parameters share them."""
-        grid = params.grid_shape(shape) if params.block is not None else params.scale_array.shape
+        grid = params.grid_shape(shape) if params.block_size is not None else params.scale_array.shape
         key = (params, grid)
         if key not in self._params:
             self._params[key] = (
@@ -308,7 +308,7 @@ def code_type(params: QuantParams) -> ir.DataType:
 
 def _axis(params: QuantParams) -> dict[str, int]:
     axis = {} if params.axis is None else {"axis": params.axis}
-    return axis if params.block is None else {**axis, "block_size": params.block}
+    return axis if params.block_size is None else {**axis, "block_size": params.block_size}
 
 
 def _sizes(value: ir.Value) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ WIDE_OPSET, WIDE_IR_VERSION = 21, 10
 Writer = Callable[[Task], bool]
 """Writes one node; whether the node itself is no longer needed."""
 Writers = Mapping[tuple[Kind, str], Writer]
-"""A form's writers, by kind and spelling."""
+"""A form's writers, by kind and implementation."""
 
 _FOUR_BITS = (ir.DataType.INT4, ir.DataType.UINT4)
 _WIDE = (*_FOUR_BITS, ir.DataType.INT16, ir.DataType.UINT16)
@@ -104,13 +104,13 @@ def writer_of(task: Task, form: str, writers: Writers) -> Writer:
     """Return what writes a node.
 
     Raises:
-        PlanError: the form has nothing for this kind and spelling.
+        PlanError: the form has nothing for this kind and implementation.
     """
-    kind, spelling = task.entry.kind, task.entry.spelling
-    if (kind, spelling) not in writers:
-        how = f" with spelling '{spelling}'" if spelling else ""
+    kind, implementation = task.entry.kind, task.entry.implementation
+    if (kind, implementation) not in writers:
+        how = f" with implementation '{implementation}'" if implementation else ""
         raise task.error(f"{kind}{how} is not written in form {form}; plan this node otherwise")
-    return writers[kind, spelling]
+    return writers[kind, implementation]
 
 
 def finish(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:

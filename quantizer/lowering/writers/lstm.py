@@ -78,5 +78,5 @@ def weight_codes(
 
 
 def _fits(params: QuantParams) -> bool:
-    plain = params.block is None and not any(params.zero_point) and params.axis in (None, GATES_AXIS)
+    plain = params.block_size is None and not any(params.zero_point) and params.axis in (None, GATES_AXIS)
     return plain and params.qtype.bits in (7, 8) and params.qtype.signed

@@ -1,6 +1,6 @@
 """The ways to write a node that moves, selects or clips values: left out, on codes, or as another operator.
 
-Each is a writer as in `spellings`.
+Each is a writer as in `implementations`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def leaky_relu(task: Task) -> bool:
         return move(task)
     if span is None or span[0] != 0.0 or _clipped(result, -np.inf, span[1]):
         raise task.error(
-            "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another spelling"
+            "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another"
         )
     task.node.op_type = "LeakyRelu"
     task.node.attributes["alpha"] = ir.AttrFloat32("alpha", 0.0)

@@ -192,7 +192,7 @@ def _weight_fits(task: Task, weight: QuantParams) -> bool:
     node, value = task.node, task.node.inputs[1]
     if node.op_type == "Gemm" and any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
         return False
-    if weight.qtype.bits not in (7, 8) or weight.block is not None:
+    if weight.qtype.bits not in (7, 8) or weight.block_size is not None:
         return False
     if weight.axis is None:
         return True

@@ -76,7 +76,7 @@ def tanh_through_sigmoid(task: Task) -> bool:
     if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
         raise task.error(
             "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
-            "change the parameters of the output, or the spelling"
+            "change the parameters of the output, or the implementation"
         )
     value, output = node.inputs[0], node.outputs[0]
     assert value is not None
@@ -165,7 +165,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
     def is_part(value: ir.Value) -> bool:
         maker = value.producer()
         entry = None if maker is None else task.entries.get(maker.name or "")
-        in_table = entry is not None and entry.kind is Kind.TABLE
+        in_table = entry is not None and entry.kind is Kind.LOOKUP_TABLE
         return in_table and task.tensors.get(task.emitter.name(value)) is None
 
     nodes, sources = nodes_between(
@@ -186,7 +186,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
 def _is_part(task: Task) -> bool:
     """Whether tables alone read what a node makes."""
     readers = [task.entries.get(use.node.name or "") for use in task.node.outputs[0].uses()]
-    return bool(readers) and all(entry is not None and entry.kind is Kind.TABLE for entry in readers)
+    return bool(readers) and all(entry is not None and entry.kind is Kind.LOOKUP_TABLE for entry in readers)
 
 
 def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
@@ -200,8 +200,8 @@ def data_inputs(task: Task) -> Sequence[int]:
     """Return the inputs that may be read in codes: of moves and clips the first alone, of tables what varies,
     because their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
     """
-    if task.entry.kind is Kind.TABLE:
+    if task.entry.kind is Kind.LOOKUP_TABLE:
         values = enumerate(task.node.inputs)
         return [index for index, v in values if v is not None and constant_array(v) is None]
-    one = task.entry.kind is Kind.MOVE or task.node.op_type in ("Relu", "Clip")
+    one = task.entry.kind is Kind.PASS_THROUGH or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))

@@ -54,7 +54,7 @@ def _is_idle(value: ir.Value, formal: onnx.defs.OpSchema.FormalParameter) -> boo
 
 
 def trim_inputs(model: ir.Model) -> int:
-    """Cut off trailing inputs that are left out, the other spelling of the same thing; return how many."""
+    """Cut off trailing inputs that are left out, another way to say the same; return how many."""
     trimmed = 0
     for node in model.graph.all_nodes():
         used = len(node.inputs)

@@ -22,7 +22,7 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.channel_density import channel_errors, divided, spread_of
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, channel_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.plan.adjustments import ChannelFactors
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
@@ -159,7 +159,7 @@ weights = hnp.arrays(np.float32, (3, 4, 2, 3), elements=st.floats(-2, 2, width=3
 @given(weights)
 def test_rounding_to_sums_stays_within_a_step_and_keeps_sums(weight: np.ndarray) -> None:
     node = ir.node("Conv", [])
-    params = channel_params(weight, 0, SCHEMES["symmetric"], INT8)
+    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
     rounded = rounded_to_sums(node, weight, params, 4)
     codes = quantize(rounded, params)
     np.testing.assert_array_equal(dequantize(codes, params), rounded)
@@ -173,7 +173,7 @@ def test_rounding_to_sums_stays_within_a_step_and_keeps_sums(weight: np.ndarray)
 
 def test_rounding_to_sums_balances_every_kernel() -> None:
     weight = np.random.default_rng(1).uniform(-1, 1, (16, 8, 3, 3)).astype("f")
-    params = channel_params(weight, 0, SCHEMES["symmetric"], INT8)
+    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
     error = (rounded_to_sums(ir.node("Conv", []), weight, params, 8) - weight) / scale
     assert np.abs(error.sum((2, 3))).max() <= 1.0 + 1e-4
@@ -260,7 +260,7 @@ def test_what_lies_on_the_way_gets_a_range_too() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_writes_the_adjusted_model(form: str) -> None:
-    made = planned(uneven(), form=form, rounding="sums")
+    made = planned(uneven(), form=form, rounding="squant")
     assert made.plan.adjustments.factors
     assert made.plan.adjustments.biases
     feed = np.random.default_rng(70).standard_normal((1, 8, 6, 6)).astype("f")
@@ -272,7 +272,7 @@ def test_every_form_writes_the_adjusted_model(form: str) -> None:
 
 
 def test_an_activation_that_a_setting_names_is_left_alone() -> None:
-    made = planned(uneven(), wide=["t"], bias_correction="off")
+    made = planned(uneven(), keep_16bit=["t"], bias_correction="off")
     assert not made.plan.adjustments
     assert "t" in made.plan.tensors
 

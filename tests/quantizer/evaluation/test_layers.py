@@ -70,10 +70,10 @@ def test_the_layer_that_loses_the_signal_is_seen(write, data) -> None:
     layers = {layer.tensor: layer for layer in report.layers}
     assert list(layers) == ["x", "m", "r", "t", "y"]  # graph order
     assert report.missing == ("a",)
-    assert (layers["x"].op_type, layers["x"].form) == ("input", "codes")
+    assert (layers["x"].op_type, layers["x"].form) == ("input", "quantized")
     assert layers["x"].difference.sqnr > 40
     assert (layers["m"].form, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
-    assert (layers["r"].form, layers["r"].op_type) == ("codes", "Relu")
+    assert (layers["r"].form, layers["r"].op_type) == ("quantized", "Relu")
     assert layers["r"].difference.sqnr < 17  # scale 0.5 on values up to 1.5
     assert report.worst(1)[0].difference.sqnr == min(layer.difference.sqnr for layer in report.layers)
 

@@ -17,7 +17,7 @@ from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.planning.chains import find_chains
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
@@ -78,7 +78,7 @@ def in_float64(proto: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def plan_of(model: ir.Model, tensors: dict[str, QuantParams], form: str) -> QuantPlan:
-    table = NodePlan(Kind.TABLE, spelling="portable")
+    table = NodePlan(Kind.LOOKUP_TABLE, implementation="portable")
     nodes = {node.name or "": table for node in model.graph}
     return QuantPlan(ModelId("", "", 17), QuantConfig(form=form), tensors, nodes)
 
@@ -90,11 +90,11 @@ def test_every_code_is_that_of_the_chain_in_float(
 ) -> None:
     proto = chain_model(steps)
     model = ir.from_proto(proto)
-    source = choose_params(-top, top / 2, SCHEMES["asymmetric"], TYPES[qtype])
+    source = choose_params(-top, top / 2, SCHEMAS["asymmetric"], TYPES[qtype])
     codes = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
     x = dequantize(codes, source)[None]
     exact = in_float64(proto, x)
-    result = choose_params(float(exact.min()), float(exact.max()), SCHEMES["asymmetric"], TYPES[qtype])
+    result = choose_params(float(exact.min()), float(exact.max()), SCHEMAS["asymmetric"], TYPES[qtype])
     expected = quantize(exact, result)
     plan = plan_of(model, {"x": source, "y": result}, form)
     made = ir.to_proto(lower(model, plan).model)
@@ -121,12 +121,12 @@ def test_between_conversions_nothing_is_rounded_on_the_way(form: str) -> None:
     """As a runtime that makes tables itself is given it; forms without conversions make the table."""
     proto = chain_model([("Sigmoid", 0, 0, 0.0), ("Mul", 0, 1, 0.0)])
     model = ir.from_proto(proto)
-    source = choose_params(-6.0, 6.0, SCHEMES["asymmetric"], TYPES["uint8"])
+    source = choose_params(-6.0, 6.0, SCHEMAS["asymmetric"], TYPES["uint8"])
     x = dequantize(np.arange(256).astype(np.uint8), source)[None]
     exact = in_float64(proto, x)
-    result = choose_params(float(exact.min()), float(exact.max()), SCHEMES["asymmetric"], TYPES["uint8"])
+    result = choose_params(float(exact.min()), float(exact.max()), SCHEMAS["asymmetric"], TYPES["uint8"])
     plan = plan_of(model, {"x": source, "y": result}, form)
-    nodes = {name: replace(entry, spelling="runtime") for name, entry in plan.nodes.items()}
+    nodes = {name: replace(entry, implementation="runtime") for name, entry in plan.nodes.items()}
     made = ir.to_proto(lower(model, replace(plan, nodes=nodes)).model)
     got = ort.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
     assert np.abs(got - dequantize(quantize(exact, result), result)).max() == 0.0

@@ -109,7 +109,7 @@ def session_of(proto: onnx.ModelProto) -> ort.InferenceSession:
     return ort.InferenceSession(proto.SerializeToString(), options)
 
 
-@pytest.mark.parametrize("granularity", ["channel", "tensor"])
+@pytest.mark.parametrize("granularity", ["per-channel", "per-tensor"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_onnxruntime_computes_what_the_plan_of_a_dynamic_lstm_means(variant: str, granularity: str) -> None:
     model = model_of(variant)
@@ -191,7 +191,7 @@ def test_branches_share_the_weights_of_the_graph_around_them() -> None:
 @pytest.mark.parametrize("mode", ["static", "dynamic", "auto"])
 def test_an_lstm_is_dynamic_in_every_mode_that_computes_on_codes(mode: str) -> None:
     entry = node_of(plan_of(model_of(), mode=mode))
-    assert (entry.kind, entry.spelling) == (Kind.DYNAMIC, "runtime")
+    assert (entry.kind, entry.implementation) == (Kind.DYNAMIC, "runtime")
 
 
 def test_a_dynamic_lstm_has_its_figures() -> None:

@@ -13,7 +13,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT4, INT8, INT16, UINT8, QuantParams, dequantize
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, channel_params, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 
 Lowering = Callable[..., Any]
@@ -237,7 +237,7 @@ def test_pad_on_codes_fills_with_the_code_of_its_value(lowered: Lowering) -> Non
     net (float[1,2,4,4] x) => (float[1,2,6,6] y)
     <int64[8] pads = {0,0,1,1,0,0,1,1}>
     { y = Pad(x, pads) }"""
-    runs = lowered(text, spellings={"pad_0": "codes"})
+    runs = lowered(text, implementations={"pad_0": "integer"})
     assert set(runs.fused()) == {"QuantizeLinear", "Pad", "DequantizeLinear"}
     padded = runs.reference()[0]
     assert set(padded[0, 0, 0].tolist()) == {0.0}
@@ -246,17 +246,17 @@ def test_pad_on_codes_fills_with_the_code_of_its_value(lowered: Lowering) -> Non
 
 def test_maximum_on_codes_needs_one_code_space(lowered: Lowering) -> None:
     text = "net (float[1,8] a, float[1,8] b) => (float[1,8] y) { y = Max(a, b) }"
-    tied = lowered(text, spellings={"max_0": "codes"}, ties={"a": "y", "b": "y"})
+    tied = lowered(text, implementations={"max_0": "integer"}, ties={"a": "y", "b": "y"})
     assert set(tied.fused()) == {"QuantizeLinear", "Max", "DequantizeLinear"}
     np.testing.assert_array_equal(tied.reference()[0], tied.onnxruntime()[0])
     with pytest.raises(PlanError, match="input 0 must have the parameters of the output"):
-        lowered(text, spellings={"max_0": "codes"})
+        lowered(text, implementations={"max_0": "integer"})
 
 
 def test_a_leaky_relu_is_fused_where_a_relu_is_not(lowered: Lowering) -> None:
     how = {"activation": "int8", "schema": "symmetric"}
     assert lowered(CONV, **how).fused()["Relu"] == 1
-    runs = lowered(CONV, spellings={"relu_1": "leaky"}, **how)
+    runs = lowered(CONV, implementations={"relu_1": "leaky-relu"}, **how)
     assert runs.fused()["QLinearLeakyRelu"] == 1
     np.testing.assert_array_equal(runs.reference()[0], runs.onnxruntime()[0])
 
@@ -265,7 +265,7 @@ def test_a_leaky_clip_that_also_cuts_above_is_refused(lowered: Lowering) -> None
     text = """
     net (float[1,8] x) => (float[1,8] y) <float zero = {0.0}, float top = {0.5}> { y = Clip(x, zero, top) }"""
     with pytest.raises(PlanError, match=r"node 'clip_0' \(Clip\): LeakyRelu with slope 0"):
-        lowered(text, activation="int8", schema="symmetric-power2", spellings={"clip_0": "leaky"})
+        lowered(text, activation="int8", schema="symmetric-power2", implementations={"clip_0": "leaky-relu"})
 
 
 def test_weight_only_computes_in_float(lowered: Lowering) -> None:
@@ -274,7 +274,7 @@ def test_weight_only_computes_in_float(lowered: Lowering) -> None:
     made = writers(runs)
     assert list(made["y"].input) == ["x", "w_dequantized"]
     params = channel_params(
-        initializers(lowered(text, floats=["matmul_0"]))["w"], 1, SCHEMES["symmetric"], INT8
+        initializers(lowered(text, floats=["matmul_0"]))["w"], 1, SCHEMAS["symmetric"], INT8
     )
     weight = dequantize(initializers(runs)["w_quantized"], params)
     # 1e-6: float32 sums of eight products. (Optimized, onnxruntime quantizes x in its MatMulNBits.)
@@ -285,7 +285,7 @@ def test_weight_only_computes_in_float(lowered: Lowering) -> None:
 def test_blocks_of_four_bits_are_written_for_weight_only(make_model: MakeModel) -> None:
     model = make_model("net (float[4,8] x) => (float[4,4] y) <float[8,4] w> { y = MatMul(x, w) }")
     scales = tuple(0.125 * (i + 1) for i in range(16))
-    blocks = QuantParams(scales, (0,) * 16, INT4, axis=0, block=2)
+    blocks = QuantParams(scales, (0,) * 16, INT4, axis=0, block_size=2)
     result = lower(model, plan_for_one(model, NodePlan(Kind.WEIGHT_ONLY), {"w": blocks}))
     onnx.checker.check_model(ir.to_proto(result.model), full_check=True)
     stored = result.model.graph.initializers
@@ -299,8 +299,8 @@ def test_blocks_of_four_bits_are_written_for_weight_only(make_model: MakeModel) 
 
 def test_int16_raises_the_opset_and_says_so(make_model: MakeModel) -> None:
     model = make_model("net (float[1,4] x) => (float[4,1] y) { y = Transpose(x) }")
-    wide = choose_params(-1.0, 1.0, SCHEMES["symmetric"], INT16)
-    plan = plan_for_one(model, NodePlan(Kind.MOVE), {"x": wide, "y": wide})
+    wide = choose_params(-1.0, 1.0, SCHEMAS["symmetric"], INT16)
+    plan = plan_for_one(model, NodePlan(Kind.PASS_THROUGH), {"x": wide, "y": wide})
     result = lower(model, plan)
     assert result.notes == ("opset raised from 17 to 21 for its wider codes",)
     assert result.model.opset_imports[""] == 21
@@ -338,9 +338,9 @@ def test_an_unknown_form_suggests_one(make_model: MakeModel, make_plan: MakePlan
 
 def test_an_unknown_spelling_is_refused_by_name(make_model: MakeModel, make_plan: MakePlan) -> None:
     model = make_model(CONV)
-    plan = make_plan(model, spellings={"conv_0": "portable"})
+    plan = make_plan(model, implementations={"conv_0": "portable"})
     with pytest.raises(
-        PlanError, match=r"\(Conv\): integer with spelling 'portable' is not written in form qdq"
+        PlanError, match=r"\(Conv\): quantized with implementation 'portable' is not written in form qdq"
     ):
         lower(model, plan)
 

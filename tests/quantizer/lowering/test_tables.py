@@ -23,12 +23,12 @@ from qprof_onnx.quantizer.numerics.affine import (
     dequantize,
     quantize,
 )
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.operators.functions import function_of
 from qprof_onnx.quantizer.reference.glow import glow_table
 
 VECTORS = Path(__file__).parents[2] / "glow_vectors"
-SCHEMAS = {
+GLOW_NAMES = {
     "asymmetric": "asymmetric",
     "symmetric": "symmetric",
     "symmetric_with_uint8": "symmetric-uint8",
@@ -51,7 +51,7 @@ def table_of(case: Case) -> np.ndarray:
     """Return our table for one of Glow's."""
     qtype = TYPES[case["type"]]
     if "schema" in case:
-        return glow_table(FUNCTIONS[case["function"]], qtype, SCHEMAS[case["schema"]])[2]
+        return glow_table(FUNCTIONS[case["function"]], qtype, GLOW_NAMES[case["schema"]])[2]
     source, result = params(case["input"], qtype.name), params(case["output"], qtype.name)
     return build_table(function_of(node(FUNCTIONS[case["function"]]), 13), source, result, Rounding.GLOW)
 
@@ -101,7 +101,9 @@ def test_int16_tables_follow_glow_within_its_drift(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [c for c in cases() if "schema" in c], ids=lambda c: f"case{c['index']}")
 def test_fixed_ranges_give_the_parameters_of_glow(case: Case) -> None:
-    source, result, _ = glow_table(FUNCTIONS[case["function"]], TYPES[case["type"]], SCHEMAS[case["schema"]])
+    source, result, _ = glow_table(
+        FUNCTIONS[case["function"]], TYPES[case["type"]], GLOW_NAMES[case["schema"]]
+    )
     assert source == params(case["input"], case["type"])
     assert result == params(case["output"], case["type"])
 
@@ -109,10 +111,10 @@ def test_fixed_ranges_give_the_parameters_of_glow(case: Case) -> None:
 def test_table_ranges_of_glows_own_unit_test() -> None:
     document = json.loads((VECTORS / "lut.json").read_text(encoding="utf-8"))["lowering"]
     for case in document["cases"]:
-        scheme = SCHEMES["asymmetric"]
+        schema = SCHEMAS["asymmetric"]
         for key in ("input", "output"):
             low, high = case[f"table_{key}_range"]
-            chosen = choose_params(low, high, scheme, INT8)
+            chosen = choose_params(low, high, schema, INT8)
             assert chosen == params(case[f"{key}_scale_offset"], "int8")
 
 
@@ -154,11 +156,11 @@ CURVES: dict[str, tuple[ir.Node, Callable[[np.ndarray], np.ndarray]]] = {
 @pytest.mark.parametrize("qtype", [UINT8, INT8])
 def test_every_entry_is_the_quantized_float_function(name: str, qtype: Any) -> None:
     operator, formula = CURVES[name]
-    source = choose_params(-4.0, 5.0, SCHEMES["asymmetric"], qtype)
+    source = choose_params(-4.0, 5.0, SCHEMAS["asymmetric"], qtype)
     codes = np.arange(qtype.low, qtype.high + 1)
     x = dequantize(codes.astype(qtype.numpy_dtype), source).astype(np.float64)
     y = formula(x)
-    result = choose_params(float(y.min()), float(y.max()), SCHEMES["asymmetric"], qtype)
+    result = choose_params(float(y.min()), float(y.max()), SCHEMAS["asymmetric"], qtype)
     table = build_table(function_of(operator, 22), source, result)
     assert table.dtype == qtype.numpy_dtype
     # half a step, plus what float32 may add where the value lies on a tie
@@ -169,8 +171,8 @@ def test_every_entry_is_the_quantized_float_function(name: str, qtype: Any) -> N
 
 
 def test_a_16_bit_table_has_65536_entries() -> None:
-    source = choose_params(-4.0, 4.0, SCHEMES["symmetric"], INT16)
-    table = build_table(np.tanh, source, choose_params(-1.0, 1.0, SCHEMES["symmetric"], INT16))
+    source = choose_params(-4.0, 4.0, SCHEMAS["symmetric"], INT16)
+    table = build_table(np.tanh, source, choose_params(-1.0, 1.0, SCHEMAS["symmetric"], INT16))
     assert table.shape == (65536,)
     assert (np.diff(table.astype(int)) >= 0).all()
 
@@ -182,21 +184,21 @@ def test_constant_inputs_of_the_operator_count() -> None:
 
 
 def test_entries_outside_the_domain_continue_the_nearest_one() -> None:
-    source = choose_params(-1.0, 1.0, SCHEMES["symmetric"], INT8)
-    result = choose_params(-3.0, 0.0, SCHEMES["asymmetric"], INT8)
+    source = choose_params(-1.0, 1.0, SCHEMAS["symmetric"], INT8)
+    result = choose_params(-3.0, 0.0, SCHEMAS["asymmetric"], INT8)
     table = build_table(function_of(node("Log"), 13), source, result)
     assert set(table[:129].tolist()) == {-128}
     assert table[-1] == 127
 
 
 def test_infinite_values_saturate() -> None:
-    source = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    source = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
     table = build_table(lambda x: np.where(x > 0.5, np.inf, -np.inf), source, source)
     assert set(table.tolist()) == {0, 255}
 
 
 def test_a_function_without_values_is_refused() -> None:
-    source = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    source = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
     with pytest.raises(PlanError, match="not defined for any code"):
         build_table(lambda x: np.full_like(x, np.nan), source, source)
 
@@ -209,7 +211,7 @@ def test_parameters_per_channel_are_refused() -> None:
 
 
 def test_an_operator_that_is_not_element_by_element_is_refused() -> None:
-    source = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    source = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
     reduce = function_of(node("ReduceMax", keepdims=0), 13)
     with pytest.raises(PlanError, match="element by element"):
         build_table(reduce, source, source)

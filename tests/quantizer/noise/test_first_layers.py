@@ -23,7 +23,7 @@ def net() -> Network:
 def found(net: Network, first: float, second: float, third: float) -> list[int]:
     """Return the places of the nodes that go back to float, given the noise of each over the signal."""
     plan = net.plan(min_output_sqnr=0.0)
-    assert [entry.kind for entry in plan.nodes.values()] == [Kind.INTEGER] * 3
+    assert [entry.kind for entry in plan.nodes.values()] == [Kind.QUANTIZED] * 3
     names = list(plan.nodes)
     noise = {name: np.array([share]) for name, share in zip(names, (first, second, third), strict=True)}
     flow = noise_flow(net.graph, net.profile, net.identity.opset)
@@ -57,4 +57,4 @@ def test_the_plan_says_what_was_weighed(net, monkeypatch):
 def test_all_stays_in_codes_where_outputs_may_drown(net, monkeypatch):
     monkeypatch.setattr("qprof_onnx.quantizer.noise.first_layers.QUIET_DB", 60.0)
     plan = net.plan(min_output_sqnr=0.0)
-    assert [entry.kind for entry in plan.nodes.values()] == [Kind.INTEGER] * 3
+    assert [entry.kind for entry in plan.nodes.values()] == [Kind.QUANTIZED] * 3

@@ -97,7 +97,7 @@ def test_each_channel_has_its_own_scale_and_zero_point():
 
 
 def test_each_block_has_its_own_scale_in_the_order_of_onnx():
-    params = QuantParams((1.0, 2.0, 4.0, 8.0, 16.0, 32.0), (0,) * 6, INT8, axis=1, block=2)
+    params = QuantParams((1.0, 2.0, 4.0, 8.0, 16.0, 32.0), (0,) * 6, INT8, axis=1, block_size=2)
     values = np.full((2, 5), 64.0)  # three blocks a row, the last one short
     assert params.grid_shape(values.shape) == (2, 3)
     assert quantize(values, params).tolist() == [[64, 64, 32, 32, 16], [8, 8, 4, 4, 2]]
@@ -145,7 +145,7 @@ def test_impossible_parameters_are_refused_with_advice(arguments, sentence):
     [
         (QuantParams((1.0, 1.0), (0, 0), INT8, axis=1), "2 scales do not fit .* along axis 1; give 3"),
         (QuantParams((1.0, 1.0), (0, 0), INT8, axis=2), "axis 2 is not an axis of a tensor of shape"),
-        (QuantParams((1.0,) * 3, (0,) * 3, INT16, axis=1, block=2), "3 scales do not fit .* give 4"),
+        (QuantParams((1.0,) * 3, (0,) * 3, INT16, axis=1, block_size=2), "3 scales do not fit .* give 4"),
     ],
 )
 def test_parameters_that_do_not_fit_the_shape_are_refused(params, sentence):

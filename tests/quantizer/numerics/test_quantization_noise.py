@@ -14,7 +14,7 @@ from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.density import density
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise, total_noise
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 
 
 def shapes() -> dict[str, np.ndarray]:
@@ -38,12 +38,12 @@ def measured(values: np.ndarray, params: QuantParams) -> float:
 
 
 @pytest.mark.parametrize("kept", [1.0, 0.5, 0.2], ids=lambda k: f"{k:g} of the range")
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("shape", shapes())
 def test_expected_sqnr_is_the_measured_one(shape, name, kept, profile_of):
     values = shapes()[shape]
     profile = profile_of(values)
-    params = choose_params(profile.minimum * kept, profile.maximum * kept, SCHEMES[name], INT8)
+    params = choose_params(profile.minimum * kept, profile.maximum * kept, SCHEMAS[name], INT8)
     # The spread within a bin of 1/2000 of the range is not quite even, and 100 000 values are a sample;
     # where half of the range is cut off, the few values in the outermost bins carry the noise.
     assert expected_noise(profile, params).sqnr_db == pytest.approx(measured(values, params), abs=0.1)
@@ -51,14 +51,14 @@ def test_expected_sqnr_is_the_measured_one(shape, name, kept, profile_of):
 
 def test_the_zeros_are_exact(profile_of):
     profile = profile_of(np.concatenate([np.zeros(999_000), np.random.default_rng(0).uniform(0, 1, 1000)]))
-    params = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    params = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
     rounding = params.scale[0] ** 2 / 12.0 * 1e-3  # only one value in a thousand is rounded at all
     # 1000 values hit 2000 bins unevenly, a few per cent of the power.
     assert expected_noise(profile, params).rounding_power == pytest.approx(rounding, rel=0.1)
 
 
 def test_a_constant_tensor_has_as_good_as_no_noise(profile_of):
-    params = choose_params(3.7, 3.7, SCHEMES["asymmetric"], INT8)
+    params = choose_params(3.7, 3.7, SCHEMAS["asymmetric"], INT8)
     noise = expected_noise(profile_of(np.full(10, 3.7)), params)
     assert noise.sqnr_db > 120.0  # the float32 rounding of the scale
     assert noise.signal_power == pytest.approx(3.7**2, rel=1e-6)  # the float32 rounding of the value
@@ -78,7 +78,7 @@ def test_noise_as_strong_as_the_signal_is_0_db(profile_of):
 
 def test_clipping_is_told_from_rounding(profile_of):
     profile = profile_of(np.random.default_rng(0).uniform(0.0, 2.0, 100_000))
-    params = choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    params = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
     noise = expected_noise(profile, params)
     # Half of the values lie beyond 1 by u in (0, 1): mean of u^2 is 1/3; the others are rounded.
     assert noise.clipping_power == pytest.approx(0.5 / 3.0, rel=0.01)  # a sample of 100 000
@@ -112,7 +112,7 @@ def test_the_mass_of_a_density_is_one(values):
 def test_the_batched_noise_is_the_noise_of_each(shape, profile_of):
     profile = profile_of(shapes()[shape])
     chosen = [
-        choose_params(profile.minimum * k, profile.maximum * k, SCHEMES["asymmetric"], INT8)
+        choose_params(profile.minimum * k, profile.maximum * k, SCHEMAS["asymmetric"], INT8)
         for k in (1.0, 0.6, 0.1)
     ]
     scales, zero_points = (
@@ -127,7 +127,7 @@ def test_the_batched_noise_is_the_noise_of_each(shape, profile_of):
 def test_values_that_no_reader_tells_apart_make_no_noise(profile_of):
     values = np.random.default_rng(3).standard_normal(100_000)
     profile = profile_of(values)
-    params = choose_params(0.0, profile.maximum, SCHEMES["asymmetric"], UINT8)  # a Relu follows: 0 and more
+    params = choose_params(0.0, profile.maximum, SCHEMAS["asymmetric"], UINT8)  # a Relu follows: 0 and more
     noise = expected_noise(profile, params, (0.0, math.inf))
     assert noise.clipping_power == 0.0
     # As above: the spread within a bin is not quite even.

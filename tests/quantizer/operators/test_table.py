@@ -123,7 +123,7 @@ EVERYTHING = Target(
     "everything",
     activation_types=("int8", "uint8"),
     operators={op: (CODES,) for (_, op), rule in RULES.items() if not rule.curve},
-    tables={"*": "portable"},
+    lookup_tables={"*": "portable"},
 )
 
 
@@ -135,7 +135,7 @@ def one_node_model(op_type: str) -> onnx.ModelProto:
     model = parser.parse_model(
         f'<ir_version: 9, opset_import: ["": 20]> g ({inputs}) => ({outputs}) {{ {node} }}'
     )
-    if "axes = " in node:  # as an attribute, the spelling of opset 17
+    if "axes = " in node:  # as an attribute, the implementation of opset 17
         model.opset_import[0].version = 17
     model.opset_import[0].version = {"GroupNormalization": 21, "Swish": 24}.get(
         op_type, model.opset_import[0].version
@@ -191,8 +191,8 @@ def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_t
 def expected_kind(op_type: str, plan: object) -> Kind:
     rule = RULES["", op_type]
     if rule.curve:
-        return Kind.TABLE
+        return Kind.LOOKUP_TABLE
     if rule.constraint is Constraint.SAME:
-        return Kind.MOVE
+        return Kind.PASS_THROUGH
     # A clip whose input is a graph input has that input's range to itself, and is free.
-    return Kind.MOVE if rule.constraint is Constraint.CLAMP else Kind.INTEGER
+    return Kind.PASS_THROUGH if rule.constraint is Constraint.CLAMP else Kind.QUANTIZED

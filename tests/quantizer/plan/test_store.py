@@ -34,15 +34,15 @@ PLAN = QuantPlan(
     QuantConfig(keep_float=("Softmax", "/head/*"), calibrator="mse", min_sqnr=20.0),
     {"x": X, "w": W, "7": B},
     {
-        "conv1": NodePlan(Kind.INTEGER),
-        "add": NodePlan(Kind.INTEGER, "", {1: X, 0: replace(X, zero_point=(3,))}),
+        "conv1": NodePlan(Kind.QUANTIZED),
+        "add": NodePlan(Kind.QUANTIZED, "", {1: X, 0: replace(X, zero_point=(3,))}),
         "sum": NodePlan(Kind.FLOAT, 'no rule for Einsum: it has "many" forms'),
     },
     ("opset raised from 11 to 13",),
     "qprof 0.1.0",
 )
 TEXT = """\
-format: qprof-plan/1
+format: qprof-plan/2
 tool: qprof 0.1.0
 model:
   file: digits.onnx
@@ -56,14 +56,14 @@ config:
   schema: asymmetric
   calibrator: mse
   activation_type: uint8
-  wide: []
-  propagation: stay
+  keep_16bit: []
+  inter_layer: quantized
   weight_schema: symmetric
   weight_type: int8
-  block: 0
-  granularity: channel
-  tables: target
-  resolution: auto
+  block_size: 0
+  granularity: per-channel
+  lookup_tables: target
+  scale_sharing: auto
   min_sqnr: 20.0
   min_output_sqnr: 18.0
   equalization: auto
@@ -77,8 +77,8 @@ tensors:
   w: {type: int8, axis: 0, scale: [0.1, 0.25], zero_point: 0}
   "7": {type: int32, axis: 0, scale: [1.0e-05, 3.0e-05], zero_point: 0}
 nodes:
-  conv1: {kind: integer}
-  add: {kind: integer, inputs: {0: {type: uint8, scale: 0.0123, zero_point: 3}, \
+  conv1: {kind: quantized}
+  add: {kind: quantized, inputs: {0: {type: uint8, scale: 0.0123, zero_point: 3}, \
 1: {type: uint8, scale: 0.0123, zero_point: 128}}}
   sum: {kind: float, reason: "no rule for Einsum: it has \\"many\\" forms"}
 groups: []
@@ -184,7 +184,7 @@ def test_any_yaml_reader_can_read_the_file() -> None:
     assert document["config"] == {
         **{f.name: getattr(PLAN.config, f.name) for f in fields(QuantConfig)},
         "keep_float": ["Softmax", "/head/*"],
-        "wide": [],
+        "keep_16bit": [],
     }
 
 
@@ -224,7 +224,7 @@ def test_a_persons_spelling_is_understood(old: str, new: str, name: str, expecte
 
 
 def test_a_node_that_was_set_to_float_is_read_so() -> None:
-    edited = TEXT.replace("conv1: {kind: integer}", "conv1: {kind: float, reason: by hand}")
+    edited = TEXT.replace("conv1: {kind: quantized}", "conv1: {kind: float, reason: by hand}")
     assert loads(edited).nodes["conv1"] == NodePlan(Kind.FLOAT, "by hand")
 
 
@@ -238,9 +238,9 @@ def test_notes_may_be_deleted() -> None:
 
 MALFORMED = {
     "not YAML": ("tensors:", "tensors: {", "not YAML"),
-    "not a plan": ("qprof-plan/1", "qprof-profile/1", "unknown format 'qprof-profile/1'.*give a plan"),
-    "newer": ("qprof-plan/1", "qprof-plan/12", "'qprof-plan/12' is newer than this qprof.*; upgrade"),
-    "no format": ("format: qprof-plan/1\n", "", "key 'format' is missing; give a plan"),
+    "not a plan": ("qprof-plan/2", "qprof-profile/1", "unknown format 'qprof-profile/1'.*give a plan"),
+    "newer": ("qprof-plan/2", "qprof-plan/12", "'qprof-plan/12' is newer than this qprof.*; upgrade"),
+    "no format": ("format: qprof-plan/2\n", "", "key 'format' is missing; give a plan"),
     "cut off": ("...\n", "", "the file is cut off: its last line is not '...'; copy"),
     "no nodes": ("nodes:\n", "node:\n", "unknown key 'node'; known are .*Did you mean 'nodes'"),
     "unknown top key": ("config:\n", "notes_:\n", "unknown key 'notes_'.*Did you mean 'notes'"),
@@ -295,7 +295,7 @@ MALFORMED = {
     ),
     "block without axis": (
         "scale: 0.0123",
-        "block: 4, scale: 0.0123",
+        "block_size: 4, scale: 0.0123",
         "tensor 'x': .* without an axis; name",
     ),
     "no scales": ("[0.1, 0.25]", "[]", "tensor 'w': scale is empty"),
@@ -307,15 +307,19 @@ MALFORMED = {
     "fractional zero point": ("zero_point: 128", "zero_point: 1.5", "zero_point must be an integer, not 1.5"),
     "zero point beyond": ("zero_point: 128", "zero_point: 256", "'x': zero_point 256 is not a code of uint8"),
     "negative axis": ("axis: 0, scale: [0.1", "axis: -1, scale: [0.1", "tensor 'w': axis is -1, below 0"),
-    "unknown kind": ("kind: integer", "kind: intger", "'conv1': kind 'intger' is unknown.*mean 'integer'"),
+    "unknown kind": (
+        "kind: quantized",
+        "kind: quantised",
+        "'conv1': kind 'quantised' is unknown.*mean 'quantized'",
+    ),
     "unknown node key": (
-        "kind: integer",
-        "kind: integer, why: x",
+        "kind: quantized",
+        "kind: quantized, why: x",
         "node 'conv1': unknown key 'why'; known are kind",
     ),
-    "missing kind": ("conv1: {kind: integer", "conv1: {reason: x", "node 'conv1': key 'kind' is missing"),
+    "missing kind": ("conv1: {kind: quantized", "conv1: {reason: x", "node 'conv1': key 'kind' is missing"),
     "bare word": (
-        "conv1: {kind: integer}",
+        "conv1: {kind: quantized}",
         "conv1: integer",
         "node 'conv1' must be a mapping, not 'integer'",
     ),
@@ -323,8 +327,8 @@ MALFORMED = {
     "input number twice": (" 1: {", " 00: {", "node 'add': inputs: '00' is not an input's number"),
     "type of an input": ("{0: {type: uint8", "{0: {type: u8", "node 'add': input 0: type 'u8' is unknown"),
     "reason of wrong type": (
-        "kind: integer}",
-        "kind: integer, reason: 3}",
+        "kind: quantized}",
+        "kind: quantized, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
     "alias": ("conv1: {", "conv1: &c {", "line 36: anchors and aliases are not used here; write the value"),

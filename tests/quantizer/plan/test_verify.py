@@ -70,7 +70,7 @@ def test_a_float_node_has_a_reason(net: Network) -> None:
 
 
 def test_a_node_that_the_model_lacks_is_named(net: Network) -> None:
-    plan = with_node(net.plan(), "Conv_z", NodePlan(Kind.INTEGER))
+    plan = with_node(net.plan(), "Conv_z", NodePlan(Kind.QUANTIZED))
     assert "node 'Conv_z': the model has no such node" in breach(net, plan)
 
 
@@ -92,7 +92,7 @@ def test_an_integer_node_reads_codes(net: Network) -> None:
 
 def test_an_integer_node_needs_a_rule(net: Network) -> None:
     lone = network('y = Einsum <equation = "ij->ji"> (x)', {}, (2, 3))
-    plan = QuantPlan(lone.identity, QuantConfig(), {}, {"Einsum_y": NodePlan(Kind.INTEGER)})
+    plan = QuantPlan(lone.identity, QuantConfig(), {}, {"Einsum_y": NodePlan(Kind.QUANTIZED)})
     with pytest.raises(PlanError, match="there is no rule for Einsum"):
         verify_plan(plan, lone.graph, lone.identity)
 
@@ -125,7 +125,7 @@ def test_the_channels_of_a_dynamic_weight_have_zero_point_0(product: Network) ->
 
 
 def test_a_block_divides_its_axis(product: Network) -> None:
-    blocks = QuantParams((1.0,) * 128, (0,) * 128, INT4, axis=0, block=24)
+    blocks = QuantParams((1.0,) * 128, (0,) * 128, INT4, axis=0, block_size=24)
     plan = product.plan(mode="weight-only")
     plan = replace(plan, tensors={"w": blocks})
     assert "tensor 'w': block 24 does not divide axis 0" in breach(product, plan)
@@ -133,7 +133,7 @@ def test_a_block_divides_its_axis(product: Network) -> None:
 
 def test_activations_have_no_blocks(product: Network) -> None:
     plan = product.plan()
-    blocks = QuantParams((1.0,) * 8, (0,) * 8, INT8, axis=1, block=16)
+    blocks = QuantParams((1.0,) * 8, (0,) * 8, INT8, axis=1, block_size=16)
     assert "tensor 'x': blocks are for constants" in breach(
         product, replace(plan, tensors={**plan.tensors, "x": blocks})
     )

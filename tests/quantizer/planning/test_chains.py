@@ -122,7 +122,7 @@ def test_a_chain_in_a_body_is_one_table_there(form: str) -> None:
     )
     assert shown(find_chains(net.graph)) == ["e: Sigmoid, Mul"]
     planned = plan_model(net.model, net.profile, load_recipe("glow", {"form": form}), net.identity)
-    assert planned.plan.nodes["Mul_o"].kind is Kind.TABLE
+    assert planned.plan.nodes["Mul_o"].kind is Kind.LOOKUP_TABLE
     x = np.random.default_rng(2).standard_normal((1, 8, 6, 6)).astype(np.float32)
     made, exact = (run(model, x) for model in (lower(planned.model, planned.plan).model, net.model))
     assert np.square(made - exact).mean() < 0.01 * np.square(exact).mean()  # 20 dB after three convolutions
@@ -135,8 +135,10 @@ def run(model: ir.Model, x: np.ndarray) -> np.ndarray:
 
 def test_a_target_with_tables_makes_one_of_a_chain(silu: Network) -> None:
     plan = plan_for(silu, "glow")
-    assert plan.nodes["Sigmoid_g"] == NodePlan(Kind.TABLE, "part of the table of 'Mul_s'", {}, "portable")
-    assert plan.nodes["Mul_s"] == NodePlan(Kind.TABLE, "one table for Sigmoid, Mul", {}, "portable")
+    assert plan.nodes["Sigmoid_g"] == NodePlan(
+        Kind.LOOKUP_TABLE, "part of the table of 'Mul_s'", {}, "portable"
+    )
+    assert plan.nodes["Mul_s"] == NodePlan(Kind.LOOKUP_TABLE, "one table for Sigmoid, Mul", {}, "portable")
     assert "g" not in plan.tensors
     assert {"c", "s"} <= set(plan.tensors)
     assert list(plan.nodes) == [node.name for node in silu.graph.nodes]
@@ -152,14 +154,14 @@ def test_constants_of_one_element_may_have_any_number_of_dimensions() -> None:
     wide, plain = scaled("float[1, 1, 1] {3}"), scaled("float {3}")
     assert wide.tensors["s"] == plain.tensors["s"]
     assert [entry.kind for entry in wide.nodes.values()] == [entry.kind for entry in plain.nodes.values()]
-    assert Kind.TABLE in [entry.kind for entry in wide.nodes.values()]
+    assert Kind.LOOKUP_TABLE in [entry.kind for entry in wide.nodes.values()]
 
 
 def test_on_a_target_that_takes_it_apart_the_plan_is_that_of_its_operators(silu: Network) -> None:
     plan = plan_for(silu, "onnxruntime-x86", equalization="off", bias_correction="off")
     apart = silu.plan("onnxruntime-x86", equalization="off", bias_correction="off")
     assert plan == apart
-    assert plan.nodes["Mul_s"].kind is Kind.INTEGER
+    assert plan.nodes["Mul_s"].kind is Kind.QUANTIZED
 
 
 def test_a_chain_with_an_operator_that_has_no_kernel_stays_float_as_a_whole(gelu: Network) -> None:
@@ -169,9 +171,9 @@ def test_a_chain_with_an_operator_that_has_no_kernel_stays_float_as_a_whole(gelu
 
 
 def test_portable_tables_can_be_asked_for_on_any_target(gelu: Network) -> None:
-    plan = plan_for(gelu, "onnxruntime-x86", tables="portable")
-    assert plan.nodes["Mul_s"].spelling == "portable"
-    assert plan_for(gelu, "glow", tables="off").nodes["Mul_s"].kind is Kind.FLOAT
+    plan = plan_for(gelu, "onnxruntime-x86", lookup_tables="portable")
+    assert plan.nodes["Mul_s"].implementation == "portable"
+    assert plan_for(gelu, "glow", lookup_tables="off").nodes["Mul_s"].kind is Kind.FLOAT
 
 
 def test_a_chain_of_which_a_node_is_kept_float_stays_so_as_a_whole(silu: Network) -> None:
@@ -184,9 +186,9 @@ def test_a_chain_of_which_a_node_is_kept_float_stays_so_as_a_whole(silu: Network
 
 
 def test_a_chain_whose_inside_is_wanted_in_16_bits_is_taken_apart(silu: Network) -> None:
-    plan = plan_for(silu, "glow", wide=["g"])
+    plan = plan_for(silu, "glow", keep_16bit=["g"])
     assert plan.tensors["g"].qtype.bits == 16
-    assert plan.nodes["Mul_s"].kind is Kind.INTEGER
+    assert plan.nodes["Mul_s"].kind is Kind.QUANTIZED
 
 
 def test_without_a_profile_of_its_inside_a_chain_stays_one(silu: Network) -> None:
@@ -243,7 +245,7 @@ def test_a_table_is_whole_in_a_plan(silu: Network) -> None:
     broken = with_node(plan, "Mul_s", NodePlan(Kind.FLOAT, "mine"))
     assert "'Sigmoid_g': it is part of a table, but 'Mul_s' reads its output 'g'" in breach(silu, broken)
     broken = with_node(plan, "Sigmoid_g", NodePlan(Kind.FLOAT, "mine"))
-    assert "'Mul_s': it is table, but its input 'g' has no parameters" in breach(silu, broken)
+    assert "'Mul_s': it is lookup-table, but its input 'g' has no parameters" in breach(silu, broken)
     broken = replace(plan, tensors={n: p for n, p in plan.tensors.items() if n != "s"})
     assert "has no parameters" in breach(silu, broken)
 
@@ -260,12 +262,14 @@ def test_a_target_says_what_it_does_with_chains(tmp_path: Path) -> None:
         path = tmp_path / "mine.yaml"
         document = {
             "target": "mine",
-            "runtime": {"operators": {"Conv": ["codes"]}, "tables": {"Chain": word}},
+            "runtime": {"operators": {"Conv": ["quantized"]}, "lookup_tables": {"Chain": word}},
         }
         path.write_text(yaml.safe_dump(document))
         return path
 
-    assert load_recipe(target("apart")).target.tables == {"Chain": "apart"}
-    with pytest.raises(ConfigError, match=r"unknown key 'sigmoid'\. Known keys are apart, runtime, portable"):
+    assert load_recipe(target("separate")).target.lookup_tables == {"Chain": "separate"}
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'sigmoid'\. Known keys are separate, runtime, portable"
+    ):
         load_recipe(target("sigmoid"))
-    assert QuantConfig().tables == "target"
+    assert QuantConfig().lookup_tables == "target"

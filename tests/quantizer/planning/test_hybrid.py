@@ -67,7 +67,7 @@ def kinds(plan: QuantPlan) -> list[str]:
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        ("static", ["weight-only", "integer", "move", "integer"]),
+        ("static", ["weight-only", "quantized", "pass-through", "quantized"]),
         ("dynamic", ["weight-only", "dynamic", "float", "dynamic"]),
         ("weight-only", ["weight-only", "weight-only", "float", "weight-only"]),
     ],
@@ -109,7 +109,7 @@ def test_each_entry_of_a_table_has_a_scale() -> None:
     plan = plan_of(model)
     params = plan.tensors["t"]
     assert (params.axis, len(params.scale), params.qtype.name) == (0, ROWS, "int8")
-    assert plan.nodes["Gather_e"].spelling == "codes"
+    assert plan.nodes["Gather_e"].implementation == "integer"
     assert plan.nodes["Gather_e"].reason.startswith("table 1024 x 32 in int8, a scale for each entry: 4")
     # One scale for all would lose the small rows.
     small = model.graph.initializers["t"].const_value
@@ -168,7 +168,7 @@ def test_four_bits_have_a_scale_for_each_block() -> None:
     model = model_of()
     plan = plan_of(model, profiled=False, mode="weight-only", weight_type="int4")
     params = plan.tensors["w"]
-    assert (params.qtype.name, params.axis, params.block, len(params.scale)) == ("int4", 0, 32, 64)
+    assert (params.qtype.name, params.axis, params.block_size, len(params.scale)) == ("int4", 0, 32, 64)
     assert plan.tensors["t"].qtype.name == "int8"
     lowered = lower(model, plan).model
     assert lowered.opset_imports[""] == 21
@@ -181,7 +181,7 @@ def test_four_bits_have_a_scale_for_each_block() -> None:
 def test_a_block_that_does_not_divide_leaves_eight_bits_a_channel() -> None:
     sizes = {**SIZES, "t": (ROWS, 48), "w": (48, 64)}
     plan = plan_of(model_of(sizes=sizes), profiled=False, mode="weight-only", weight_type="int4")
-    assert (plan.tensors["w"].qtype.name, plan.tensors["w"].block) == ("int8", None)
+    assert (plan.tensors["w"].qtype.name, plan.tensors["w"].block_size) == ("int8", None)
     assert plan.tensors["v"].qtype.name == "int4"
 
 
@@ -216,7 +216,7 @@ def outlier_plan(outlier: float, **settings: object) -> QuantPlan:
 
 
 @pytest.mark.parametrize(
-    ("outlier", "kind"), [(1.0, Kind.INTEGER), (60.0, Kind.DYNAMIC), (1000.0, Kind.WEIGHT_ONLY)]
+    ("outlier", "kind"), [(1.0, Kind.QUANTIZED), (60.0, Kind.DYNAMIC), (1000.0, Kind.WEIGHT_ONLY)]
 )
 def test_auto_steps_back_as_far_as_the_noise_of_the_activations_asks(outlier: float, kind: Kind) -> None:
     assert outlier_plan(outlier, min_sqnr=30.0).nodes["MatMul_y"].kind is kind
@@ -250,13 +250,13 @@ def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
     ("settings", "sentence"),
     [
         ({"weight_type": "int4"}, "weight_type 'int4' is for mode weight-only"),
-        ({"block": 32}, "block 32 is for mode weight-only"),
-        ({"mode": "weight-only", "block": 24}, "block 24 must be a power of two from 16"),
-        ({"mode": "weight-only", "block": 8}, "block 8 must be a power of two from 16"),
+        ({"block_size": 32}, "block_size 32 is for mode weight-only"),
+        ({"mode": "weight-only", "block_size": 24}, "block_size 24 must be 0 or a power of two from 16"),
+        ({"mode": "weight-only", "block_size": 8}, "block_size 8 must be 0 or a power of two from 16"),
         ({"mode": "weight-only", "weight_type": "uint4"}, "'uint4' needs weight_schema asymmetric"),
         ({"mode": "dynamc"}, "mode 'dynamc' is not one of .* Did you mean 'dynamic'"),
-        ({"propagation": "go"}, "propagation 'go' is not one of stay, return"),
-        ({"block": 3.5}, "block must be a whole number, not 3.5"),
+        ({"inter_layer": "go"}, "inter_layer 'go' is not one of quantized, float"),
+        ({"block_size": 3.5}, "block_size must be a whole number, not 3.5"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, object], sentence: str) -> None:

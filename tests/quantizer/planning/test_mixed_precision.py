@@ -19,27 +19,27 @@ def chain() -> Network:
 
 
 def test_a_named_tensor_is_wide_alone(chain: Network) -> None:
-    plan = chain.plan(wide=("c",))
+    plan = chain.plan(keep_16bit=("c",))
     assert {n: plan.tensors[n].qtype for n in "xacy"} == {"x": UINT8, "a": UINT8, "c": UINT16, "y": UINT8}
     verify_plan(plan, chain.graph, chain.identity)
 
 
 def test_a_named_node_stands_for_its_activations(chain: Network) -> None:
-    plan = chain.plan(wide=("Conv_y",))
+    plan = chain.plan(keep_16bit=("Conv_y",))
     assert [plan.tensors[n].qtype for n in "cy"] == [UINT16, UINT16]
     assert plan.tensors["x"].qtype == UINT8
 
 
 def test_moved_codes_are_as_wide_as_their_source(chain: Network) -> None:
-    plan = chain.plan(wide=("a",))
+    plan = chain.plan(keep_16bit=("a",))
     assert plan.tensors["a"] == plan.tensors["b"]
     assert plan.tensors["b"].qtype == UINT16
-    assert plan.nodes["Relu_b"].spelling == ""
+    assert plan.nodes["Relu_b"].implementation == ""
 
 
 def test_a_name_that_is_nowhere_is_refused(chain: Network) -> None:
-    with pytest.raises(ConfigError, match="wide 'Cnov': no node of the model has this name"):
-        chain.plan(wide=("Cnov",))
+    with pytest.raises(ConfigError, match="keep_16bit 'Cnov': no node of the model has this name"):
+        chain.plan(keep_16bit=("Cnov",))
 
 
 def test_the_user_is_told_where_16_bits_compute_in_float(chain: Network) -> None:
@@ -50,7 +50,7 @@ def test_the_user_is_told_where_16_bits_compute_in_float(chain: Network) -> None
 def test_a_target_with_16_bit_kernels_takes_them_for_noisy_tensors() -> None:
     net = network("a = Conv (x, w) y = Conv (a, w)", {"w": WIDE})
     plan = net.plan("glow", min_sqnr=60.0)
-    assert [plan.nodes[n].kind for n in ("Conv_a", "Conv_y")] == [Kind.INTEGER, Kind.INTEGER]
+    assert [plan.nodes[n].kind for n in ("Conv_a", "Conv_y")] == [Kind.QUANTIZED, Kind.QUANTIZED]
     assert {plan.tensors[n].qtype for n in "xay"} == {INT16}
 
 
@@ -61,19 +61,19 @@ def test_a_constant_operand_is_as_wide_as_the_activation() -> None:
 
 def test_a_tanh_of_16_bits_has_no_sigmoid_table() -> None:
     net = network("a = Conv (x, w) b = Tanh (a) y = Conv (b, w)", {"w": WIDE})
-    assert net.plan(wide=("Tanh",)).nodes["Tanh_b"].spelling == "runtime"
-    assert net.plan().nodes["Tanh_b"].spelling == "sigmoid"
+    assert net.plan(keep_16bit=("Tanh",)).nodes["Tanh_b"].implementation == "runtime"
+    assert net.plan().nodes["Tanh_b"].implementation == "sigmoid"
 
 
 PRODUCTS = "a = MatMul (x, w) b = Relu (a) c = MatMul (b, w) y = MatMul (c, w)"
 
 
-def test_products_return_float_where_propagation_says_so() -> None:
+def test_products_return_float_where_inter_layer_says_so() -> None:
     net = network(PRODUCTS, {"w": (32, 32)}, shape=(4, 32))
-    plan = net.plan(propagation="return")
+    plan = net.plan(inter_layer="float")
     verify_plan(plan, net.graph, net.identity)
     assert set(plan.tensors) == {"x", "b", "w"}
-    assert plan.nodes["Relu_b"].reason == "propagation return: only products with a weight are in codes"
+    assert plan.nodes["Relu_b"].reason == "inter_layer float: only products with a weight are in codes"
     assert list(plan.nodes["MatMul_y"].inputs) == [0]
 
 

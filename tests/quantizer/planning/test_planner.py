@@ -22,14 +22,14 @@ def test_a_clip_gives_its_range_to_a_producer_of_its_own() -> None:
     plan = net.plan(calibrator="minmax")
     assert plan.tensors["a"].zero_point == (0,)
     assert plan.tensors["a"].scale[0] == np.float32(net.profile["b"].maximum / 255.0)
-    assert plan.nodes["Relu_b"].kind is Kind.MOVE
+    assert plan.nodes["Relu_b"].kind is Kind.PASS_THROUGH
 
 
 def test_a_clip_does_not_cut_what_others_read() -> None:
     net = network("a = Conv (x, w) b = Relu (a) c = Conv (b, w) d = Conv (a, w) y = Add (c, d)", {"w": WIDE})
     plan = net.plan("glow", calibrator="minmax")
     assert plan.tensors["a"] != plan.tensors["b"]
-    assert plan.nodes["Relu_b"].kind is Kind.INTEGER
+    assert plan.nodes["Relu_b"].kind is Kind.QUANTIZED
 
 
 def test_codes_are_not_spent_below_where_hard_swish_rises() -> None:
@@ -116,14 +116,14 @@ def test_symmetric_codes_are_stored_unsigned_where_the_runtime_wants_it(schema: 
 def test_tanh_through_the_sigmoid_table_is_in_128ths() -> None:
     net = network("a = Conv (x, w) b = Tanh (a) y = Conv (b, w)", {"w": WIDE})
     plan = net.plan()
-    assert plan.nodes["Tanh_b"].spelling == "sigmoid"
+    assert plan.nodes["Tanh_b"].implementation == "sigmoid"
     assert (plan.tensors["b"].scale, plan.tensors["b"].zero_point) == ((1 / 128,), (128,))
 
 
 def test_renaming_tensors_changes_nothing_but_names() -> None:
     text = "a = Conv (x, w) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, w) d = Add (c, b) y = Conv (d, w)"
     one = network(text, {"w": WIDE})
-    # a different spelling of every inner name, in another alphabetical order
+    # a different implementation of every inner name, in another alphabetical order
     other = network(
         text.replace("a ", "q ")
         .replace("(a)", "(q)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.numerics.affine import UINT8
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 
 from ..networks import WIDE, network
@@ -17,7 +17,7 @@ def kinds(plan: QuantPlan) -> dict[str, Kind]:
 
 def test_a_light_node_between_heavy_ones_joins() -> None:
     net = network("a = Conv (x, v) b = Add (a, a) y = Conv (b, w)", {"v": WIDE, "w": WIDE})
-    assert set(kinds(net.plan()).values()) == {Kind.INTEGER}
+    assert set(kinds(net.plan()).values()) == {Kind.QUANTIZED}
 
 
 def test_a_light_node_that_nobody_reads_in_codes_stays_float() -> None:
@@ -50,7 +50,7 @@ def test_what_computes_no_real_numbers_says_so() -> None:
 
 def test_hardware_without_float_takes_it_all_the_same() -> None:
     net = network("a = Conv (x, w) y = Add (a, a)", {"w": WIDE})
-    assert set(kinds(net.plan("glow")).values()) == {Kind.INTEGER}
+    assert set(kinds(net.plan("glow")).values()) == {Kind.QUANTIZED}
 
 
 def test_a_lone_light_node_stays_float() -> None:
@@ -67,13 +67,13 @@ def test_a_depthwise_convolution_between_codes_joins() -> None:
         "a = Conv (x, v) b = Conv <group = 8> (a, w) y = Conv (b, u)",
         {"v": WIDE, "w": (8, 1, 1, 1), "u": (8, 8, 3, 3)},
     )
-    assert set(kinds(net.plan()).values()) == {Kind.INTEGER}
+    assert set(kinds(net.plan()).values()) == {Kind.QUANTIZED}
 
 
 def test_a_matrix_product_before_a_float_node_returns_float() -> None:
     net = network("a = MatMul (x, w) y = Erf (a)", {"w": (8, 8)}, (4, 8))
     plan = net.plan()
-    assert kinds(plan)["MatMul"] is Kind.INTEGER
+    assert kinds(plan)["MatMul"] is Kind.QUANTIZED
     assert "a" not in plan.tensors
 
 
@@ -86,7 +86,7 @@ def test_a_matrix_product_before_another_gives_codes() -> None:
 
 def test_a_move_before_codes_moves_codes() -> None:
     net = network("a = Transpose <perm = [0, 1, 3, 2]> (x) y = Conv (a, w)", {"w": WIDE})
-    assert kinds(net.plan())["Transpose"] is Kind.MOVE
+    assert kinds(net.plan())["Transpose"] is Kind.PASS_THROUGH
 
 
 @pytest.mark.parametrize("pattern", ["Conv_y", "Conv", "Conv_*", "C?nv"])
@@ -141,8 +141,8 @@ def test_softmax_is_in_codes_over_all_of_0_to_1_where_the_kernel_is_right() -> N
     net = network("a = Conv (x, w) t = Tanh (a) b = Softmax <axis = 1> (t) y = Conv (b, w)", {"w": WIDE})
     assert net.profile["b"].maximum < 0.6  # or the test shows nothing
     plan = net.plan()
-    assert plan.nodes["Softmax_b"].kind is Kind.INTEGER
-    assert plan.tensors["b"] == choose_params(0.0, 1.0, SCHEMES["asymmetric"], UINT8)
+    assert plan.nodes["Softmax_b"].kind is Kind.QUANTIZED
+    assert plan.tensors["b"] == choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
 
 
 def test_softmax_before_a_clip_stays_float_for_the_clip_would_narrow_its_codes() -> None:

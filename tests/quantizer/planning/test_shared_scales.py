@@ -1,4 +1,4 @@
-"""Who shares parameters: resolution, winners, and what `explain` makes of it."""
+"""Who shares parameters: scale_sharing, winners, and what `explain` makes of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ net (float[1,2,64,64] a, float[1,2,64,64] b, float[1,2,64,64] c) => (float[1,4,3
 TARGET = Target("any", operators=dict.fromkeys(("Concat", "Relu", "MaxPool", "Transpose"), (CODES,)))
 
 
-def planned(resolution: str, factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
+def planned(scale_sharing: str, factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
     """Plan a Concat of two tensors, of which the second is `factor` times as wide."""
     rng = np.random.default_rng(0)
     a = rng.uniform(-1.0, 1.0, (1, 2, 64, 64)).astype(np.float32)
@@ -46,7 +46,7 @@ def planned(resolution: str, factor: float) -> tuple[QuantPlan, Graph, Profile, 
     graph, identity = index(model), model_id(model, "net.onnx")
     b = np.asarray(a[:, ::-1] * np.float32(factor))
     profile = calibrate(model, [Sample("0", {"a": a, "b": b, "c": a})], identity)
-    config = QuantConfig(target="any", calibrator="minmax", resolution=resolution)
+    config = QuantConfig(target="any", calibrator="minmax", scale_sharing=scale_sharing)
     plan = make_plan(graph, profile, Recipe(config, TARGET), identity, start_everywhere=True)
     verify_plan(plan, graph, identity)
     return plan, graph, profile, model
@@ -57,24 +57,24 @@ def scales(plan: QuantPlan) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("resolution", "factor", "shared"),
+    ("scale_sharing", "factor", "shared"),
     [
-        ("global", 100.0, {"a", "b", "wide"}),
-        ("local", 1.0, set[str]()),
+        ("unified", 100.0, {"a", "b", "wide"}),
+        ("separate", 1.0, set[str]()),
         ("auto", 1.05, {"a", "b", "wide"}),
         ("auto", 100.0, {"b", "wide"}),
     ],
 )
 def test_the_resolution_decides_whether_a_concat_joins_its_inputs(
-    resolution: str, factor: float, shared: set[str]
+    scale_sharing: str, factor: float, shared: set[str]
 ) -> None:
-    plan, *_ = planned(resolution, factor)
+    plan, *_ = planned(scale_sharing, factor)
     groups = [group for group in plan.groups if "wide" in group.members]
     assert {n for group in groups for n in group.members} & {"a", "b", "wide"} == (shared or {"wide"})
 
 
 def test_inputs_that_do_not_join_are_converted_on_their_edge() -> None:
-    plan, _, _, model = planned("local", 100.0)
+    plan, _, _, model = planned("separate", 100.0)
     assert scales(plan)["a"] < scales(plan)["wide"] / 50.0
     nodes = [node.op_type for node in lower(model, plan).model.graph]
     assert nodes.count("QuantizeLinear") >= 3
@@ -100,20 +100,20 @@ def test_a_chain_of_joins_never_costs_a_member_more_than_the_stated_number() -> 
     assert "a" not in plan.groups[0].members
 
 
-def explained(resolution: str, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:
-    plan, graph, profile, _ = planned(resolution, factor)
+def explained(scale_sharing: str, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:
+    plan, graph, profile, _ = planned(scale_sharing, factor)
     found = explain_tensor(loads(dumps(plan)), tensor, "plan.yaml", graph, profile)
     return {member.name: (member.wins, round(member.lost_db, 1)) for member in found.members}
 
 
 def test_explain_tells_whose_range_won_and_what_it_cost() -> None:
-    members = explained("global", 10.0, "a")
+    members = explained("unified", 10.0, "a")
     assert members["a"] == (False, 20.0)
     assert members["b"] == (True, 0.0)
 
 
 def test_explain_names_what_tied_the_group_and_the_nodes_around() -> None:
-    plan, graph, profile, _ = planned("global", 2.0)
+    plan, graph, profile, _ = planned("unified", 2.0)
     found = explain_tensor(plan, "wide", "plan.yaml", graph, profile)
     names = {node.op_type: node.name for node in graph.nodes}
     assert set(found.ties) == {names["Concat"], names["Transpose"], names["MaxPool"]}
@@ -122,7 +122,7 @@ def test_explain_names_what_tied_the_group_and_the_nodes_around() -> None:
 
 
 def test_values_that_a_clip_throws_away_are_no_noise() -> None:
-    plan, graph, profile, _ = planned("local", 1.0)
+    plan, graph, profile, _ = planned("separate", 1.0)
     found = explain_tensor(plan, "c", "plan.yaml", graph, profile)
     assert found.sqnr_db is None
     top = explain_tensor(plan, "top", "plan.yaml", graph, profile).sqnr_db

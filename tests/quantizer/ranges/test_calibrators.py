@@ -11,15 +11,15 @@ from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, dequantize, quantize
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.ranges.calibrators import CALIBRATORS, Range, calibrate, parse_calibrator
 
-ASYMMETRIC, SYMMETRIC = SCHEMES["asymmetric"], SCHEMES["symmetric"]
+ASYMMETRIC, SYMMETRIC = SCHEMAS["asymmetric"], SCHEMAS["symmetric"]
 NORMAL = np.random.default_rng(1).standard_normal(200_000)
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS)
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SCHEMAS)
 @settings(max_examples=20, deadline=None)  # kl takes 30 ms a tensor
 @given(
     values=st.lists(
@@ -34,7 +34,7 @@ NORMAL = np.random.default_rng(1).standard_normal(200_000)
 )
 def test_a_range_lies_within_the_data_and_contains_zero(calibrator, name, values, profile_of):
     profile = profile_of(values)
-    found = calibrate(profile, calibrator, SCHEMES[name], INT8)
+    found = calibrate(profile, calibrator, SCHEMAS[name], INT8)
     assert min(profile.minimum, 0.0) <= found.low <= 0.0 <= found.high <= max(profile.maximum, 0.0)
 
 
@@ -128,10 +128,10 @@ def test_kl_on_the_bins_of_glow_gives_the_parameters_of_glow(glow, equal_bins_pr
         low, high = glow.real(case["min"]), glow.real(case["max"])
         if case["bins"] < 255 or case["type"] != "int8" or without_zero(case, low):
             continue  # refused, see below; 255 levels of Glow for 16 bits; range without zero
-        scheme = glow.scheme(case)
+        schema = glow.schema(case)
         profile = equal_bins_profile(glow.counts(case["bins"], case["histogram"]), low, high)
-        found = calibrate(profile, "kl", scheme, INT8)
-        params = choose_params(found.low, found.high, scheme, INT8)
+        found = calibrate(profile, "kl", schema, INT8)
+        params = choose_params(found.low, found.high, schema, INT8)
         assert params.zero_point[0] == case["offset"], case
         # A symmetric range is cut to the data and widened again, which may cost the last bit of the scale.
         allowed = 0.0 if case["schema"] == "asymmetric" else 2.0**-23
@@ -149,8 +149,8 @@ def test_kl_never_loses_the_range_next_to_zero(glow, equal_bins_profile):
             continue
         seen += 1
         profile = equal_bins_profile(glow.counts(case["bins"], case["histogram"]), low, high)
-        found = calibrate(profile, "kl", glow.scheme(case), INT8)
-        params = choose_params(found.low, found.high, glow.scheme(case), INT8)
+        found = calibrate(profile, "kl", glow.schema(case), INT8)
+        params = choose_params(found.low, found.high, glow.schema(case), INT8)
         theirs = glow.params([case["scale"], case["offset"]], INT8)
         assert expected_noise(profile, params).sqnr_db >= expected_noise(profile, theirs).sqnr_db
     assert seen
@@ -175,15 +175,15 @@ def test_kl_cuts_a_long_tail(profile_of):
     assert 3.0 < found.high < 20.0
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SCHEMAS)
 @settings(max_examples=30, deadline=None)  # 3 ms a tensor, more on a loaded machine
 @given(values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=80))
 def test_mse_is_never_worse_than_minmax(name, values, profile_of):
     profile = profile_of(values)
 
     def noise(calibrator: str) -> float:
-        found = calibrate(profile, calibrator, SCHEMES[name], INT8)
-        noise = expected_noise(profile, choose_params(found.low, found.high, SCHEMES[name], INT8))
+        found = calibrate(profile, calibrator, SCHEMAS[name], INT8)
+        noise = expected_noise(profile, choose_params(found.low, found.high, SCHEMAS[name], INT8))
         return noise.rounding_power + noise.clipping_power
 
     # The search sums in another order; values alone in a bin make the difference of nearly equal numbers.
@@ -195,19 +195,19 @@ def test_mse_is_never_worse_than_minmax(name, values, profile_of):
     [NORMAL, np.maximum(NORMAL, 0.0), np.random.default_rng(2).standard_t(4, 100_000), -np.abs(NORMAL)],
     ids=["normal", "relu", "heavy-tailed", "negative"],
 )
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_mse_is_as_good_as_a_search_on_the_values_themselves(name, values, profile_of):
     x = values.astype(np.float32)[:50_000]
     profile = profile_of(x)
 
     def error(low: float, high: float) -> float:
-        params = choose_params(low, high, SCHEMES[name], INT8)
+        params = choose_params(low, high, SCHEMAS[name], INT8)
         return float(np.mean(np.square(dequantize(quantize(x, params), params).astype(np.float64) - x)))
 
     low, high = min(profile.minimum, 0.0), max(profile.maximum, 0.0)
     shares = np.linspace(0.3, 1.0, 15)
     best = min(error(low * a, high * b) for a in shares for b in shares)
-    found = calibrate(profile, "mse", SCHEMES[name], INT8)
+    found = calibrate(profile, "mse", SCHEMAS[name], INT8)
     # Coordinate by coordinate, in steps of a per cent, from 2000 bins: within three per cent of the grid.
     assert error(found.low, found.high) <= 1.03 * best
 
@@ -221,4 +221,4 @@ def test_mse_cuts_nothing_that_the_codes_reach_anyway(profile_of):
 def test_calibrators_for_unsigned_types_leave_positive_data_one_sided(profile_of):
     profile = profile_of(np.maximum(NORMAL, 0.0))
     for name in CALIBRATORS:
-        assert calibrate(profile, name, SCHEMES["symmetric-uint8"], UINT8).low == 0.0
+        assert calibrate(profile, name, SCHEMAS["symmetric-uint8"], UINT8).low == 0.0

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from qprof_onnx.quantizer.numerics.affine import UINT8, dequantize, quantize
 from qprof_onnx.quantizer.numerics.arrays import Curve
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.ranges.calibrators import calibrate
 from qprof_onnx.quantizer.ranges.following_function import curve_behind
@@ -75,7 +75,7 @@ def test_a_result_is_needed_as_it_is() -> None:
 
 
 def error(x: Array, low: float, high: float) -> float:
-    params = choose_params(low, high, SCHEMES["asymmetric"], UINT8)
+    params = choose_params(low, high, SCHEMAS["asymmetric"], UINT8)
 
     def silu(v: Array) -> Array:
         return v / (1.0 + np.exp(-v))
@@ -88,8 +88,8 @@ def error(x: Array, low: float, high: float) -> float:
 def test_codes_are_not_spent_where_the_function_is_flat() -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
     curve = curve_behind(made.graph, "c", made.profile["c"], 17)
-    plain = calibrate(made.profile["c"], "mse", SCHEMES["asymmetric"], UINT8)
-    aimed = calibrate(made.profile["c"], "mse", SCHEMES["asymmetric"], UINT8, curve)
+    plain = calibrate(made.profile["c"], "mse", SCHEMAS["asymmetric"], UINT8)
+    aimed = calibrate(made.profile["c"], "mse", SCHEMAS["asymmetric"], UINT8, curve)
     assert aimed.low > 0.6 * plain.low  # values reach -30, where x * sigmoid(x) has long been 0
     values = np.concatenate(
         [np.repeat(m, n) for m, n in zip(_middles(made), made.profile["c"].histogram.counts, strict=True)]
@@ -108,7 +108,7 @@ def test_other_calibrators_do_not_look_behind(calibrator: str) -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
     curve = curve_behind(made.graph, "c", made.profile["c"], 17)
     for_both = [
-        calibrate(made.profile["c"], calibrator, SCHEMES["asymmetric"], UINT8, look) for look in (None, curve)
+        calibrate(made.profile["c"], calibrator, SCHEMAS["asymmetric"], UINT8, look) for look in (None, curve)
     ]
     assert for_both[0] == for_both[1]
 

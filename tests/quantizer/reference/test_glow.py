@@ -10,7 +10,7 @@ import platform
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.reference.glow import (
     RunningHistogram,
     average,
@@ -75,7 +75,7 @@ def test_kl_parameters_are_those_of_glow_but_for_ranges_without_zero(glow):
     for case in glow.cases("choose_params_kl_generated"):
         low, high = glow.real(case["min"]), glow.real(case["max"])
         counts = glow.counts(case["bins"], case["histogram"])
-        params = choose_params_kl(low, high, counts, glow.scheme(case), glow.qtype(case))
+        params = choose_params_kl(low, high, counts, glow.schema(case), glow.qtype(case))
         if (params.scale[0], params.zero_point[0]) == (glow.real(case["scale"]), case["offset"]):
             continue
         # Glow clips the bottom off all-positive data and then shifts the rest down: the top is lost.
@@ -119,8 +119,8 @@ def test_biases_are_specialised_as_in_glow(glow):
 
 
 def test_an_int32_bias_keeps_a_scale_that_is_larger_than_the_product():
-    coarse = choose_params(1e9, 1e9, SCHEMES["asymmetric"], INT32)
-    fine = choose_params(-1e-3, 1e-3, SCHEMES["symmetric"], INT8)
+    coarse = choose_params(1e9, 1e9, SCHEMAS["asymmetric"], INT32)
+    fine = choose_params(-1e-3, 1e-3, SCHEMAS["symmetric"], INT8)
     assert specialized_bias(coarse, fine, fine, zero=False).scale == coarse.scale
 
 
@@ -136,12 +136,12 @@ def test_the_fixed_ranges_of_the_tables_give_the_parameters_of_glow(glow):
     for case in glow.cases("lut_generated"):
         if "schema" in case:
             for span, key in zip(ranges[case["function"]], ("input", "output"), strict=True):
-                params = choose_params(*span, glow.scheme(case), glow.qtype(case))
+                params = choose_params(*span, glow.schema(case), glow.qtype(case))
                 assert params == glow.params(case[key], glow.qtype(case)), case
     for case in glow.document("lut")["lowering"]["cases"]:
         for key in ("input", "output"):
             span = glow.reals(case[f"table_{key}_range"])
-            params = choose_params(*span, SCHEMES["asymmetric"], INT8)
+            params = choose_params(*span, SCHEMAS["asymmetric"], INT8)
             assert params == glow.params(case[f"{key}_scale_offset"], INT8), case
 
 

@@ -273,7 +273,7 @@ def test_weights_in_blocks_of_four_bits_gain_too() -> None:
     made = rounded(net, feeds, **settings)
     params = next(iter(made.plan.nodes.values())).inputs.get(1, made.plan.tensors.get("w"))
     assert params is not None
-    assert (params.qtype.name, params.block) == ("int4", 32)
+    assert (params.qtype.name, params.block_size) == ("int4", 32)
     assert made.plan.adjustments.roundings
 
 

@@ -91,7 +91,7 @@ def test_a_node_that_is_slower_goes_back_with_its_figures(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = first_plan(subject)
-    name = next(n for n, entry in plan.nodes.items() if entry.kind is Kind.INTEGER)
+    name = next(n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
     floats = dict.fromkeys(plan.nodes, 100.0)
     Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), name: 400.0})
     changed, found = checked(subject)
@@ -116,7 +116,7 @@ def test_what_does_not_gain_when_it_is_measured_is_not_taken_back(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = first_plan(subject)
-    names = [n for n, entry in plan.nodes.items() if entry.kind is Kind.INTEGER]
+    names = [n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED]
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     wrong = Costs({**machine.codes, names[0]: 400.0, names[-1]: 300.0}, machine.floats, {}, ())
     monkeypatch.setattr(module._Bench, "costs", lambda *_: wrong)
@@ -164,7 +164,7 @@ def _feed() -> dict[str, object]:
 
 def _all_float(plan: QuantPlan) -> dict[str, object]:
     return {
-        name: replace(entry, kind=Kind.FLOAT, reason="float", inputs={}, spelling="")
+        name: replace(entry, kind=Kind.FLOAT, reason="float", inputs={}, implementation="")
         for name, entry in plan.nodes.items()
     }
 

@@ -14,7 +14,7 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, channel_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult
 from qprof_onnx.quantizer.pipeline.quantization import quantize as quantize_model
@@ -46,7 +46,7 @@ def test_the_digits_model_is_written_for_every_target_and_keeps_its_answers(
     profile: Path, target: str
 ) -> None:
     path, result = written(profile, target)
-    assert result.summary.counts["integer"] >= 5
+    assert result.summary.counts["quantized"] >= 5
     images = heldout()
     (expected,) = ort.InferenceSession(DIGITS / "model.onnx").run(None, {"image": images})
     (got,) = ort.InferenceSession(path).run(None, {"image": images})
@@ -114,10 +114,10 @@ def test_two_products_of_uint8_and_int7_fit_into_16_bits() -> None:
 
 def test_weights_of_seven_bits_keep_half_the_steps() -> None:
     weight = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
-    params = channel_params(weight, 0, SCHEMES["symmetric"], INT7)
+    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT7)
     codes = quantize(weight, params)
     assert codes.dtype == np.int8
-    # Symmetric schemes give both ends the same room: the largest element has code 63 or -64.
+    # Symmetric schemas give both ends the same room: the largest element has code 63 or -64.
     assert all(int(np.abs(row.astype(np.int64)).max()) in (63, 64) for row in codes)
 
 

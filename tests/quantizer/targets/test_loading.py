@@ -30,7 +30,7 @@ def test_no_source_means_the_default_target() -> None:
 
 
 def test_options_overrule_the_file() -> None:
-    assert load_recipe("onnxruntime-x86", {"granularity": "tensor"}).config.granularity == "tensor"
+    assert load_recipe("onnxruntime-x86", {"granularity": "per-tensor"}).config.granularity == "per-tensor"
 
 
 def test_an_option_that_was_not_given_leaves_the_file_alone() -> None:
@@ -47,8 +47,8 @@ def test_a_file_without_runtime_inherits_the_packaged_target(tmp_path: Path) -> 
 
 
 def test_a_file_with_runtime_is_a_target_of_its_own(tmp_path: Path) -> None:
-    path = write(tmp_path, "target: mine\nruntime: {operators: {Conv: [codes]}}\n")
-    assert dict(load_recipe(path).target.operators) == {"Conv": ("codes",)}
+    path = write(tmp_path, "target: mine\nruntime: {operators: {Conv: [quantized]}}\n")
+    assert dict(load_recipe(path).target.operators) == {"Conv": ("quantized",)}
 
 
 def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
@@ -68,12 +68,15 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
         ("target: glow\nsettings: {keep_float: Conv}", "keep_float must be a list of names"),
         ("target: glow\nsettings: {calibrator: 3}", "calibrator must be a str"),
         ("target: gloww", "no such target. Did you mean 'glow'?"),
-        ("target: mine\nruntime: {operators: {Conv: [code]}}", "unknown key 'code'. Did you mean 'codes'?"),
         (
-            "target: mine\nruntime: {tables: {Tanh: sigmoit}}",
+            "target: mine\nruntime: {operators: {Conv: [quantised]}}",
+            "unknown key 'quantised'. Did you mean 'quantized'?",
+        ),
+        (
+            "target: mine\nruntime: {lookup_tables: {Tanh: sigmoit}}",
             "unknown key 'sigmoit'. Did you mean 'sigmoid'?",
         ),
-        ("target: glow\nsettings: {weight_schema: asymmetric, granularity: channel}", "are symmetric"),
+        ("target: glow\nsettings: {weight_schema: asymmetric, granularity: per-channel}", "are symmetric"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place_and_the_mend(
@@ -95,19 +98,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "absent.yaml")
 
 
-def test_a_symmetric_schema_is_refused_for_unsigned_codes() -> None:
+def test_a_symmetric_schema_is_refused_for_unsigned_activations() -> None:
     with pytest.raises(ConfigError, match="needs a signed activation_type"):
         load_recipe("glow", {"schema": "symmetric", "activation_type": "uint8"})
 
 
 def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path) -> None:
     path = write(
-        tmp_path, "target: mine\nlike: glow\nruntime: {forms: [qdq]}\nsettings: {granularity: channel}\n"
+        tmp_path, "target: mine\nlike: glow\nruntime: {forms: [qdq]}\nsettings: {granularity: per-channel}\n"
     )
     recipe, base = load_recipe(path), load_recipe("glow")
     assert recipe.target.forms == ("qdq",)
     assert recipe.target.operators == base.target.operators
-    assert (recipe.config.activation_type, recipe.config.granularity) == ("int8", "channel")
+    assert (recipe.config.activation_type, recipe.config.granularity) == ("int8", "per-channel")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,11 @@ def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path)
         ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
         ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
         ("onnxruntime-x86-avx2", {"weight_type": "int8"}, "weight_type 'int8' is not one of int7, uint8"),
-        ("glow", {"resolution": "globl"}, "resolution 'globl' is not one of auto, global, local. Did you"),
+        (
+            "glow",
+            {"scale_sharing": "unifed"},
+            "scale_sharing 'unifed' is not one of auto, unified, separate. Did you",
+        ),
     ],
 )
 def test_a_setting_that_the_runtime_lacks_is_refused(
@@ -135,10 +142,10 @@ def test_a_target_keeps_its_promises(name: str) -> None:
     assert target.sources
     assert target.description
     known = {op for _, op in RULES}
-    tables = set(target.tables) - {"*", CHAIN}
-    assert set(target.operators) | tables | set(target.spellings) <= known
+    tables = set(target.lookup_tables) - {"*", CHAIN}
+    assert set(target.operators) | tables | set(target.implementations) <= known
     assert all(RULES["", op].curve for op in tables)
-    assert set(target.operators).isdisjoint(target.tables)
-    assert set(target.spellings) <= set(target.operators)
+    assert set(target.operators).isdisjoint(target.lookup_tables)
+    assert set(target.implementations) <= set(target.operators)
     if "qoperator" in target.forms:
         assert "com.microsoft" in target.domains

@@ -47,7 +47,7 @@ def subject():
     ]
     identity = model_id(model, "m.onnx")
     profile = calibrate(model, samples, identity)
-    recipe = load_recipe(None, {"granularity": "tensor", "weight_schema": "symmetric"})
+    recipe = load_recipe(None, {"granularity": "per-tensor", "weight_schema": "symmetric"})
     plan = make_plan(index(model), profile, recipe, identity)
     return model, plan, samples
 

@@ -286,7 +286,7 @@ def test_a_promise_that_is_easy_is_kept_and_proved_on_the_other_half(profile, tm
         found.float_bytes / found.quantized_bytes, rel=1e-12
     )  # a quotient
     assert files.model.exists()
-    assert load_plan(files.plan).nodes["head"].kind.value == "integer"
+    assert load_plan(files.plan).nodes["head"].kind.value == "quantized"
 
 
 def test_few_rows_prove_no_promise_of_half_a_point(profile) -> None:

@@ -1,4 +1,4 @@
-"""The spellings of tables and clips: every code, in the reference evaluator, onnxruntime and OpenVINO."""
+"""Implementations of tables and clips: every code, in the reference evaluator, onnxruntime and OpenVINO."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.writers.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, QuantType, dequantize, quantize
-from qprof_onnx.quantizer.numerics.schemes import SCHEMES, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.operators.functions import function_of
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.targets.config import QuantConfig
@@ -82,13 +82,13 @@ CURVES = (
 
 
 def curve_params(op: str, qtype: QuantType) -> tuple[QuantParams, QuantParams]:
-    source = choose_params(-4.0, 5.0, SCHEMES["asymmetric"], qtype)
+    source = choose_params(-4.0, 5.0, SCHEMAS["asymmetric"], qtype)
     y = function_of(ir.node(op, [ir.Value(name="x")]), 21)(all_codes(source).astype(np.float64))
-    return source, choose_params(float(y.min()), float(y.max()), SCHEMES["asymmetric"], qtype)
+    return source, choose_params(float(y.min()), float(y.max()), SCHEMAS["asymmetric"], qtype)
 
 
 def float_codes(op: str, source: QuantParams, result: QuantParams) -> np.ndarray:
-    """Return the codes of the float function, the oracle of every spelling."""
+    """Return the codes of the float function, the oracle of every implementation."""
     return build_table(function_of(ir.node(op, [ir.Value(name="x")]), 21), source, result)
 
 
@@ -97,7 +97,7 @@ def float_codes(op: str, source: QuantParams, result: QuantParams) -> np.ndarray
 @pytest.mark.parametrize("op", CURVES)
 def test_portable_tables_are_exact_on_every_code(op: str, qtype: str, runtime: str) -> None:
     source, result = curve_params(op, TYPES[qtype])
-    proto = one_node(f"{op}(x)", NodePlan(Kind.TABLE, spelling="portable"), source, result)
+    proto = one_node(f"{op}(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="portable"), source, result)
     assert op not in {n.op_type for n in proto.graph.node}
     x = all_codes(source)
     codes = quantize(RUNTIMES[runtime](proto, x), result)
@@ -109,7 +109,7 @@ def test_portable_tables_are_exact_on_every_code(op: str, qtype: str, runtime: s
 @pytest.mark.parametrize("op", CURVES)
 def test_runtime_tables_are_within_a_code_of_the_float_function(op: str, qtype: str, runtime: str) -> None:
     source, result = curve_params(op, TYPES[qtype])
-    proto = one_node(f"{op}(x)", NodePlan(Kind.TABLE, spelling="runtime"), source, result)
+    proto = one_node(f"{op}(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="runtime"), source, result)
     codes = quantize(RUNTIMES[runtime](proto, all_codes(source)), result).astype(int)
     # one code: each evaluator has its own float32 approximation of the curve, which may fall over a tie
     assert np.abs(codes - float_codes(op, source, result).astype(int)).max() <= 1
@@ -119,9 +119,9 @@ def test_runtime_tables_are_within_a_code_of_the_float_function(op: str, qtype: 
 @pytest.mark.parametrize("qtype", ["uint8", "int8"])
 @pytest.mark.parametrize("high", [0.5, 1.0, 3.0, 8.0, 40.0])
 def test_tanh_through_the_sigmoid_table_is_tanh_on_every_code(qtype: str, high: float, runtime: str) -> None:
-    source = choose_params(-high, high, SCHEMES["asymmetric"], TYPES[qtype])
+    source = choose_params(-high, high, SCHEMAS["asymmetric"], TYPES[qtype])
     result = QuantParams((1 / 128,), (TYPES[qtype].low + 128,), TYPES[qtype])
-    proto = one_node("Tanh(x)", NodePlan(Kind.TABLE, spelling="sigmoid"), source, result)
+    proto = one_node("Tanh(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="sigmoid"), source, result)
     assert "Tanh" not in {n.op_type for n in proto.graph.node}
     codes = quantize(RUNTIMES[runtime](proto, all_codes(source)), result).astype(int)
     # one code: the float32 sigmoid may fall over a tie of 256 sigmoid(2x), where rounding tanh does not
@@ -131,8 +131,8 @@ def test_tanh_through_the_sigmoid_table_is_tanh_on_every_code(qtype: str, high: 
 @pytest.mark.parametrize("qtype", ["uint8", "int8"])
 def test_onnxruntime_makes_a_table_of_the_sigmoid_spelling(lowered: Lowering, qtype: str) -> None:
     text = "net (float[1,64] x) => (float[1,64] y) { t = Tanh(x) \n y = Sigmoid(t) }"
-    spellings = {"tanh_0": "sigmoid", "sigmoid_1": "runtime"}
-    runs = lowered(text, activation=qtype, spellings=spellings)
+    implementations = {"tanh_0": "sigmoid", "sigmoid_1": "runtime"}
+    runs = lowered(text, activation=qtype, implementations=implementations)
     assert runs.fused()["QLinearSigmoid"] == 2
     assert not {"Sigmoid", "Tanh"} & set(runs.fused())
 
@@ -148,9 +148,9 @@ net (float[1,4,8,8] x) => (float[1,4,8,8] y)
 
 
 @pytest.mark.parametrize("qtype", ["uint8", "int8"])
-@pytest.mark.parametrize("spelling", ["sigmoid", "portable"])
-def test_convolutions_around_a_table_stay_integer(lowered: Lowering, spelling: str, qtype: str) -> None:
-    runs = lowered(CONV_TANH, activation=qtype, spellings={"tanh_1": spelling})
+@pytest.mark.parametrize("implementation", ["sigmoid", "portable"])
+def test_convolutions_around_a_table_stay_integer(lowered: Lowering, implementation: str, qtype: str) -> None:
+    runs = lowered(CONV_TANH, activation=qtype, implementations={"tanh_1": implementation})
     assert runs.fused()["QLinearConv"] == 2
     scale = runs.lowered.model.graph.initializers["y_scale"].const_value.numpy()
     # 2 codes: both convolutions and the table round
@@ -160,13 +160,13 @@ def test_convolutions_around_a_table_stay_integer(lowered: Lowering, spelling: s
 
 def test_tables_with_the_same_entries_are_stored_once(lowered: Lowering) -> None:
     text = "net (float[1,8] x) => (float[1,8] y, float[1,8] z) { y = Tanh(x) \n z = Tanh(x) }"
-    runs = lowered(text, spellings={"tanh_0": "portable", "tanh_1": "portable"})
+    runs = lowered(text, implementations={"tanh_0": "portable", "tanh_1": "portable"})
     assert [n for n in runs.lowered.model.graph.initializers if n.endswith("_table")] == ["y_table"]
 
 
 def test_the_sigmoid_spelling_refuses_other_parameters(uint8_params: QuantParams) -> None:
     with pytest.raises(PlanError, match=r"node 'node' \(Tanh\): .* with scale 1/128"):
-        one_node("Tanh(x)", NodePlan(Kind.TABLE, spelling="sigmoid"), uint8_params, uint8_params)
+        one_node("Tanh(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="sigmoid"), uint8_params, uint8_params)
 
 
 def test_a_table_without_parameters_is_refused(uint8_params: QuantParams) -> None:
@@ -176,7 +176,7 @@ def test_a_table_without_parameters_is_refused(uint8_params: QuantParams) -> Non
         )
     )
     next(iter(model.graph)).name = "node"
-    entry = NodePlan(Kind.TABLE, spelling="portable")
+    entry = NodePlan(Kind.LOOKUP_TABLE, implementation="portable")
     plan = QuantPlan(ModelId("s", "w", 17), QuantConfig(), {"x": uint8_params}, {"node": entry})
     with pytest.raises(PlanError, match=r"node 'node' .* needs parameters of input and output"):
         lower(model, plan)
@@ -186,27 +186,27 @@ CLIPS = {"Relu(x)": (0.0, np.inf), "Clip(x, zero)": (0.0, np.inf), "Clip(x, zero
 
 
 def clip_params(qtype: str, low: float, high: float) -> QuantParams:
-    return choose_params(low, high, SCHEMES["asymmetric"], TYPES[qtype])
+    return choose_params(low, high, SCHEMAS["asymmetric"], TYPES[qtype])
 
 
-def clip_model(op: str, params: QuantParams, spelling: str) -> onnx.ModelProto:
+def clip_model(op: str, params: QuantParams, implementation: str) -> onnx.ModelProto:
     text = (
         '<ir_version: 8, opset_import: ["" : 19]> net (float[1,256] x) => (float[1,256] y)'
         f"<float zero = {{0.0}}, float six = {{6.0}}, float minus = {{-1.0}}> {{ y = {op} }}"
     )
     model = ir.from_proto(onnx.parser.parse_model(text))
     next(iter(model.graph)).name = "node"
-    entry = NodePlan(Kind.MOVE, spelling=spelling)
+    entry = NodePlan(Kind.PASS_THROUGH, implementation=implementation)
     plan = QuantPlan(ModelId("s", "w", 19), QuantConfig(), {"x": params, "y": params}, {"node": entry})
     proto = ir.to_proto(lower(model, plan).model)
     onnx.checker.check_model(proto, full_check=True)
     return proto
 
 
-@pytest.mark.parametrize("spelling", ["", "codes", "leaky"])
+@pytest.mark.parametrize("implementation", ["", "integer", "leaky-relu"])
 @pytest.mark.parametrize("qtype", ["uint8", "int8"])
-def test_a_relu_that_saturation_covers_is_removed(qtype: str, spelling: str) -> None:
-    proto = clip_model("Relu(x)", clip_params(qtype, 0.0, 5.0), spelling)
+def test_a_relu_that_saturation_covers_is_removed(qtype: str, implementation: str) -> None:
+    proto = clip_model("Relu(x)", clip_params(qtype, 0.0, 5.0), implementation)
     assert [n.op_type for n in proto.graph.node] == ["QuantizeLinear", "DequantizeLinear"]
 
 
@@ -224,12 +224,17 @@ def test_a_clip_is_kept_when_codes_reach_above_it() -> None:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("qtype", ["uint8", "int8"])
 @pytest.mark.parametrize(
-    ("op", "spelling"),
-    [(op, how) for op in CLIPS for how in ("", "codes", "leaky") if not (how == "leaky" and "six" in op)],
+    ("op", "implementation"),
+    [
+        (op, how)
+        for op in CLIPS
+        for how in ("", "integer", "leaky-relu")
+        if not (how == "leaky-relu" and "six" in op)
+    ],
 )
-def test_clips_are_exact_on_every_code(op: str, qtype: str, spelling: str, runtime: str) -> None:
+def test_clips_are_exact_on_every_code(op: str, qtype: str, implementation: str, runtime: str) -> None:
     params = clip_params(qtype, -3.0, 8.0)
-    proto = clip_model(op, params, spelling)
+    proto = clip_model(op, params, implementation)
     x = all_codes(params)
     wanted = quantize(np.clip(x, *CLIPS[op]), params)
     np.testing.assert_array_equal(quantize(RUNTIMES[runtime](proto, x), params), wanted)
@@ -245,13 +250,13 @@ def test_a_clip_with_bounds_at_run_time_is_kept(lowered: Lowering) -> None:
 
 
 def test_a_clip_with_bounds_at_run_time_is_kept_between_conversions(lowered: Lowering) -> None:
-    runs = lowered(DYNAMIC_CLIP, spellings={"clip_0": "codes"})
+    runs = lowered(DYNAMIC_CLIP, implementations={"clip_0": "integer"})
     assert runs.proto == lowered(DYNAMIC_CLIP).proto
 
 
 def test_a_clip_with_bounds_at_run_time_is_no_leaky_relu(lowered: Lowering) -> None:
     with pytest.raises(PlanError, match="a clip from 0"):
-        lowered(DYNAMIC_CLIP, spellings={"clip_0": "leaky"})
+        lowered(DYNAMIC_CLIP, implementations={"clip_0": "leaky-relu"})
 
 
 def test_padding_with_a_value_at_run_time_is_kept_between_conversions(lowered: Lowering) -> None:
@@ -259,7 +264,7 @@ def test_padding_with_a_value_at_run_time_is_kept_between_conversions(lowered: L
     net (float[1,8] x, float fill) => (float[1,10] y)
     <int64[4] pads = {0,1,0,1}>
     { y = Pad(x, pads, fill) }"""
-    runs = lowered(text, spellings={"pad_0": "codes"})
+    runs = lowered(text, implementations={"pad_0": "integer"})
     assert [node.op_type for node in runs.proto.graph.node][:3] == [
         "QuantizeLinear",
         "DequantizeLinear",

@@ -1,4 +1,4 @@
-"""What every scheme promises, whatever the range."""
+"""What every schema promises, whatever the range."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from qprof_onnx.quantizer.numerics.affine import (
     dequantize,
     quantize,
 )
-from qprof_onnx.quantizer.numerics.schemes import (
+from qprof_onnx.quantizer.numerics.schemas import (
     FLOAT32_TINY,
-    SCHEMES,
+    SCHEMAS,
     bias_params,
     channel_params,
     choose_arrays,
@@ -37,7 +37,7 @@ FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
 NORMAL = 2.0**-90
 COMBINATIONS = [
     (name, qtype)
-    for name in SCHEMES
+    for name in SCHEMAS
     for qtype in TYPES.values()
     if qtype.signed or name in ("asymmetric", "symmetric-uint8")
 ]
@@ -58,7 +58,7 @@ def covered(params: QuantParams) -> tuple[float, float]:
 @given(span=ranges())
 def test_the_codes_cover_the_range_to_half_a_step(name, qtype, span):
     low, high = span
-    params = choose_params(low, high, SCHEMES[name], qtype)
+    params = choose_params(low, high, SCHEMAS[name], qtype)
     if max(abs(low), abs(high)) < NORMAL:
         return
     first, last = covered(params)
@@ -74,36 +74,36 @@ def test_the_codes_are_not_wasted(name, qtype, span):
     low, high = span
     if max(abs(low), abs(high)) < NORMAL:
         return
-    scheme = SCHEMES[name]
-    params = choose_params(low, high, scheme, qtype)
-    wide = widened_range(low, high, scheme, qtype)
+    schema = SCHEMAS[name]
+    params = choose_params(low, high, schema, qtype)
+    wide = widened_range(low, high, schema, qtype)
     # int32 spreads a range over 30 of its bits; rounding up to a power of two at most doubles the scale.
     codes = 1 << (30 if qtype == INT32 else qtype.bits)
-    most = (wide[1] - wide[0]) / (codes - 1) * (2.0 if scheme.power_of_two else 1.0)
+    most = (wide[1] - wide[0]) / (codes - 1) * (2.0 if schema.power_of_two else 1.0)
     assert params.scale[0] <= most * (1.0 + 2.0**-23)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "symmetric-power2"])
 @given(span=ranges())
-def test_symmetric_schemes_have_zero_point_0(name, span):
-    assert choose_params(*span, SCHEMES[name], INT8).zero_point == (0,)
+def test_symmetric_schemas_have_zero_point_0(name, span):
+    assert choose_params(*span, SCHEMAS[name], INT8).zero_point == (0,)
 
 
 @given(span=ranges())
 def test_power_of_two_scales_are_powers_of_two(span):
-    scale = choose_params(*span, SCHEMES["symmetric-power2"], INT8).scale[0]
+    scale = choose_params(*span, SCHEMAS["symmetric-power2"], INT8).scale[0]
     assert math.frexp(scale)[0] == 0.5
 
 
 @given(span=ranges())
-def test_symmetric_uint8_keeps_unsigned_codes_for_positive_data_only(span):
-    params = choose_params(*span, SCHEMES["symmetric-uint8"], UINT8)
+def test_symmetric_uint8_keeps_unsigned_activations_for_positive_data_only(span):
+    params = choose_params(*span, SCHEMAS["symmetric-uint8"], UINT8)
     assert params.qtype == (INT8 if span[0] < 0.0 else UINT8)
     assert params.zero_point == (0,)
 
 
 def test_symmetric_uint8_in_a_signed_type_spends_all_codes_on_positive_data():
-    params = choose_params(0.0, 255.0, SCHEMES["symmetric-uint8"], INT8)
+    params = choose_params(0.0, 255.0, SCHEMAS["symmetric-uint8"], INT8)
     assert (params.scale, params.zero_point, params.qtype) == ((1.0,), (-128,), INT8)
 
 
@@ -112,25 +112,25 @@ def test_scaling_the_range_by_a_power_of_two_scales_the_parameters(span, power):
     low, high = span
     if max(abs(low), abs(high)) < NORMAL or (low and abs(low) < NORMAL) or (high and abs(high) < NORMAL):
         return
-    one = choose_params(low, high, SCHEMES["asymmetric"], UINT8)
-    other = choose_params(low * 2.0**power, high * 2.0**power, SCHEMES["asymmetric"], UINT8)
+    one = choose_params(low, high, SCHEMAS["asymmetric"], UINT8)
+    other = choose_params(low * 2.0**power, high * 2.0**power, SCHEMAS["asymmetric"], UINT8)
     assert other == QuantParams((one.scale[0] * 2.0**power,), one.zero_point, UINT8)
 
 
 @pytest.mark.parametrize("name", ["asymmetric", "symmetric"])
 @given(span=ranges())
 def test_choosing_for_a_widened_range_changes_nothing(name, span):
-    scheme = SCHEMES[name]
-    wide = widened_range(*span, scheme, INT8)
-    assert widened_range(*wide, scheme, INT8) == wide
-    assert choose_params(*wide, scheme, INT8) == choose_params(*span, scheme, INT8)
+    schema = SCHEMAS[name]
+    wide = widened_range(*span, schema, INT8)
+    assert widened_range(*wide, schema, INT8) == wide
+    assert choose_params(*wide, schema, INT8) == choose_params(*span, schema, INT8)
 
 
 @given(st.lists(ranges(), min_size=1, max_size=5))
 def test_arrays_of_ranges_give_what_each_gives_alone(spans):
-    scheme = SCHEMES["asymmetric"]
-    scales, zero_points, qtype = choose_arrays([s[0] for s in spans], [s[1] for s in spans], scheme, UINT8)
-    alone = [choose_params(*s, scheme, UINT8) for s in spans]
+    schema = SCHEMAS["asymmetric"]
+    scales, zero_points, qtype = choose_arrays([s[0] for s in spans], [s[1] for s in spans], schema, UINT8)
+    alone = [choose_params(*s, schema, UINT8) for s in spans]
     assert scales.tolist() == [p.scale[0] for p in alone]
     assert zero_points.tolist() == [p.zero_point[0] for p in alone]
     assert qtype == UINT8
@@ -159,7 +159,7 @@ def test_arrays_of_ranges_give_what_each_gives_alone(spans):
 def test_odd_ranges_give_valid_parameters_without_a_warning(name, qtype, low, high):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        params = choose_params(low, high, SCHEMES[name], qtype)
+        params = choose_params(low, high, SCHEMAS[name], qtype)
     assert 0.0 < params.scale[0] < math.inf
     assert dequantize(quantize(0.0, params), params) == 0.0
 
@@ -167,7 +167,7 @@ def test_odd_ranges_give_valid_parameters_without_a_warning(name, qtype, low, hi
 @pytest.mark.parametrize("value", [3.7, -3.7, 1e-3, 123456.0])
 @pytest.mark.parametrize("name", ["asymmetric", "symmetric", "symmetric-uint8"])
 def test_a_constant_tensor_comes_back(name, value):
-    params = choose_params(value, value, SCHEMES[name], INT8)
+    params = choose_params(value, value, SCHEMAS[name], INT8)
     back = float(dequantize(quantize(value, params), params))
     # Only the float32 rounding of scale and product is left: the constant lies on the last code.
     assert back == pytest.approx(value, rel=2.0**-22, abs=0.0)
@@ -175,55 +175,55 @@ def test_a_constant_tensor_comes_back(name, value):
 
 def test_a_range_around_zero_that_is_centred_maps_zero_to_the_middle_code():
     for qtype, middle in ((INT8, 0), (UINT8, 128), (INT16, 0), (TYPES["uint16"], 1 << 15), (INT4, 0)):
-        assert choose_params(-2.5, 2.5, SCHEMES["asymmetric"], qtype).zero_point == (middle,)
+        assert choose_params(-2.5, 2.5, SCHEMAS["asymmetric"], qtype).zero_point == (middle,)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "symmetric-power2"])
-def test_a_symmetric_scheme_in_an_unsigned_type_is_refused_with_the_type_to_use(name):
+def test_a_symmetric_schema_in_an_unsigned_type_is_refused_with_the_type_to_use(name):
     with pytest.raises(PlanError, match="uint8 would have no code for negative numbers; use int8"):
-        choose_params(-1.0, 1.0, SCHEMES[name], UINT8)
+        choose_params(-1.0, 1.0, SCHEMAS[name], UINT8)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 0.5), (math.nan, 1.0), (0.0, math.nan)])
 def test_what_is_not_a_range_is_refused(low, high):
     with pytest.raises(PlanError, match="not a range; give low <= high"):
-        choose_params(low, high, SCHEMES["asymmetric"], INT8)
+        choose_params(low, high, SCHEMAS["asymmetric"], INT8)
 
 
 def test_channels_are_chosen_one_by_one():
     weight = np.array([[[1.0, -2.0], [0.5, 0.0]], [[254.0, 0.0], [0.0, -1.0]]], np.float32)
-    params = channel_params(weight, 0, SCHEMES["symmetric"], INT8)
-    alone = [choose_params(float(w.min()), float(w.max()), SCHEMES["symmetric"], INT8) for w in weight]
+    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
+    alone = [choose_params(float(w.min()), float(w.max()), SCHEMAS["symmetric"], INT8) for w in weight]
     assert params == QuantParams(tuple(p.scale[0] for p in alone), (0, 0), INT8, axis=0)
-    assert channel_params(weight, 2, SCHEMES["symmetric"], INT8).scale[1] == np.float32(2.0 / 128.0)
+    assert channel_params(weight, 2, SCHEMAS["symmetric"], INT8).scale[1] == np.float32(2.0 / 128.0)
 
 
 def test_a_weight_without_an_axis_has_one_scale():
     weight = np.array([[1.0, -2.0], [4.0, 0.0]], np.float32)
-    params = channel_params(weight, None, SCHEMES["asymmetric"], INT8)
-    assert params == choose_params(-2.0, 4.0, SCHEMES["asymmetric"], INT8)
+    params = channel_params(weight, None, SCHEMAS["asymmetric"], INT8)
+    assert params == choose_params(-2.0, 4.0, SCHEMAS["asymmetric"], INT8)
 
 
 def test_all_channels_turn_signed_when_one_has_negative_numbers():
     weight = np.array([[1.0, 2.0], [-1.0, 2.0]], np.float32)
-    params = channel_params(weight, 0, SCHEMES["symmetric-uint8"], UINT8)
+    params = channel_params(weight, 0, SCHEMAS["symmetric-uint8"], UINT8)
     assert (params.qtype, params.zero_point) == (INT8, (0, 0))
 
 
 def test_channels_of_zeros_and_channels_without_elements_are_defined():
-    assert channel_params(np.zeros((2, 3), np.float32), 0, SCHEMES["symmetric"], INT8).zero_point == (0, 0)
-    assert len(channel_params(np.zeros((2, 0), np.float32), 0, SCHEMES["symmetric"], INT8).scale) == 2
+    assert channel_params(np.zeros((2, 3), np.float32), 0, SCHEMAS["symmetric"], INT8).zero_point == (0, 0)
+    assert len(channel_params(np.zeros((2, 0), np.float32), 0, SCHEMAS["symmetric"], INT8).scale) == 2
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_weight_that_is_not_finite_is_refused(value):
     with pytest.raises(ModelError, match=r"weight of shape \[2\]: holds NaN or infinity"):
-        channel_params(np.array([1.0, value], np.float32), 0, SCHEMES["symmetric"], INT8)
+        channel_params(np.array([1.0, value], np.float32), 0, SCHEMAS["symmetric"], INT8)
 
 
 def test_an_axis_that_the_weight_lacks_is_refused():
     with pytest.raises(PlanError, match="axis 2 is not one of its axes; use one from 0 to 1"):
-        channel_params(np.zeros((2, 3), np.float32), 2, SCHEMES["symmetric"], INT8)
+        channel_params(np.zeros((2, 3), np.float32), 2, SCHEMAS["symmetric"], INT8)
 
 
 @given(st.floats(2.0**-40, 2.0**40, width=32), st.lists(st.floats(2.0**-40, 2.0**40, width=32), min_size=1))

@@ -17,9 +17,9 @@ from qprof_onnx.quantizer.numerics.affine import (
     dequantize,
     quantize,
 )
-from qprof_onnx.quantizer.numerics.schemes import (
+from qprof_onnx.quantizer.numerics.schemas import (
     FLOAT32_TINY,
-    SCHEMES,
+    SCHEMAS,
     bias_params,
     channel_params,
     choose_params,
@@ -27,7 +27,7 @@ from qprof_onnx.quantizer.numerics.schemes import (
 )
 
 DIFFERENCES = {
-    # why: how many of the vectors differ from Glow for this reason, see the table in schemes.py
+    # why: how many of the vectors differ from Glow for this reason, see the table in schemas.py
     "tiny range": 17,
     "unsigned middle": 4,
     "vanished scale": 7,
@@ -61,7 +61,7 @@ def differing_cases(glow):
     for case in glow.cases("choose_params_generated"):
         low, high = glow.real(case["min"]), glow.real(case["max"])
         try:
-            ours = choose_params(low, high, glow.scheme(case), glow.qtype(case))
+            ours = choose_params(low, high, glow.schema(case), glow.qtype(case))
         except PlanError:
             assert "assert" in case, case  # refused here, so refused there
             continue
@@ -118,7 +118,7 @@ def test_where_the_scale_of_glow_vanishes_ours_is_the_smallest_normal_number(glo
 def test_where_glow_refuses_negative_data_in_symmetric_uint8_ours_is_its_symmetric_int8(glow):
     for case, low, high, ours in differing_cases(glow):
         if difference(case, ours, glow) == "signed instead of refused":
-            assert ours == choose_params(low, high, SCHEMES["symmetric"], INT8)
+            assert ours == choose_params(low, high, SCHEMAS["symmetric"], INT8)
 
 
 def test_glow_refuses_symmetric_unsigned_types_and_so_do_we(glow):
@@ -130,14 +130,14 @@ def test_glow_refuses_symmetric_unsigned_types_and_so_do_we(glow):
     for case in refused:
         if case["type"] == "uint8":
             with pytest.raises(PlanError):
-                choose_params(glow.real(case["min"]), glow.real(case["max"]), glow.scheme(case), UINT8)
+                choose_params(glow.real(case["min"]), glow.real(case["max"]), glow.schema(case), UINT8)
 
 
 def test_glow_unit_tests_of_choosing_hold(glow):
     for group in glow.document("choose_params")["groups"]:
         for case in group["cases"]:
             params = choose_params(
-                glow.real(case["min"]), glow.real(case["max"]), glow.scheme(case), glow.qtype(case)
+                glow.real(case["min"]), glow.real(case["max"]), glow.schema(case), glow.qtype(case)
             )
             assert params.scale[0] == glow.real(case["glow_scale"]), case
             assert params.zero_point[0] == case.get("offset", params.zero_point[0]), case
@@ -148,11 +148,11 @@ def test_glow_unit_tests_of_choosing_hold(glow):
 def test_parameters_and_codes_along_an_axis_are_those_of_glow(glow):
     for case in glow.cases("channelwise_generated"):
         weight = np.asarray(case["data"], np.float32).reshape(case["shape"])
-        axis, step, scheme, qtype = case["axis"], case["step"], glow.scheme(case), glow.qtype(case)
+        axis, step, schema, qtype = case["axis"], case["step"], glow.schema(case), glow.qtype(case)
         channels = weight.shape[axis]
         starts = range(0, channels, step)
         groups = [weight.take(range(i, min(i + step, channels)), axis) for i in starts]
-        chosen = [channel_params(g, None, scheme, qtype) for g in groups]
+        chosen = [channel_params(g, None, schema, qtype) for g in groups]
         assert [p.scale[0] for p in chosen] == glow.reals(case["scales"]), case
         assert [p.zero_point[0] for p in chosen] == case["offsets"], case
         spread = [chosen[i // step] for i in range(channels)]
@@ -160,14 +160,14 @@ def test_parameters_and_codes_along_an_axis_are_those_of_glow(glow):
             tuple(p.scale[0] for p in spread), tuple(p.zero_point[0] for p in spread), qtype, axis
         )
         if step == 1:
-            assert channel_params(weight, axis, scheme, qtype) == params
+            assert channel_params(weight, axis, schema, qtype) == params
         assert quantize(weight, params, Rounding.GLOW).reshape(-1).tolist() == case["quantized"], case
 
 
 def test_row_wise_weights_are_those_of_glow(glow):
     for case in glow.cases("rowwise_generated"):
         weight = np.asarray(case["data"], np.float32).reshape(case["shape"])
-        params = channel_params(weight, 0, glow.scheme(case), INT8)
+        params = channel_params(weight, 0, glow.schema(case), INT8)
         assert list(params.scale) == glow.reals(case["scales"])
         assert list(params.zero_point) == case["offsets"]
         assert quantize(weight, params, Rounding.GLOW).reshape(-1).tolist() == case["quantized"]
@@ -176,7 +176,7 @@ def test_row_wise_weights_are_those_of_glow(glow):
 def test_glow_unit_test_of_row_wise_quantization_holds(glow):
     weight = np.stack([np.arange(20), np.arange(-128, -108)]).astype(np.float32)
     for case in glow.document("channelwise")["rowwise"]["cases"]:
-        params = channel_params(weight, 0, glow.scheme(case), glow.qtype(case))
+        params = channel_params(weight, 0, glow.schema(case), glow.qtype(case))
         codes = quantize(weight, params, Rounding.GLOW)
         assert list(params.scale) == glow.reals(case["scales"])
         assert list(params.zero_point) == case["offsets"]
@@ -189,7 +189,7 @@ def channelwise_convolutions(glow):
         weight = np.asarray(case["weights"], np.float32).reshape(case["weights_shape_OHWI"])
         name = "symmetric" if case["user_schema"] == "asymmetric" else case["user_schema"]
         data = glow.params([case["input_scale"], case["input_offset"]], INT8)
-        yield case, data, channel_params(weight, 0, glow.scheme({"schema": name}), INT8), weight
+        yield case, data, channel_params(weight, 0, glow.schema({"schema": name}), INT8), weight
 
 
 def test_a_whole_channel_wise_convolution_is_that_of_glow(glow):
@@ -222,7 +222,7 @@ def test_the_bias_of_a_channel_wise_convolution_has_the_product_of_the_scales(gl
     rng = np.random.default_rng(0)
     weight = rng.uniform(-1e-5, 1e-5, rule["filter"]).astype(np.float32)
     bias = rng.uniform(-1.0, 1.0, rule["bias"]).astype(np.float32)
-    params = weight_for_bias(data, channel_params(weight, 0, SCHEMES["symmetric"], INT8), bias)
+    params = weight_for_bias(data, channel_params(weight, 0, SCHEMAS["symmetric"], INT8), bias)
     chosen = bias_params(data, params)
     assert chosen.zero_point == (0,) * 8
     assert chosen.scale == tuple(float(np.float32(data.scale[0]) * np.float32(s)) for s in params.scale)

@@ -1,4 +1,4 @@
-"""Schemes: how a range of real numbers becomes scale and zero point.
+"""Schemas: how a range of real numbers becomes scale and zero point.
 
 The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
 except where Glow loses data. The deliberate differences, all of them:
@@ -39,13 +39,13 @@ ZERO_RANGE_SCALE = 0.1
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Schema:
     """A quantization schema, as orthogonal properties.
 
     Attributes:
         symmetric: the zero point is 0 and as much room is on either side of it.
         unsigned_when_positive: a range without negative numbers spends all codes on the positive side,
-            although the scheme is symmetric: zero point at the lowest code.
+            although the schema is symmetric: zero point at the lowest code.
         power_of_two: the scale is rounded up to a power of two.
     """
 
@@ -54,55 +54,55 @@ class Scheme:
     power_of_two: bool = False
 
 
-SCHEMES: dict[str, Scheme] = {
-    "asymmetric": Scheme(),
-    "symmetric": Scheme(symmetric=True),
-    "symmetric-uint8": Scheme(symmetric=True, unsigned_when_positive=True),
-    "symmetric-power2": Scheme(symmetric=True, power_of_two=True),
+SCHEMAS: dict[str, Schema] = {
+    "asymmetric": Schema(),
+    "symmetric": Schema(symmetric=True),
+    "symmetric-uint8": Schema(symmetric=True, unsigned_when_positive=True),
+    "symmetric-power2": Schema(symmetric=True, power_of_two=True),
 }
 """The schemas by the names that options and files use. Adding one is adding an entry."""
 
 
-def choose_params(low: float, high: float, scheme: Scheme, qtype: QuantType) -> QuantParams:
+def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:
     """Return the parameters that cover the real numbers from `low` to `high`, and 0.
 
     Args:
         low, high: the range, low <= high; rounded to float32, infinite ends become the largest float32.
-        scheme: the schema.
-        qtype: type of the codes. A scheme with `unsigned_when_positive` turns an unsigned type into the
+        schema: the schema.
+        qtype: type of the codes. A schema with `unsigned_when_positive` turns an unsigned type into the
             signed one of the same width where the range has negative numbers: read `QuantParams.qtype`.
 
     Raises:
-        PlanError: low > high, an end is NaN, or a symmetric scheme is asked for in an unsigned type.
+        PlanError: low > high, an end is NaN, or a symmetric schema is asked for in an unsigned type.
     """
-    scales, zero_points, chosen = choose_arrays([low], [high], scheme, qtype)
+    scales, zero_points, chosen = choose_arrays([low], [high], schema, qtype)
     return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen)
 
 
 def span_params(low: float, high: float) -> QuantParams:
     """Return the parameters that ONNX DynamicQuantizeLinear makes of data from `low` to `high`."""
-    return choose_params(low, high, SCHEMES["asymmetric"], TYPES["uint8"])
+    return choose_params(low, high, SCHEMAS["asymmetric"], TYPES["uint8"])
 
 
 def choose_arrays(
-    low: npt.ArrayLike, high: npt.ArrayLike, scheme: Scheme, qtype: QuantType
+    low: npt.ArrayLike, high: npt.ArrayLike, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
     """Return scales and zero points of n ranges, and the type of the codes: `choose_params` for arrays.
 
     Args:
         low, high: n numbers each, as for `choose_params`.
-        scheme, qtype: as for `choose_params`; all ranges have one type.
+        schema, qtype: as for `choose_params`; all ranges have one type.
 
     Returns:
         n float32-exact scales (float64), n zero points, and the type.
     """
-    lows, highs, symmetric, qtype = _widen(*_ends(low, high), scheme, qtype)
+    lows, highs, symmetric, qtype = _widen(*_ends(low, high), schema, qtype)
     first, last = _code_range(qtype)
     scale = (highs - lows) / (last - first)
     scale[scale == 0.0] = ZERO_RANGE_SCALE
     zero_point = _zero_point(lows, highs, scale, first, last)
     zero_point[symmetric] = 0.0
-    if scheme.power_of_two:
+    if schema.power_of_two:
         fraction, exponent = np.frexp(scale)
         scale = np.ldexp(
             1.0, np.where(fraction == 0.5, exponent - 1, np.ceil(np.log2(scale)).astype(np.int64))
@@ -113,14 +113,14 @@ def choose_arrays(
 
 
 def channel_params(
-    weight: npt.NDArray[np.floating], axis: int | None, scheme: Scheme, qtype: QuantType
+    weight: npt.NDArray[np.floating], axis: int | None, schema: Schema, qtype: QuantType
 ) -> QuantParams:
     """Return parameters that cover every channel of a constant from its smallest to its largest element.
 
     Args:
         weight: the constant, any shape.
         axis: axis of the channels, counted from the front; None for one scale for all.
-        scheme: the schema; applied to each channel by itself, except that all channels have one type.
+        schema: the schema; applied to each channel by itself, except that all channels have one type.
         qtype: type of the codes, as for `choose_params`.
 
     Raises:
@@ -140,12 +140,12 @@ def channel_params(
     others = tuple(i for i in range(weight.ndim) if i != axis)
     # A channel without elements has the range of zero, hence the initial value; all ranges contain 0 anyway.
     low, high = weight.min(axis=others, initial=0.0), weight.max(axis=others, initial=0.0)
-    scales, zero_points, chosen = choose_arrays(np.atleast_1d(low), np.atleast_1d(high), scheme, qtype)
+    scales, zero_points, chosen = choose_arrays(np.atleast_1d(low), np.atleast_1d(high), schema, qtype)
     return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis)
 
 
 def block_params(
-    weight: npt.NDArray[np.floating], axis: int, block: int, scheme: Scheme, qtype: QuantType
+    weight: npt.NDArray[np.floating], axis: int, block: int, schema: Schema, qtype: QuantType
 ) -> QuantParams:
     """Return parameters that cover every block of a constant from its smallest to its largest element.
 
@@ -153,7 +153,7 @@ def block_params(
         weight: the constant, any shape.
         axis: axis that is cut into blocks, counted from the front.
         block: elements in a block; divides the size of the axis.
-        scheme, qtype: as for `channel_params`.
+        schema, qtype: as for `channel_params`.
 
     Raises:
         ModelError: the constant holds NaN or infinity.
@@ -169,7 +169,7 @@ def block_params(
     shape = weight.shape
     blocks = weight.reshape(*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
     low, high = blocks.min(axis=axis + 1, initial=0.0), blocks.max(axis=axis + 1, initial=0.0)
-    scales, zero_points, chosen = choose_arrays(low.reshape(-1), high.reshape(-1), scheme, qtype)
+    scales, zero_points, chosen = choose_arrays(low.reshape(-1), high.reshape(-1), schema, qtype)
     return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen, axis, block)
 
 
@@ -219,7 +219,7 @@ def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np
     Raises:
         PlanError: the number of channels differs, or as for `choose_params`.
     """
-    symmetric = SCHEMES["symmetric"]
+    symmetric = SCHEMAS["symmetric"]
     flat = np.asarray(bias, np.float32).reshape(-1)
     if weight.axis is None:
         flat = np.atleast_1d(np.abs(flat).max(initial=0.0))
@@ -234,18 +234,20 @@ def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np
         product = unit * scale
         needed = np.where(flat == 0.0, np.float32(FLOAT32_TINY), own.astype(np.float32))
         raised = np.where((product >= needed) | ((flat == 0.0) & (product > 0.0)), scale, needed / unit)
-    return QuantParams(tuple(raised.tolist()), weight.zero_point, weight.qtype, weight.axis, weight.block)
+    return QuantParams(
+        tuple(raised.tolist()), weight.zero_point, weight.qtype, weight.axis, weight.block_size
+    )
 
 
-def widened_range(low: float, high: float, scheme: Scheme, qtype: QuantType) -> tuple[float, float]:
+def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> tuple[float, float]:
     """Return the range that the codes will cover (Glow SPEC D.2, steps 1 to 4).
 
-    It contains 0, and for a symmetric scheme is as many steps wide on either side as there are codes.
+    It contains 0, and for a symmetric schema is as many steps wide on either side as there are codes.
 
     Raises:
         PlanError: as for `choose_params`.
     """
-    lows, highs, _, _ = _widen(*_ends([low], [high]), scheme, qtype)
+    lows, highs, _, _ = _widen(*_ends([low], [high]), schema, qtype)
     return float(lows[0]), float(highs[0])
 
 
@@ -278,18 +280,18 @@ def _code_range(qtype: QuantType) -> tuple[int, int]:
 
 
 def _widen(
-    low: Floats, high: Floats, scheme: Scheme, qtype: QuantType
+    low: Floats, high: Floats, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, Floats, npt.NDArray[np.bool_], QuantType]:
     """Return the ranges to cover, which of them are symmetric, and the type of the codes."""
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    symmetric = np.full(low.shape, scheme.symmetric)
-    if scheme.unsigned_when_positive:
+    symmetric = np.full(low.shape, schema.symmetric)
+    if schema.unsigned_when_positive:
         symmetric &= low < 0.0
         if symmetric.any() and not qtype.signed:  # one type for all channels
             symmetric[:], qtype = True, signed_twin(qtype)
-    elif scheme.symmetric and not qtype.signed:
+    elif schema.symmetric and not qtype.signed:
         raise PlanError(
-            f"symmetric scheme: has zero point 0, so {qtype.name} would have no code for negative numbers; "
+            f"symmetric schema: has zero point 0, so {qtype.name} would have no code for negative numbers; "
             f"use {signed_twin(qtype).name}, or a schema that is not symmetric"
         )
     first, last = _code_range(qtype)
