@@ -43,6 +43,12 @@ NAME = "data"
 ONCE = "an iterator can be read only once: give a list, or a function that returns a new iterator"
 
 
+def source_name(data: DataLike) -> str:
+    """Return what messages call data: the folder or "module:function"; "data" for an object."""
+    raw = data.data if isinstance(data, Transformed) else data
+    return os.fspath(raw) if isinstance(raw, str | os.PathLike) else NAME
+
+
 def iterable_of(data: object, ranks: Sequence[int | None]) -> object:
     """Return what is to be iterated: `data`, or [data] where it is one sample itself.
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..model.files import load_model, model_bytes
 from ..runtime.latency import Latency, measure
@@ -71,7 +72,7 @@ class _Sums:
 def evaluate(
     float_path: str | Path,
     quantized_path: str | Path,
-    data: str | Path,
+    data: DataLike,
     *,
     labels: str | Path | None = None,
     limit: int | None = None,
@@ -85,7 +86,7 @@ def evaluate(
 
     Args:
         float_path, quantized_path: the two ONNX files.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         labels: file with the true class of every row (`load_labels`), in the order of the samples and, inside
             a sample, of its rows. Labels may go on beyond samples that `limit` cuts off.
         limit: use the first so many feeds only.
@@ -107,13 +108,13 @@ def evaluate(
     judged = _judged(pair, gate, output)
     truth = None if labels is None else load_labels(labels)
     sums = _Sums(tuple(OutputSums() for _ in pair.outputs))
-    source = open_samples(str(data), specs, limit)
+    source = open_samples(data, specs, limit)
     for sample in source:
         sums = _added(sums, pair, sample, judged, truth)
         if progress is not None:
             progress(sums.feeds, source.total)
     if not sums.feeds:
-        raise DataError(f"{data}: no samples; there is nothing to evaluate on")
+        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
     if truth is not None:
         _check_rows(str(labels), truth.size, sums.tally.rows, cut=sums.feeds == limit)
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_factors
 from ..model.files import load_model, save_model
@@ -80,7 +81,7 @@ class LayerReport:
 def compare_layers(
     float_path: str | Path,
     quantized_path: str | Path,
-    data: str | Path,
+    data: DataLike,
     limit: int | None = None,
     *,
     plan: str | Path | None = None,
@@ -97,7 +98,7 @@ def compare_layers(
     Args:
         float_path: the float model; it is prepared first, as for quantizing.
         quantized_path: the model that qprof made of it.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         limit: use the first so many feeds only.
         plan: the saved plan: gives the kinds of nodes, and finds more tensors in codes.
         threads: threads inside an operator.
@@ -124,7 +125,7 @@ def compare_layers(
     ):
         sums = [_Layer() for _ in found]
         feeds = 0
-        source = open_samples(str(data), input_specs(prepared), limit)
+        source = open_samples(data, input_specs(prepared), limit)
         for sample in source:
             pairs = zip(found, run_float(sample), run_quantized(sample), strict=True)
             sums = [s.added(f, m.real(q)) for s, (m, f, q) in zip(sums, pairs, strict=True)]
@@ -132,7 +133,7 @@ def compare_layers(
             if progress is not None:
                 progress(feeds, source.total)
     if not feeds:
-        raise DataError(f"{data}: no samples; there is nothing to compare on")
+        raise DataError(f"{source.source}: no samples; there is nothing to compare on")
     have = {m.tensor for m in found}
     return LayerReport(
         float_model=Path(float_path).name,

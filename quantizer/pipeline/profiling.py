@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ...profiles.base.errors import ModelError
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.glow_names import glow_names
@@ -16,6 +16,7 @@ from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.processes import Data
 from ...profiles.runner.settings import loaded
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..model.files import save_model
 from ..prepare.opening import open_prepared
@@ -27,7 +28,7 @@ Progress = Callable[[int, int | None], None]
 
 def dump_profile(
     model_path: str | Path,
-    data: str | Path,
+    data: DataLike,
     output: str | Path | None = None,
     run: RunSettings | None = None,
     *,
@@ -40,7 +41,7 @@ def dump_profile(
 
     Args:
         model_path: float ONNX model.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         output: where to write the profile; None for nowhere.
         run: how to run it; None for the defaults.
         limit: use the first so many samples only.
@@ -69,6 +70,10 @@ def dump_profile(
             note(f"tensor '{name}' is not profiled: {reason}")
     settings = run.of_model(prepared.graph, hidden)
     if run.sharded:
+        if not isinstance(data, str | Path):
+            raise ConfigError(
+                "workers: each opens the samples itself; give a folder or module:function, or no workers"
+            )
         profile = calibrate_sharded(
             prepared.model,
             Data(str(data), limit),
@@ -79,7 +84,7 @@ def dump_profile(
             progress=progress,
         )
     else:
-        samples = open_samples(str(data), input_specs(prepared.model), limit)
+        samples = open_samples(data, input_specs(prepared.model), limit)
         with loaded(prepared.model, settings) as ready:
             profile = profile_samples(ready, samples, prepared.identity, keeper, progress)
     if output is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.profile import DataId, Profile
+from ...profiles.samples.objects import DataLike
 from ..lowering.lower import lower
 from ..model.files import has_external_data, model_bytes
 from ..model.graph import Graph
@@ -72,7 +73,7 @@ def quantize(
     save_plan_path: str | Path | None = None,
     accept_retrained: bool = False,
     speed: SpeedDemand | None = None,
-    data: str | None = None,
+    data: DataLike | None = None,
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> QuantizeResult:

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.profile import ModelId, Profile
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
 from ..equalization.apply import apply_biases, apply_factors, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
@@ -180,14 +181,14 @@ def round_plan(
 
 
 def rounding_samples(
-    model: ir.Model, recipe: Recipe, data: str | None, limit: int | None = None
+    model: ir.Model, recipe: Recipe, data: DataLike | None, limit: int | None = None
 ) -> Samples | None:
     """Return the samples that `round_plan` takes; None where the settings need none.
 
     Args:
         model: the prepared model.
         recipe: the settings.
-        data: folder of samples, or "module:function".
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         limit: the first so many; None for all.
 
     Raises:

@@ -21,6 +21,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import ModelId, Profile
+from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..equalization.equalized_profile import adjusted_profile
 from ..lowering.lower import lower
@@ -53,13 +54,13 @@ class SpeedDemand:
     """What the speed is checked on, and what is asked of it.
 
     Attributes:
-        data: folder of samples, or "module:function".
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         limit: use the first so many samples; None for FEEDS.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """
 
-    data: str
+    data: DataLike
     limit: int | None = None
     threads: int = 1
     min_speedup: float | None = None
@@ -194,7 +195,7 @@ def check_speed(
     check_demand(demand, planned.plan.config.target)
     samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or FEEDS))
     if not samples:
-        raise DataError(f"{demand.data}: no samples; there is nothing to measure speed on")
+        raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         bench = _Bench(subject, demand, tuple(sample.feed for sample in samples), Path(folder))
         return _searched(bench, planned)

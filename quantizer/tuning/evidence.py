@@ -14,6 +14,7 @@ from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import data_id
 from ...profiles.samples.functions import load_function, user_code
+from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import InputSpec, Sample, open_samples
 from ..evaluation.accuracy import load_labels
 from ..runtime.sessions import run
@@ -35,7 +36,7 @@ class Evidence:
     """What plans are judged by.
 
     Attributes:
-        data: folder of samples, or "module:function".
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         labels: file with the class of every row; top-1 accuracy is measured then.
         output: which output the labels belong to; the first when None.
         metric: "module:function", see `judging.metric_measure`.
@@ -44,11 +45,11 @@ class Evidence:
         limit: the first so many samples of each source only.
     """
 
-    data: str
+    data: DataLike
     labels: str | Path | None = None
     output: str | None = None
     metric: str | None = None
-    proof_data: str | None = None
+    proof_data: DataLike | None = None
     proof_labels: str | Path | None = None
     limit: int | None = None
 
@@ -120,7 +121,7 @@ def read_evidence(
     proof = read_set(session, specs, other)
     if proof.digest == whole.digest:
         return whole, proof, "the proof is on the samples of the tuning"
-    return whole, proof, f"the proof is on {evidence.proof_data}"
+    return whole, proof, f"the proof is on {source_name(evidence.proof_data)}"
 
 
 def read_set(session: ort.InferenceSession, specs: Sequence[InputSpec], evidence: Evidence) -> JudgedSet:
@@ -140,7 +141,7 @@ def read_set(session: ort.InferenceSession, specs: Sequence[InputSpec], evidence
         raise ConfigError("--labels and --metric exclude each other: a metric reads its own labels")
     samples = tuple(open_samples(evidence.data, specs, limit))
     if not samples:
-        raise DataError(f"{evidence.data}: no samples; there is nothing to tune on")
+        raise DataError(f"{source_name(evidence.data)}: no samples; there is nothing to tune on")
     floats = tuple(outputs_of(session, samples, "float model"))
     measure: Measure
     if labels is not None:

@@ -35,6 +35,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, PlanError
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import OutputResult, OutputSums
 from ..plan.plan import Kind, QuantPlan
@@ -112,7 +113,7 @@ class Sensitivities:
 def sensitivity(
     model_path: str | Path,
     profile_path: str | Path | None,
-    data: str | Path,
+    data: DataLike,
     *,
     recipe: Recipe | None = None,
     plan_path: str | Path | None = None,
@@ -125,7 +126,7 @@ def sensitivity(
     Args:
         model_path: float ONNX model.
         profile_path: its profile; not needed with `plan_path`.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         recipe: settings and target; None for the default target's.
         plan_path: a saved plan to measure instead of the one that the recipe gives.
         limit: the first so many samples, which are held in memory; None for all.
@@ -143,7 +144,7 @@ def sensitivity(
         planned = plan_model(prepared.model, profile, recipe or load_recipe(), prepared.identity)
     else:
         raise PlanError(f"{model_path}: a profile or a plan is needed; make one with qprof dump-profile")
-    samples = list(open_samples(str(data), input_specs(prepared.model), limit))
+    samples = list(open_samples(data, input_specs(prepared.model), limit))
     return sensitivity_of(planned.model, planned.plan, samples, threads, progress)
 
 
