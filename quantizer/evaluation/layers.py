@@ -19,7 +19,7 @@ from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_factors
 from ..model.files import load_model, save_model
 from ..plan.plan import NodePlan
-from ..plan.store import load_plan
+from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
 from ..runtime.sessions import open_session, run
 from .sqnr import Difference, Sums, sums_along
@@ -84,7 +84,7 @@ def compare_layers(
     data: DataLike,
     limit: int | None = None,
     *,
-    plan: str | Path | None = None,
+    plan: PlanLike | None = None,
     threads: int = 1,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> LayerReport:
@@ -110,9 +110,9 @@ def compare_layers(
         PlanError: the plan cannot be read.
     """
     prepared, quantized = prepare(load_model(float_path)).model, load_model(quantized_path)
-    loaded = None if plan is None else load_plan(plan)
-    if loaded is not None:
-        prepared = apply_factors(prepared, loaded.adjustments.factors, str(plan))
+    loaded = None if plan is None else read_plan(plan)
+    if plan is not None and loaded is not None:
+        prepared = apply_factors(prepared, loaded.adjustments.factors, plan_name(plan))
     found = matches(prepared, quantized, None if loaded is None else loaded.tensors)
     if not found:
         raise ModelError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -15,6 +14,7 @@ from ...profiles.records.store import loads
 from ..evaluation.gates import GateFailure
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.schemas import SCHEMAS, choose_params
+from ..prepare.opening import ProfileLike, profile_name
 from ..ranges.calibrators import calibrate
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
@@ -96,14 +96,14 @@ class DriftReport:
 
 
 def diff(
-    old: str | os.PathLike[str],
-    new: str | os.PathLike[str],
+    old: ProfileLike,
+    new: ProfileLike,
     *,
     limits: DriftLimits | None = None,
     recipe: Recipe | None = None,
     allow_different: bool = False,
 ) -> DriftReport:
-    """Compare two profile files: what OLD's parameters would make of NEW's data, and how far both differ.
+    """Compare two profiles: what OLD's parameters would make of NEW's data, and how far both differ.
 
     Args:
         old: the profile that a model was quantized with.
@@ -119,12 +119,23 @@ def diff(
     limits = limits or DriftLimits()
     check_limits(limits)
     config = (recipe or load_recipe()).config
-    before, after = (loads(read_text(path, ProfileError), str(path)) for path in (old, new))
-    notes = check_comparable(before, after, (str(old), str(new)), allow_different=allow_different)
+    before, after = _read(old), _read(new)
+    names = _named(old, "the old profile"), _named(new, "the new profile")
+    notes = check_comparable(before, after, names, allow_different=allow_different)
     drift = compare(before, after, covers_of(before, config), notes)
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
     seen = before.data.samples, after.data.samples
-    return DriftReport(str(old), str(new), *seen, config.calibrator, limits, drift, failures)
+    return DriftReport(*names, *seen, config.calibrator, limits, drift, failures)
+
+
+def _read(source: ProfileLike) -> Profile:
+    if isinstance(source, Profile):
+        return source
+    return loads(read_text(source, ProfileError), profile_name(source))
+
+
+def _named(source: ProfileLike, otherwise: str) -> str:
+    return otherwise if isinstance(source, Profile) else profile_name(source)
 
 
 def covers_of(profile: Profile, config: QuantConfig) -> dict[str, Cover]:

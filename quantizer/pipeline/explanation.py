@@ -20,10 +20,10 @@ from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..plan.plan import Group, QuantPlan
-from ..plan.store import load_plan
+from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
-from ..prepare.opening import open_prepared, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, profile_name, read_profile
 from ..ranges.activation_ranges import useful_range
 from ..ranges.following_function import curve_behind
 
@@ -93,10 +93,10 @@ class Explanation:
 
 
 def explain(
-    plan_path: str | Path,
+    plan_path: PlanLike,
     tensor: str,
     model_path: str | Path | None = None,
-    profile_path: str | Path | None = None,
+    profile_path: ProfileLike | None = None,
 ) -> Explanation:
     """Explain one tensor of a plan file.
 
@@ -110,18 +110,20 @@ def explain(
         ConfigError: there is no such tensor (with the nearest name), or a profile without the model.
         PlanError, ModelError, ProfileError: a file cannot be read, or belongs to another model.
     """
-    plan = load_plan(plan_path)
+    plan, where = read_plan(plan_path), plan_name(plan_path)
     if model_path is None:
         if profile_path is not None:
-            raise ConfigError(f"{profile_path}: a profile is read with its model; give the model too")
-        return explain_tensor(plan, tensor, str(plan_path))
+            raise ConfigError(
+                f"{profile_name(profile_path)}: a profile is read with its model; give the model too"
+            )
+        return explain_tensor(plan, tensor, where)
     prepared = open_prepared(model_path)
-    graph = open_plan(prepared.model, plan, prepared.identity, str(plan_path)).graph
+    graph = open_plan(prepared.model, plan, prepared.identity, where).graph
     profile = None
     if profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
         profile = adjusted_profile(prepared.graph, profile, plan.adjustments.factors)
-    return explain_tensor(plan, tensor, str(plan_path), graph, profile)
+    return explain_tensor(plan, tensor, where, graph, profile)
 
 
 def explain_tensor(

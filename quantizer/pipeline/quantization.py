@@ -14,10 +14,10 @@ from ..lowering.lower import lower
 from ..model.files import has_external_data, model_bytes
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
-from ..plan.store import load_plan, save_plan
+from ..plan.store import PlanLike, plan_name, read_plan, save_plan
 from ..planning.needed_tensors import one_with_others
 from ..planning.plan_model import open_plan, plan_model, round_plan, rounding_samples, without_samples
-from ..prepare.opening import PreparedModel, open_prepared, read_profile
+from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import as_seen
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
@@ -65,11 +65,11 @@ class QuantizeResult:
 
 def quantize(
     model_path: str | Path,
-    profile_path: str | Path | None,
+    profile_path: ProfileLike | None,
     output: str | Path,
     *,
     recipe: Recipe | None = None,
-    plan_path: str | Path | None = None,
+    plan_path: PlanLike | None = None,
     save_plan_path: str | Path | None = None,
     accept_retrained: bool = False,
     speed: SpeedDemand | None = None,
@@ -101,7 +101,7 @@ def quantize(
     found = None
     elements: Mapping[str, float] = {}
     if plan_path is not None:
-        planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
+        planned = open_plan(prepared.model, read_plan(plan_path), prepared.identity, plan_name(plan_path))
     else:
         recipe = recipe or load_recipe()
         samples = rounding_samples(prepared.model, recipe, data, limit)
@@ -140,7 +140,7 @@ def quantize(
 
 def _profile_for(
     prepared: PreparedModel,
-    path: str | Path | None,
+    path: ProfileLike | None,
     recipe: Recipe,
     model_path: str | Path,
     accept_retrained: bool,
@@ -157,14 +157,15 @@ def _profile_for(
     return Profile(prepared.identity, DataId(), {}), ()
 
 
-def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:
+def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ...]:
     """Return a note when the profile, which may be Glow's, lacks activations of the model."""
     profile, inner = as_seen(profile, graph), one_with_others(graph)
     names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
     lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
         return ()
-    return (f"{Path(path).name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
+    name = Path(profile_name(path)).name
+    return (f"{name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
 
 
 def summarize(plan: QuantPlan) -> Summary:

@@ -40,6 +40,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -69,6 +70,9 @@ from ..targets.config import CHOICES, QuantConfig
 from .adjustment_store import adjustments_at, adjustments_text
 from .format_1 import from_format_1
 from .plan import IMPLEMENTATIONS, Group, Kind, NodePlan, QuantPlan
+
+PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
+"""A plan: a file, or the object."""
 
 FAMILY, VERSION = "qprof-plan", 2
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
@@ -102,6 +106,20 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
             the nearest known word.
     """
     return loads(read_text(path, PlanError), Path(path).name)
+
+
+def read_plan(source: PlanLike) -> QuantPlan:
+    """Return a plan, which may be in a file.
+
+    Raises:
+        PlanError: see `load_plan`.
+    """
+    return source if isinstance(source, QuantPlan) else load_plan(source)
+
+
+def plan_name(source: PlanLike) -> str:
+    """Return what messages call a plan: its path, or that it is an object."""
+    return "the plan" if isinstance(source, QuantPlan) else os.fspath(source)
 
 
 def dumps(plan: QuantPlan) -> str:

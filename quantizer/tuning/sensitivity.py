@@ -39,10 +39,10 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import OutputResult, OutputSums
 from ..plan.plan import Kind, QuantPlan
-from ..plan.store import load_plan
+from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import planned_chains
 from ..planning.plan_model import open_plan, plan_model
-from ..prepare.opening import open_prepared, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, read_profile
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .submodels import Cuttable, Values, cuttable, only, open_piece, without
@@ -112,11 +112,11 @@ class Sensitivities:
 
 def sensitivity(
     model_path: str | Path,
-    profile_path: str | Path | None,
+    profile_path: ProfileLike | None,
     data: DataLike,
     *,
     recipe: Recipe | None = None,
-    plan_path: str | Path | None = None,
+    plan_path: PlanLike | None = None,
     limit: int | None = LIMIT,
     threads: int = 0,
     progress: Callable[[int, int | None], None] | None = None,
@@ -138,7 +138,7 @@ def sensitivity(
     """
     prepared = open_prepared(model_path)
     if plan_path is not None:
-        planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
+        planned = open_plan(prepared.model, read_plan(plan_path), prepared.identity, plan_name(plan_path))
     elif profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
         planned = plan_model(prepared.model, profile, recipe or load_recipe(), prepared.identity)

@@ -14,11 +14,13 @@ from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.plain_values import plain
 from ...profiles.base.tool import tool_name
+from ...profiles.records.profile import Profile
+from ...profiles.records.store import dumps
 from ...profiles.samples.samples import input_specs
 from ..model.files import model_bytes, save_model
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
-from ..prepare.opening import open_prepared, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, read_profile
 from ..ranges.calibrators import CALIBRATORS
 from ..runtime.sessions import open_session
 from ..targets.loading import load_recipe
@@ -55,7 +57,7 @@ class Files:
 
 def tune(
     model_path: str | Path,
-    profile_path: str | Path,
+    profile_path: ProfileLike,
     evidence: Evidence,
     promise: Promise,
     *,
@@ -138,9 +140,12 @@ def _check_folders(files: Files) -> None:
             raise ConfigError(f"{path}: there is no folder '{path.parent}'; make it first")
 
 
-def _key(subject: Subject, tuning: JudgedSet, split: str, profile_path: str | Path) -> dict[str, Any]:
+def _key(subject: Subject, tuning: JudgedSet, split: str, profile_path: ProfileLike) -> dict[str, Any]:
     """Return what the trials of a tuning depend on."""
-    profile = read_text(profile_path, ProfileError).encode("utf-8")
+    if isinstance(profile_path, Profile):
+        profile = dumps(profile_path).encode("utf-8")
+    else:
+        profile = read_text(profile_path, ProfileError).encode("utf-8")
     return {
         "tool": tool_name(),
         "model": f"{subject.identity.structure[:16]} {subject.identity.weights[:16]}",
