@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..records.profile import Dim, merged_shape
+from ..records.profile import FLOAT_DTYPES, Dim, merged_shape
 from ..runtime.profiling_session import runtime_dtypes
+from .subgraphs import activations_of
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
-"""Element types that are profiled."""
+FLOATS = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
+"""Element types of the tensors that are profiled."""
 
 
 def observed(model: ir.Model) -> tuple[ir.Value, ...]:
@@ -18,9 +19,7 @@ def observed(model: ir.Model) -> tuple[ir.Value, ...]:
     shape inference does not know its operator, is among them: `resolved` finds out. Initialisers, inputs
     that only replace an initialiser and the outputs of Constant nodes are no activations.
     """
-    inputs = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-    made = [v for node in model.graph if not _is_constant(node) for v in node.outputs if v.name]
-    return tuple(v for v in (*inputs, *made) if _may_be_float(v))
+    return tuple(value for value in activations_of(model.graph) if value.name and _may_be_float(value))
 
 
 def resolved(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
@@ -36,10 +35,6 @@ def resolved(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
     return tuple((v, dtype) for v, dtype in typed if dtype is not None and dtype in FLOATS)
 
 
-def _is_constant(node: ir.Node) -> bool:
-    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
-
-
 def _may_be_float(value: ir.Value) -> bool:
     return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FLOATS)
 
@@ -47,6 +42,11 @@ def _may_be_float(value: ir.Value) -> bool:
 def dtype_name(dtype: ir.DataType) -> str:
     """Return the name of an element type as profiles have it: "float", "float16", "bfloat16", "double"."""
     return dtype.name.lower()
+
+
+def readable_dtype(dtype: ir.DataType) -> ir.DataType:
+    """Return the element type in which a tensor is read: bfloat16, which numpy lacks, is read as float32."""
+    return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
 
 
 def recorded_shape(declared: ir.Shape | None, seen: tuple[int, ...]) -> tuple[Dim, ...] | None:

@@ -8,7 +8,7 @@ numbers as the runner, which takes a faster way to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..base.errors import ModelError
+from ..base.names import free_name
 from ..records.histogram import Histogram
 from ..records.profile import TensorProfile
 from .activations import dtype_name, observed, recorded_shape, resolved
 from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, profiling_function
+from .subgraphs import value_names
 
 MIN_OPSET = 13
 """Oldest opset of the default domain that the function's body is written for."""
@@ -53,14 +55,15 @@ def instrument(model: ir.Model) -> ir.Model:
         )
     dtypes = {str(value.name): dtype for value, dtype in resolved(model)}
     copy = model.clone()
-    names = _names(copy)
-    prefix = _free_prefix(names)
+    heads = {name.partition(":")[0] for name in value_names(copy) if ":" in name}
+    prefix = free_name(DOMAIN, heads, lambda number: DOMAIN + "_" * number)
     taken = {str(node.name) for node in copy.graph.all_nodes() if node.name}
     for value in observed(copy):
         dtype = dtypes.get(str(value.name))
         if dtype is not None:
             value.dtype = dtype
-            node = _profiling_node(value, prefix, _unique(f"{OP_TYPE}/{_escaped(str(value.name))}", taken))
+            node = _profiling_node(value, prefix, _node_name(str(value.name), taken))
+            taken.add(str(node.name))
             copy.graph.append(node)
             copy.graph.outputs.extend(node.outputs)
     function = profiling_function(opset)
@@ -86,33 +89,14 @@ def _profiling_node(value: ir.Value, prefix: str, name: str) -> ir.Node:
     return ir.Node(DOMAIN, OP_TYPE, [value], attributes, outputs=outputs, name=name)
 
 
-def _names(model: ir.Model) -> set[str]:
-    """Return the names of all values, those of subgraphs included."""
-    values: list[ir.Value] = []
-    for graph in model.graphs():
-        values += [*graph.inputs, *graph.initializers.values()]
-        values += [v for node in graph for v in node.outputs]
-    return {v.name for v in values if v.name}
-
-
-def _free_prefix(names: Iterable[str]) -> str:
-    prefix = DOMAIN
-    while any(name.startswith(f"{prefix}:") for name in names):
-        prefix += "_"
-    return prefix
+def _node_name(tensor: str, taken: Container[str]) -> str:
+    name = f"{OP_TYPE}/{_escaped(tensor)}"
+    return free_name(name, taken, lambda number: f"{name}#{number}")
 
 
 def _escaped(name: str) -> str:
     """Return `name` with every character that viewers or tools may trip over as %XX of its UTF-8 bytes."""
     return re.sub(r"[^A-Za-z0-9_./:-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    free, number = name, 1
-    while free in taken:
-        free, number = f"{name}#{number}", number + 1
-    taken.add(free)
-    return free
 
 
 def profile_from_outputs(

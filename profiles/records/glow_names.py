@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.errors import ProfileError
-from .profile import Dim, ModelId, Profile, TensorProfile
+from ..base.names import free_name
+from .profile import FLOAT_DTYPES, Dim, ModelId, Profile, TensorProfile
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -29,24 +30,21 @@ def glow_names(model: ir.Model) -> dict[str, str]:
     taken: set[str] = set()
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
         if value.name and value.name not in names:
-            names[value.name] = f"{_unique(value.name, taken)}:0"
+            names[value.name] = f"{_glow_name(value.name, taken)}:0"
     for node in model.graph:
         outputs = [value.name for value in node.outputs]
         title = node.name or (f"{node.op_type}_{outputs[0]}" if outputs and outputs[0] else node.op_type)
-        unique = _unique(title, taken)
+        unique = _glow_name(title, taken)
         names.update({name: f"{unique}:{index}" for index, name in enumerate(outputs) if name})
     return names
 
 
-def _unique(title: str, taken: set[str]) -> str:
+def _glow_name(title: str, taken: set[str]) -> str:
     legal = re.sub("[^A-Za-z0-9_]", "_", title)
     if legal[:1].isdigit():
         legal = "A" + legal
-    name, number = legal, 0
     stem = re.sub("__[0-9]+$", "", legal)
-    while name in taken:
-        number += 1
-        name = f"{stem}__{number}"
+    name = free_name(legal, taken, lambda number: f"{stem}__{number}")
     taken.add(name)
     return name
 
@@ -112,7 +110,7 @@ def _activations(model: ir.Model) -> list[ir.Value]:
     outputs = [value for node in model.graph for value in node.outputs]
     constants = model.graph.initializers
     values = [*(v for v in model.graph.inputs if v.name not in constants), *outputs]
-    return [v for v in values if v.name and v.dtype is not None and v.dtype.is_floating_point()]
+    return [v for v in values if v.name and v.dtype is not None and v.dtype.name.lower() in FLOAT_DTYPES]
 
 
 def _bound(found: TensorProfile, value: ir.Value) -> TensorProfile:

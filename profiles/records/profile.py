@@ -13,6 +13,10 @@ Dim = int | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
 
 
+FLOAT_DTYPES = ("float", "float16", "bfloat16", "double")
+"""Element types of the tensors that are profiled, by their names in profiles."""
+
+
 @dataclass(frozen=True)
 class ModelId:
     """Which prepared model a profile or a plan belongs to.

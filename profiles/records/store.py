@@ -54,10 +54,9 @@ from ..base.strict_yaml import (
 from . import glow_format
 from .channel_statistics import SUMS, Channels, fault
 from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, grid_index
-from .profile import DataId, Dim, ModelId, Profile, TensorProfile
+from .profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
 
 FAMILY, VERSION = "qprof-profile", 2
-DTYPES = ("float", "float16", "bfloat16", "double")
 FORMATS = ("qprof", "glow")
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
 
@@ -323,10 +322,10 @@ def _numbers(value: object, n: int, dtype: np.dtype[Any], where: str) -> npt.NDA
 
 def _check(tensor: TensorProfile, where: str) -> None:
     """Raise MalformedError when the numbers of a tensor contradict one another."""
-    if tensor.dtype not in DTYPES:
+    if tensor.dtype not in FLOAT_DTYPES:
         raise MalformedError(
             f"{where}: dtype '{tensor.dtype}' is unknown",
-            f"known are {', '.join(DTYPES)}.{nearest(tensor.dtype, DTYPES)}",
+            f"known are {', '.join(FLOAT_DTYPES)}.{nearest(tensor.dtype, FLOAT_DTYPES)}",
         )
     if not (math.isfinite(tensor.minimum) and math.isfinite(tensor.maximum)):
         raise MalformedError(f"{where}: the range {tensor.minimum} .. {tensor.maximum} is not finite")

@@ -38,7 +38,7 @@ _BLOCKED_CHANNELS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Tapped:
+class OptimisedGraph:
     """A graph as onnxruntime runs it, with tensors to be read from it.
 
     Attributes:
@@ -83,7 +83,7 @@ def optimised(
     provider: str = CPU,
     split: bool = False,
     ordered: Container[str | None] = (),
-) -> Iterator[Tapped]:
+) -> Iterator[OptimisedGraph]:
     """Yield the graph that runs `model`, optimised for the CPU.
 
     Other providers may compile parts of a graph into what no file can hold, so they are given the model
@@ -104,7 +104,7 @@ def optimised(
         folder = Path(place)
         same = {name: name for name in outputs}
         if provider != CPU or (_weight_bytes(model) > LARGE_BYTES and not split):
-            yield Tapped(model, folder, same, provider, OPTIMISATION, _named(model))
+            yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, _named(model))
             return
         written = folder / "optimised.onnx"
         options = _options(OPTIMISATION)
@@ -121,7 +121,7 @@ def optimised(
             _set_outputs(graph, [sources[name] for name in outputs])
             file = _source(graph, folder)
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        yield Tapped(graph, folder, sources, provider, level, _named(model), file)
+        yield OptimisedGraph(graph, folder, sources, provider, level, _named(model), file)
 
 
 def _blocked(model: ir.Model) -> dict[str, str]:
@@ -162,8 +162,8 @@ def block_channels() -> int:
 
 
 @contextmanager
-def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
-    """Yield a session with the values of `Tapped.sources` for these outputs as its outputs, and no others.
+def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+    """Yield a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
 
     Runs may go on in several threads at once; each computes in the thread that asked for it.
 
@@ -179,7 +179,7 @@ def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSessi
 
 
 @contextmanager
-def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
     """Yield a session that gives the number of elements of each tensor instead, under its `size_name`.
 
     A sequence (see `body_taps`) is given as it is: it is computed in every pass anyway.
@@ -206,7 +206,7 @@ def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSe
 
 
 def size_name(tensor: str) -> str:
-    """Return the output of `measuring` that holds the number of elements of a tensor."""
+    """Return the output of `size_session` that holds the number of elements of a tensor."""
     return f"qprof:size:{tensor}"
 
 

@@ -32,6 +32,7 @@ from .profiles.records.store import (
 from .profiles.records.store import (
     save_profile as save_profile,
 )
+from .profiles.runner.settings import RunSettings as RunSettings
 from .quantizer.evaluation.evaluate import (
     Evaluation as Evaluation,
 )
@@ -62,7 +63,6 @@ from .quantizer.pipeline.quantization import (
 from .quantizer.pipeline.quantization import (
     quantize as quantize,
 )
-from .quantizer.pipeline.run_settings import RunSettings as RunSettings
 from .quantizer.plan.plan import QuantPlan as QuantPlan
 from .quantizer.plan.store import (
     load_plan as load_plan,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
 from ..lowering.lower import lower
@@ -24,7 +25,6 @@ from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .profiling import Progress
 from .written_model import check_target, save_checked
 
 

@@ -16,7 +16,13 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import DataError
-from ...profiles.runtime.profiling_session import Tapped, measuring, opened, optimised, size_name
+from ...profiles.runtime.profiling_session import (
+    OptimisedGraph,
+    optimised,
+    session_for,
+    size_name,
+    size_session,
+)
 from ...profiles.runtime.run_sample import run_sample
 from ...profiles.samples.samples import Sample
 from .im2col import Reading, rows_of
@@ -54,7 +60,7 @@ def gather(
         count, slices = _sliced(graph, readings, samples)
         for number, chosen in enumerate(slices):
             runs = None if progress is None else partial(_told, progress, number * count, len(slices) * count)
-            with opened(graph, _made(graph, chosen)) as session:
+            with session_for(graph, _made(graph, chosen)) as session:
                 yield from _moments(_Slice(graph, session, chosen, -(-ROWS // count)), samples, runs)
 
 
@@ -68,7 +74,7 @@ class _Slice:
         most: rows that a sample gives of each.
     """
 
-    graph: Tapped
+    graph: OptimisedGraph
     session: ort.InferenceSession
     readings: Sequence[Reading]
     most: int
@@ -99,7 +105,7 @@ def _told(progress: Callable[[int, int | None], None], before: int, total: int, 
 
 
 @contextmanager
-def _tapped(model: ir.Model, names: Sequence[str]) -> Iterator[Tapped]:
+def _tapped(model: ir.Model, names: Sequence[str]) -> Iterator[OptimisedGraph]:
     """Yield what runs the model, with these tensors to be read, graph inputs left out."""
     copy = model.clone()
     values = {value.name: value for node in copy.graph for value in node.outputs}
@@ -110,13 +116,13 @@ def _tapped(model: ir.Model, names: Sequence[str]) -> Iterator[Tapped]:
         yield graph
 
 
-def _made(graph: Tapped, readings: Sequence[Reading]) -> list[str]:
+def _made(graph: OptimisedGraph, readings: Sequence[Reading]) -> list[str]:
     """Return the tensors of readings that nodes make."""
     return list(dict.fromkeys(r.tensor for r in readings if r.tensor in graph.sources))
 
 
 def _sliced(
-    graph: Tapped, readings: Sequence[Reading], samples: Iterable[Sample]
+    graph: OptimisedGraph, readings: Sequence[Reading], samples: Iterable[Sample]
 ) -> tuple[int, list[list[Reading]]]:
     """Return how many samples there are, and the readings in slices: what the first sample takes tells."""
     first, count = None, 0
@@ -125,7 +131,7 @@ def _sliced(
     if first is None:
         raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
     made = _made(graph, readings)
-    with measuring(graph, made) as session:
+    with size_session(graph, made) as session:
         sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
     slices: list[list[Reading]] = []
     used, held = 0, set[str]()

@@ -26,6 +26,7 @@ import onnxruntime as ort
 import scale
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import Graph
@@ -112,7 +113,7 @@ RUNTIMES: Mapping[str, Callable[[onnx.ModelProto, Feed], Outputs]] = {
 def compared(model: str, path: Path, data: Path, work: Path) -> Iterator[Row]:
     """Yield a row for each form and runtime."""
     profile_path = work / f"{model}.profile.yaml"
-    dump_profile(path, data, profile_path, limit=16)
+    dump_profile(path, data, profile_path, RunSettings(limit=16))
     prepared = open_prepared(path)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     # As many operators on codes as there can be, whether or not that pays or is loud.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 
@@ -17,7 +18,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", limit=20)
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", RunSettings(limit=20))
     quantize(DIGITS / "model.onnx", folder / "p.yaml", folder / "q.onnx", save_plan_path=folder / "plan.yaml")
     return folder
 

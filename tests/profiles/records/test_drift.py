@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.drift import (
     TensorDrift,
     check_comparable,
@@ -36,7 +36,7 @@ SOME = st.lists(FLOAT64 | st.floats(-4, 4), min_size=1, max_size=30).map(np.arra
 
 def tensor(values: npt.ArrayLike) -> TensorProfile:
     array = np.asarray(values)
-    found = Accumulator("double" if array.dtype == np.float64 else "float")
+    found = TensorObserver("double" if array.dtype == np.float64 else "float")
     found.add(array, array.shape)
     return found.profile()
 

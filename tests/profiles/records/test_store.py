@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.base import strict_yaml as yaml_text
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import BINS, EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, load_profile, loads, save_profile
@@ -50,7 +50,7 @@ def weighed(draw: st.DrawFn) -> TensorProfile:
     rows = hnp.arrays(
         np.float64 if dtype == "double" else np.float32, st.tuples(st.integers(0, 5), st.just(3))
     )
-    gathered = Accumulator(dtype, axis=draw(st.sampled_from([1, -1])), channels=3)
+    gathered = TensorObserver(dtype, axis=draw(st.sampled_from([1, -1])), channels=3)
     gathered.add(draw(rows), (None, 3))
     return gathered.profile()
 
@@ -308,7 +308,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def with_channels() -> str:
-    gathered = Accumulator("float", axis=1, channels=2)
+    gathered = TensorObserver("float", axis=1, channels=2)
     gathered.add(np.array([[1.5, -2.0], [3.0, 0.25]], np.float32), (None, 2))
     return dumps(profile(x=gathered.profile()))
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.equalization.apply import apply_factors
 from qprof_onnx.quantizer.equalization.equalized_profile import adjusted_profile
@@ -26,7 +27,7 @@ from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.plan.adjustments import ChannelFactors
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
+from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding.squant import rounded_to_sums
@@ -56,7 +57,10 @@ def uneven(text: str = "a = Conv(x, w, b) t = Relu(a) y = Conv(t, v)") -> Networ
     samples = [Sample(str(i), {"x": rng.standard_normal((1, 8, 6, 6)).astype("f")}) for i in range(64)]
     graph = index(model)
     return Network(
-        model, graph, calibrate(model, samples, identity, channels=weighed_channels(graph)), identity
+        model,
+        graph,
+        calibrate(model, samples, identity, RunSettings(channels=weighted_channels(graph))),
+        identity,
     )
 
 
@@ -190,7 +194,7 @@ def channelled(values: np.ndarray) -> TensorProfile:
     """Return the profile of a tensor (elements, channels), made by the profiler."""
     net = network("y = MatMul(x, v)", {"v": (values.shape[1], 2)}, values.shape)
     samples = [Sample("0", {"x": values.astype("f")})]
-    profile: Profile = calibrate(net.model, samples, net.identity, channels={"x": -1})
+    profile: Profile = calibrate(net.model, samples, net.identity, RunSettings(channels={"x": -1}))
     return profile["x"]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.quantizer.evaluation.gates import GateFailure
@@ -32,7 +32,7 @@ MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 
 def tensor(values: npt.ArrayLike) -> TensorProfile:
     array = np.asarray(values, np.float32)
-    found = Accumulator("float")
+    found = TensorObserver("float")
     found.add(array, array.shape)
     return found.profile()
 

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, PlanError
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.weight_layout import input_channels
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
+from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model, round_plan
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding import collect as gathering
@@ -57,8 +58,8 @@ def samples(count: int = 24, shape: tuple[int, ...] = (1, 8, 6, 6)) -> list[Samp
 
 def profiled(net: Network, feeds: list[Sample]) -> Network:
     """Return the network with the profile of these samples."""
-    channels = weighed_channels(net.graph)
-    return replace(net, profile=calibrate(net.model, feeds, net.identity, channels=channels))
+    channels = weighted_channels(net.graph)
+    return replace(net, profile=calibrate(net.model, feeds, net.identity, RunSettings(channels=channels)))
 
 
 def rounded(net: Network, feeds: list[Sample], **settings: object) -> PlannedModel:

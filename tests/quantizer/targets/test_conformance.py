@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
@@ -27,7 +28,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("conformity") / "p.yaml"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, limit=50)
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(limit=50))
     return path
 
 
@@ -198,7 +199,7 @@ def test_nothing_is_written_when_the_target_refuses(profile: Path) -> None:
     proto = onnx.version_converter.convert_version(onnx.load(DIGITS / "model.onnx"), 21)
     onnx.save(proto, model)
     data = profile.with_name("new.yaml")
-    dump_profile(model, DIGITS / "calibration", data, limit=2)
+    dump_profile(model, DIGITS / "calibration", data, RunSettings(limit=2))
     with pytest.raises(ConfigError, match="opset 21: migraphx reads 13 to 19"):
         quantize_model(model, data, path, recipe=load_recipe("migraphx"))
     assert not path.exists()

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.runtime.sessions import open_session
 from qprof_onnx.quantizer.targets.loading import load_recipe
