@@ -23,7 +23,7 @@ COMMANDS = {
     "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
     "diff": "Compare two profiles of a model, tensor by tensor, and tell which drifted most.",
     "sensitivity": "Rank the quantized nodes by what each costs at the outputs.",
-    "tune": "Find the plan that keeps a promise at the best objective, and prove it.",
+    "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that there is a record of.",
     "show": "Print a profile or a plan as a table.",

@@ -84,10 +84,7 @@ from .quantizer.targets.target import (
 from .quantizer.targets.target import (
     Target as Target,
 )
-from .quantizer.tuning.evidence import Evidence as Evidence
-from .quantizer.tuning.result import (
-    Promise as Promise,
-)
+from .quantizer.tuning.quality_target import QualityTarget as QualityTarget
 from .quantizer.tuning.result import (
     TuneResult as TuneResult,
 )
@@ -98,3 +95,4 @@ from .quantizer.tuning.sensitivity import (
     sensitivity as sensitivity,
 )
 from .quantizer.tuning.tune import tune as tune
+from .quantizer.tuning.tuning_data import TuningData as TuningData

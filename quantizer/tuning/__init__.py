@@ -1,4 +1,4 @@
-"""Measured sensitivity, and the search for a plan that keeps a quality target.
+"""Measured sensitivity of nodes, and the search for a plan that meets a quality target.
 
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
