@@ -22,7 +22,7 @@ COMMANDS = {
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
     "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
     "diff": "Compare two profiles of a model, tensor by tensor, and tell which drifted most.",
-    "sensitivity": "Rank the quantized nodes by what each costs at the outputs.",
+    "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
     "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that there is a record of.",

@@ -27,15 +27,15 @@ def run(profile: Path, *options: str):
 def test_every_quantized_node_is_in_the_table(profile) -> None:
     result = run(profile)
     assert result.exit_code == 0, result.output
-    rows = [line.split() for line in result.stdout.splitlines()[3:]]
+    rows = [line.split() for line in result.stdout.splitlines()[4:] if line]
     assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
-    assert "quantized nodes, 1 samples; all together:" in result.stdout
+    assert "quantized nodes, 1 samples; all quantized: SQNR " in result.stdout
 
 
 def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
     result = run(profile, "--json", "--worst", "3")
     found = json.loads(result.stdout)
-    worst = [node["alone"]["worst"] for node in found["nodes"]]
+    worst = [node["only_quantized"]["worst_sqnr"] for node in found["nodes"]]
     assert len(worst) == 3
     assert worst == sorted(worst)
     assert found["quantized"]["sqnr"].keys() == {"logits"}
@@ -79,3 +79,11 @@ def test_a_saved_plan_can_be_measured(profile, tmp_path) -> None:
     names = {node["node"] for node in found["nodes"]}
     assert "head" in names
     assert "stem.conv" not in names
+
+
+def test_the_nodes_that_recover_most_are_printed_as_options_to_copy(profile) -> None:
+    lines = run(profile).stdout.splitlines()
+    found = json.loads(run(profile, "--json").stdout)
+    assert found["keep_float"]
+    assert lines[-2].startswith("to keep float the nodes that recover most")
+    assert lines[-1].split() == [word for name in found["keep_float"] for word in ("--keep-float", name)]
