@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .tables import print_table, ramp_of_terminal, shape_text, small_histogram
+from ...profiles.records.drawing import shape_text, small_histogram
+from .tables import print_table, ramp_of_terminal
 
 if TYPE_CHECKING:
     from ...profiles.records.profile import Profile, TensorProfile

@@ -40,15 +40,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Presentation:
-    """What a result shows of itself.
+    """What a result shows of itself below its headline.
 
     Attributes:
-        title: one line.
         facts: name and value of what is no table.
         tables: the rest.
     """
 
-    title: str
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
 
@@ -56,13 +54,17 @@ class Presentation:
 class Presented:
     """A result that can be shown: a mixin of frozen dataclasses, which give up the `repr` of their own."""
 
+    def headline(self) -> str:
+        """Return the result in one line."""
+        raise NotImplementedError
+
     def presentation(self) -> Presentation:
-        """Return what there is to show."""
+        """Return what there is to show below the headline."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         """Return one line."""
-        return f"<{type(self).__name__}: {self.presentation().title}>"
+        return f"<{type(self).__name__}: {self.headline()}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dicts, lists, strings, numbers, booleans and None, ready for `json.dumps`."""
@@ -71,10 +73,10 @@ class Presented:
 
     def to_markdown(self) -> str:
         """Return the result as Markdown: a heading, the facts as a list, the tables in full."""
-        return "\n".join(_markdown(self.presentation()))
+        return "\n".join(_markdown(self.headline(), self.presentation()))
 
     def _repr_html_(self) -> str:
-        return "".join(_html(self.presentation(), NOTEBOOK_ROWS))
+        return "".join(_html(self.headline(), self.presentation(), NOTEBOOK_ROWS))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report, in the format that the name ends in: .html, .md or .json.
@@ -87,8 +89,8 @@ class Presented:
     def _report(self, path: str | os.PathLike[str]) -> str:
         match Path(path).suffix.lower():
             case ".html":
-                title, page = self.presentation().title, "".join(_html(self.presentation()))
-                head = f'<meta charset="utf-8"><title>{html.escape(title)}</title>'
+                page = "".join(_html(self.headline(), self.presentation()))
+                head = f'<meta charset="utf-8"><title>{html.escape(self.headline())}</title>'
                 return f'<!DOCTYPE html>\n<html lang="en">{head}{page}</html>\n'
             case ".md":
                 return self.to_markdown()
@@ -97,8 +99,8 @@ class Presented:
         raise ConfigError(f"{path}: a report ends in .html, .md or .json; choose one of these")
 
 
-def _markdown(shown: Presentation) -> Iterator[str]:
-    yield f"## {_cell(shown.title)}\n"
+def _markdown(headline: str, shown: Presentation) -> Iterator[str]:
+    yield f"## {_cell(headline)}\n"
     if shown.facts:
         yield from (f"* {_cell(name)}: {_cell(value)}" for name, value in shown.facts)
         yield ""
@@ -120,8 +122,8 @@ def _cell(text: str) -> str:
     return " ".join(text.split("\n"))
 
 
-def _html(shown: Presentation, limit: int | None = None) -> Iterator[str]:
-    yield f"<div><b>{html.escape(shown.title)}</b>"
+def _html(headline: str, shown: Presentation, limit: int | None = None) -> Iterator[str]:
+    yield f"<div><b>{html.escape(headline)}</b>"
     if shown.facts:
         pairs = (f"{html.escape(name)}: {html.escape(value)}" for name, value in shown.facts)
         yield f"<br>{'<br>'.join(pairs)}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..base.errors import ProfileError
+from ..base.errors import ProfileError, nearest
+from ..base.presentation import Presentation, Presented, Table, percent
 from .channel_statistics import Channels
+from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import EqualBins, Histogram
 
 Dim = int | None
@@ -54,7 +58,7 @@ class DataId:
         return DataId(self.samples + other.samples, f"{total:032x}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TensorProfile:
     """What flowed through one tensor.
 
@@ -79,6 +83,17 @@ class TensorProfile:
     inf: int
     histogram: Histogram | EqualBins
     channels: Channels | None = None
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        shape, span = shape_text(self.shape), f"{self.minimum:.6g} .. {self.maximum:.6g}"
+        return f"<TensorProfile: {self.dtype} {shape}, {span}, {self.count} elements>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return type, shape, range and counts; the histogram and the channels are in the profile's file."""
+        names = ("dtype", "minimum", "maximum", "count", "zeros", "nan", "inf")
+        shape = None if self.shape is None else list(self.shape)
+        return {"shape": shape, **{name: getattr(self, name) for name in names}}
 
     def merged(self, other: TensorProfile) -> TensorProfile:
         """Return the profile of both sets of elements together: exact, commutative, associative.
@@ -130,8 +145,8 @@ def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
 
 
-@dataclass(frozen=True)
-class Profile(Mapping[str, TensorProfile]):
+@dataclass(frozen=True, repr=False)
+class Profile(Presented, Mapping[str, TensorProfile]):
     """The record of one or more calibration runs of one model: a mapping from tensor name to what it held.
 
     Attributes:
@@ -157,6 +172,59 @@ class Profile(Mapping[str, TensorProfile]):
 
     def __len__(self) -> int:
         return len(self.tensors)
+
+    def headline(self) -> str:
+        """Return the model's file, and how many tensors and samples there are."""
+        return f"{self.model.file or 'model'}, {len(self)} tensors, {self.data.samples} samples"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the tensors with small histograms, whose heights are logarithmic."""
+        rows = [
+            (
+                name,
+                small_histogram(t.histogram, t.minimum, t.maximum),
+                t.dtype,
+                shape_text(t.shape),
+                f"{t.minimum:.6g}",
+                f"{t.maximum:.6g}",
+                percent(t.zeros / t.count if t.count else None, 1),
+            )
+            for name, t in self.items()
+        ]
+        header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
+        return Presentation(tables=(Table(header, tuple(rows), left=4),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was profiled, how much data, and for each tensor what `TensorProfile.to_dict` has."""
+        return {
+            "model": self.model.file,
+            "samples": self.data.samples,
+            "tensors": {name: tensor.to_dict() for name, tensor in self.items()},
+        }
+
+    def plot(self, tensor: str) -> Drawing:
+        """Return the histogram of a tensor as a drawing; heights are logarithmic.
+
+        Raises:
+            ProfileError: there is no such tensor.
+        """
+        if tensor not in self:
+            raise ProfileError(f"the profile: no tensor is called '{tensor}'.{nearest(tensor, self)}")
+        found = self[tensor]
+        return drawing(tensor, found.histogram, found.minimum, found.maximum)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile's file; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        if str(os.fspath(path)).lower().endswith((".html", ".md", ".json")):
+            super().save(path)
+        else:
+            from .store import save_profile
+
+            save_profile(self, path)
 
     def merged(self, other: Profile) -> Profile:
         """Return the profile of both data sets together.
