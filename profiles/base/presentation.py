@@ -51,6 +51,15 @@ class Presentation:
     tables: tuple[Table, ...] = ()
 
 
+REPORTS = (".html", ".md", ".json")
+"""Endings of the names of reports."""
+
+
+def is_report(path: str | os.PathLike[str]) -> bool:
+    """Whether a name asks for a report, and not for the file that an object has of its own."""
+    return Path(path).suffix.lower() in REPORTS
+
+
 class Presented:
     """A result that can be shown: a mixin of frozen dataclasses, which give up the `repr` of their own."""
 

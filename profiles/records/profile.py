@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import ProfileError, nearest
-from ..base.presentation import Presentation, Presented, Table, percent
+from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import EqualBins, Histogram
@@ -219,7 +219,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         Raises:
             ConfigError: the file cannot be written.
         """
-        if str(os.fspath(path)).lower().endswith((".html", ".md", ".json")):
+        if is_report(path):
             super().save(path)
         else:
             from .store import save_profile

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, kilobytes
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
 from ..lowering.lower import lower
-from ..model.files import has_external_data, model_bytes
+from ..model.files import has_external_data, model_bytes, save_model
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -41,26 +46,71 @@ class Summary:
     float_reasons: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class QuantizeResult:
+@dataclass(frozen=True, repr=False)
+class QuantizeResult(Presented):
     """What `quantize` did.
 
     Attributes:
         plan: the plan that was applied.
-        model_path: the file that was written.
+        model_path: the file that was written; None where the model was only returned.
         summary: what became of the nodes.
         notes: remarks for the user, such as an opset that was raised.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
+        model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
     """
 
     plan: QuantPlan
-    model_path: Path
+    model_path: Path | None
     summary: Summary
     notes: tuple[str, ...]
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
+    model: ir.Model = field(kw_only=True, compare=False)
+
+    def headline(self) -> str:
+        """Return the model, its size, and how many nodes are of each kind."""
+        sizes = f"{kilobytes(self.quantized_bytes)} of {kilobytes(self.float_bytes)}"
+        return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
+
+    def presentation(self) -> Presentation:
+        """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
+        smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
+        facts = [
+            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)}: {smaller}"),
+            *self.plan.presentation().facts,
+        ]
+        if self.speed is not None:
+            facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
+        kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
+        reasons = tuple((str(count), reason) for reason, count in self.summary.float_reasons.items())
+        tables = [Table(("nodes", "kind"), kinds, left=2)]
+        tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
+        return Presentation(tuple(facts), tuple(tables))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return sizes, counts of nodes, reasons and notes; the plan has a `to_dict` of its own."""
+        return {
+            "model": None if self.model_path is None else str(self.model_path),
+            "float_bytes": self.float_bytes,
+            "quantized_bytes": self.quantized_bytes,
+            "nodes": dict(self.summary.counts),
+            "float_reasons": dict(self.summary.float_reasons),
+            "notes": list(self.notes),
+            "speedup": None if self.speed is None else self.speed.after.speedup,
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        if is_report(path):
+            super().save(path)
+        else:
+            save_model(self.model, path)
 
 
 def quantize(
@@ -135,6 +185,7 @@ def quantize(
         model_bytes(Path(model_path)),
         model_bytes(Path(output)),
         found,
+        model=made,
     )
 
 
