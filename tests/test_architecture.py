@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/main.py",),
     ("cli/commands",),
     ("cli/options", "cli/render"),
+    ("quantizer/front_door",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/speed", "quantizer/evaluation"),
     ("quantizer/planning", "quantizer/lowering"),

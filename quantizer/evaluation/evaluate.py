@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels, kilobytes, percent
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..model.files import load_model, model_bytes
@@ -27,8 +28,8 @@ ROUNDS = 30
 """Rounds of the latency measurement."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Presented):
     """A float and a quantized model, compared.
 
     Attributes:
@@ -57,6 +58,42 @@ class Evaluation:
     def passed(self) -> bool:
         """Whether every demand of the gate was met."""
         return not self.failures
+
+    def headline(self) -> str:
+        """Return both models, and the worst SQNR of an output."""
+        known = [output.difference.sqnr for output in self.outputs if output.difference is not None]
+        worst = f", {decibels(min(known))} dB" if known else ""
+        return f"{self.quantized_model} against {self.float_model}{worst}"
+
+    def presentation(self) -> Presentation:
+        """Return samples, size, latency, accuracy and failures of the gate; and a table of the outputs."""
+        facts = [
+            ("samples", str(self.feeds)),
+            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)} quantized"),
+        ]
+        if self.latency is not None:
+            facts.append(("speedup", f"{self.latency.speedup:.2f}"))
+        if self.accuracy is not None:
+            a = self.accuracy
+            facts.append(
+                ("accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized")
+            )
+        for failure in self.failures:
+            facts.append(("failed", f"{failure.demand} {failure.limit:g} {failure.where}".rstrip()))
+        rows = tuple(
+            (
+                output.name,
+                "-" if output.difference is None else decibels(output.difference.sqnr),
+                "-" if output.difference is None else f"{output.difference.cosine:.6f}",
+                percent(None if output.agreement is None else output.agreement.ratio),
+            )
+            for output in self.outputs
+        )
+        return Presentation(tuple(facts), (Table(("output", "SQNR dB", "cosine", "agreement"), rows),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and `passed`."""
+        return {**super().to_dict(), "passed": self.passed}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_factors
@@ -52,8 +53,8 @@ class LayerComparison:
     shape_mismatches: int
 
 
-@dataclass(frozen=True)
-class LayerReport:
+@dataclass(frozen=True, repr=False)
+class LayerReport(Presented):
     """Every activation that both models have.
 
     Attributes:
@@ -69,6 +70,27 @@ class LayerReport:
     feeds: int
     layers: tuple[LayerComparison, ...]
     missing: tuple[str, ...]
+
+    def headline(self) -> str:
+        """Return both models, and how many layers were compared."""
+        return f"{self.quantized_model} against {self.float_model}, {len(self.layers)} layers"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the layers in graph order."""
+        header = ("tensor", "operator", "kind", "form", "SQNR dB", "loss dB")
+        rows = tuple(
+            (
+                layer.tensor,
+                layer.op_type,
+                layer.kind or "-",
+                layer.form,
+                "-" if layer.difference is None else decibels(layer.difference.sqnr),
+                "" if layer.loss is None else f"{layer.loss:.2f}",
+            )
+            for layer in self.layers
+        )
+        facts = (("samples", str(self.feeds)), ("not in the quantized model", str(len(self.missing))))
+        return Presentation(facts, (Table(header, rows, left=4),))
 
     def worst(self, count: int) -> tuple[LayerComparison, ...]:
         """Return the `count` layers of lowest SQNR, lowest first; equals in graph order."""

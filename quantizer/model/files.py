@@ -70,15 +70,27 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
 
 
 @contextmanager
-def model_file(model: ModelLike) -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
+    """Yield a folder that is gone afterwards; errors of qprof inside name its files without it."""
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        except QprofError as error:
+            error.args = tuple(str(part).replace(f"{folder}{os.sep}", "") for part in error.args)
+            raise
+
+
+@contextmanager
+def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
     """Yield the file of a model: the one given, or a temporary one with what is in memory.
 
     An object is only read. So a model in memory is checked, prepared and run as a file is, and the same model
-    gives the same bytes. Errors inside name the temporary file without its folder.
+    gives the same bytes.
 
     Args:
         model: a path, or an object; an `onnx_ir.Model` may have external data, a `ModelProto` in memory has
             no folder in which it could be.
+        name: of the temporary file; made of the name of the graph when "".
 
     Raises:
         ModelError: the object is no model, or its weights are elsewhere or missing.
@@ -86,14 +98,10 @@ def model_file(model: ModelLike) -> Iterator[Path]:
     if isinstance(model, str | os.PathLike):
         yield Path(model)
         return
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        try:
-            path = Path(folder, model_name(model))
-            _write_object(model, path)
-            yield path
-        except QprofError as error:
-            error.args = tuple(str(part).replace(f"{folder}{os.sep}", "") for part in error.args)
-            raise
+    with temporary_folder() as folder:
+        path = folder / (name or model_name(model))
+        _write_object(model, path)
+        yield path
 
 
 def model_name(model: ModelLike) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.records.store import loads
@@ -49,8 +51,8 @@ class DriftLimits:
     max_non_finite: float | None = None
 
 
-@dataclass(frozen=True)
-class DriftReport:
+@dataclass(frozen=True, repr=False)
+class DriftReport(Presented):
     """What `diff` found.
 
     Attributes:
@@ -80,6 +82,33 @@ class DriftReport:
     def gated(self) -> bool:
         """Whether any limit was given."""
         return any(getattr(self.limits, field.name) is not None for field in fields(self.limits))
+
+    def headline(self) -> str:
+        """Return both profiles, and how many limits were broken."""
+        failed = f", {len(self.failures)} failures" if self.failures else ""
+        return f"{self.new_profile} against {self.old_profile}, {len(self.drift.tensors)} tensors{failed}"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the tensors, those that drifted most first."""
+        broken = {failure.where for failure in self.failures}
+        rows = tuple(
+            (
+                t.tensor,
+                f"{t.range_growth:.4g}",
+                "-" if t.clipped is None else f"{t.clipped:.4g}",
+                "-" if t.distance is None else f"{t.distance:.4g}",
+                "failed" if t.tensor in broken else "",
+            )
+            for t in self.worst()
+        )
+        header = ("tensor", "range growth", "clipping rate", "JS distance", "limits")
+        facts = [("samples", f"{self.new_samples} against {self.old_samples}")]
+        facts += [("note", note) for note in self.drift.notes]
+        return Presentation(tuple(facts), (Table(header, rows),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and `passed`."""
+        return {**super().to_dict(), "passed": self.passed}
 
     def worst(self, count: int | None = None) -> tuple[TensorDrift, ...]:
         """Return the tensors that drifted most, or all: those that break a limit first, then by distance.

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.records.profile import Profile, TensorProfile
 from ..equalization.equalized_profile import adjusted_profile
 from ..model.graph import Graph
@@ -69,8 +70,8 @@ class Neighbour:
     reason: str
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Presented):
     """What is known of one tensor of a plan.
 
     Attributes:
@@ -90,6 +91,38 @@ class Explanation:
     members: tuple[Member, ...]
     neighbours: tuple[Neighbour, ...] | None
     sqnr_db: float | None
+
+    def headline(self) -> str:
+        """Return the tensor, its type and scale, and how many share it."""
+        if self.params is None:
+            return f"{self.tensor} stays float"
+        scales = self.params.scale
+        scale = f"scale {scales[0]:.6g}" if len(scales) == 1 else f"{len(scales)} scales"
+        shared = f", shared by {len(self.members)}" if self.members else ""
+        return f"{self.tensor}: {self.params.qtype.name}, {scale}{shared}"
+
+    def presentation(self) -> Presentation:
+        """Return the expected SQNR, the tensors that share the parameters, and the nodes around it."""
+        members = tuple(
+            (
+                m.name,
+                f"{m.own_range[0]:.6g} .. {m.own_range[1]:.6g}",
+                "yes" if m.wins else "",
+                f"{m.lost_db:.2f}",
+                decibels(m.sqnr_db),
+            )
+            for m in self.members
+        )
+        nodes = tuple(
+            (n.node, n.operator, "output" if n.makes else "input", n.kind, n.reason)
+            for n in self.neighbours or ()
+        )
+        member_header = ("tensor", "own range", "sets the range", "lost dB", "SQNR dB")
+        node_header = ("node", "operator", "the tensor is its", "kind", "reason")
+        tables = [Table(member_header, members)] if members else []
+        tables += [Table(node_header, nodes, left=5)] if nodes else []
+        facts = () if self.sqnr_db is None else (("expected SQNR", f"{decibels(self.sqnr_db)} dB"),)
+        return Presentation(facts, tuple(tables))
 
 
 def explain(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...profiles.base.presentation import Presentation, Presented, Table
 from .quality_target import QualityTarget
 from .scores import Score
 from .search import Trial, meets
 
 
-@dataclass(frozen=True)
-class TuneResult:
+@dataclass(frozen=True, repr=False)
+class TuneResult(Presented):
     """The result of a tuning.
 
     Attributes:
@@ -40,6 +41,30 @@ class TuneResult:
     float_bytes: int
     quantized_bytes: int | None
     seconds: float
+
+    def headline(self) -> str:
+        """Return the model, whether the target is met, and the score on the held-out samples."""
+        met = "target met" if self.target_met else "target missed"
+        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} percentage points held out"
+        return f"{self.model}, {met}{drop}, {len(self.trials)} trials"
+
+    def presentation(self) -> Presentation:
+        """Return the target, what limits the result, and a table of the trials."""
+        rows = tuple(
+            (
+                trial.candidate.base.name,
+                str(len(trial.candidate.keep_float)),
+                str(trial.quantized_nodes),
+                "-" if trial.score is None else f"{trial.score.drop:.2f}",
+                "-" if trial.value is None else f"{trial.value:.2f}",
+                trial.error,
+            )
+            for trial in self.trials
+        )
+        header = ("settings", "kept float", "quantized", "drop", self.target.objective, "error")
+        facts = [("target", f"at most {self.target.max_drop:g} percentage points less {self.metric}")]
+        facts += [("limit", sentence) for sentence in self.limits]
+        return Presentation(tuple(facts), (Table(header, rows),))
 
     @property
     def best(self) -> Trial | None:

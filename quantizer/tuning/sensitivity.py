@@ -37,6 +37,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, PlanError
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import OutputResult, OutputSums
@@ -111,8 +112,8 @@ class NodeSensitivity:
     recovered: float | None
 
 
-@dataclass(frozen=True)
-class Sensitivities:
+@dataclass(frozen=True, repr=False)
+class Sensitivities(Presented):
     """Every quantized node of a plan, ranked.
 
     Attributes:
@@ -126,6 +127,28 @@ class Sensitivities:
     samples: int
     quantized: Effect
     nodes: tuple[NodeSensitivity, ...]
+
+    def headline(self) -> str:
+        """Return the model, how many nodes were measured, and the SQNR of the whole plan."""
+        worst = decibels(self.quantized.worst_sqnr)
+        return f"{self.model}, {len(self.nodes)} quantized nodes, {worst} dB together"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the nodes, the most sensitive first."""
+        header = ("node", "operator", "kind", "only this quantized, dB", "recovered if float, dB")
+        rows = tuple(
+            (
+                node.node,
+                node.op_type,
+                node.kind,
+                decibels(node.only_quantized.worst_sqnr),
+                "-" if node.recovered is None else f"{node.recovered:+.2f}",
+            )
+            for node in self.nodes
+        )
+        facts = [("samples", str(self.samples))]
+        facts += [("keep_float", ", ".join(self.keep_float))] if self.keep_float else []
+        return Presentation(tuple(facts), (Table(header, rows, left=3),))
 
     @property
     def keep_float(self) -> tuple[str, ...]:
