@@ -17,7 +17,7 @@ import numpy as np
 from ..base.errors import DataError
 from .functions import items_of, user_code
 
-RawData: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
+DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
 """A folder, "module:function", or an object of Python: an iterable, or a function that returns one."""
 
 
@@ -26,15 +26,15 @@ class Transformed:
     """Data whose items become samples through a function of the user's.
 
     Attributes:
-        data: as in `RawData`, but for folders.
+        data: as in `DataSource`, but for folders.
         transform: takes one item and returns a sample: a dict from input name to array, or an array.
     """
 
-    data: RawData
+    data: DataSource
     transform: Callable[[Any], object]
 
 
-DataLike: TypeAlias = RawData | Transformed
+DataLike: TypeAlias = DataSource | Transformed
 """Whatever samples are read from."""
 
 NAME = "data"

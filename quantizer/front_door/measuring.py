@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from ...profiles.base.tool import Progress
-from ...profiles.samples.objects import RawData
+from ...profiles.samples.objects import DataSource
 from ...profiles.samples.samples import input_specs
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
@@ -74,7 +74,7 @@ class DiffOptions(Settings, total=False):
 def evaluate(
     model: ModelLike,
     quantized: QuantizedLike,
-    data: RawData,
+    data: DataSource,
     *,
     labels: LabelsLike | None = None,
     metric: str | MetricFunction | None = None,
@@ -125,7 +125,7 @@ def _score(path: Path, quantized: Path, data: TuningData) -> Score:
 def compare_layers(
     model: ModelLike,
     quantized: QuantizedLike,
-    data: RawData,
+    data: DataSource,
     *,
     plan: PlanLike | None = None,
     **options: Unpack[LayerOptions],
@@ -155,7 +155,7 @@ def compare_layers(
 def sensitivity(
     model: ModelLike,
     profile: ProfileLike | None,
-    data: RawData,
+    data: DataSource,
     *,
     plan: PlanLike | None = None,
     target: TargetLike | None = None,

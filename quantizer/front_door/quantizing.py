@@ -18,7 +18,7 @@ from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
 from ...profiles.runner.settings import RunSettings
-from ...profiles.samples.objects import RawData
+from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, model_file, save_model, temporary_folder
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import QuantizeResult
@@ -46,7 +46,7 @@ class QuantizeOptions(Settings, total=False):
 
 def profile(
     model: ModelLike,
-    data: RawData,
+    data: DataSource,
     output: str | os.PathLike[str] | None = None,
     *,
     transform: Transform | None = None,
@@ -83,7 +83,7 @@ def profile(
 
 def dump_profile(
     model: ModelLike,
-    data: RawData,
+    data: DataSource,
     output: str | os.PathLike[str],
     *,
     transform: Transform | None = None,
@@ -101,7 +101,7 @@ def quantize(
     *,
     target: TargetLike | None = None,
     plan: PlanLike | None = None,
-    data: RawData | None = None,
+    data: DataSource | None = None,
     **options: Unpack[QuantizeOptions],
 ) -> QuantizeResult:
     """Quantize a float model with its profile, or with a plan.

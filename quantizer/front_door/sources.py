@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError
-from ...profiles.samples.objects import DataLike, RawData, Transformed, is_array
+from ...profiles.samples.objects import DataLike, DataSource, Transformed, is_array
 from ..model.files import ModelLike, model_file, temporary_folder
 from ..pipeline.quantization import QuantizeResult
 from .results import TuneResult
@@ -28,7 +28,7 @@ Transform: TypeAlias = Callable[[Any], object]
 """Makes a sample of an item of the data."""
 
 
-def samples_of(data: RawData, transform: Transform | None) -> DataLike:
+def samples_of(data: DataSource, transform: Transform | None) -> DataLike:
     """Return data with what makes samples of its items."""
     return data if transform is None else Transformed(data, transform)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Unpack
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from ...profiles.samples.objects import RawData
+from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, load_model, model_file, save_model, temporary_folder
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
@@ -39,7 +39,7 @@ class TuneOptions(Settings, total=False):
     labels: LabelsLike | None
     metric: str | MetricFunction | None
     scored_output: str | None
-    holdout_data: RawData | None
+    holdout_data: DataSource | None
     holdout_labels: LabelsLike | None
     transform: Transform | None
     limit: int | None
@@ -50,7 +50,7 @@ class TuneOptions(Settings, total=False):
 def tune(
     model: ModelLike,
     profile: ProfileLike,
-    data: RawData,
+    data: DataSource,
     output: str | os.PathLike[str] | None = None,
     *,
     max_drop: float = 0.5,
@@ -110,7 +110,7 @@ def tune(
 
 
 def _tuning_data(
-    data: RawData, others: dict[str, Any], labels: Path | None, holdout_labels: Path | None
+    data: DataSource, others: dict[str, Any], labels: Path | None, holdout_labels: Path | None
 ) -> TuningData:
     transform, holdout = others.get("transform"), others.get("holdout_data")
     return TuningData(
