@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from .evaluation import decibel_text, table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ TOP_DB = 80.0
 
 def sensitivity_json(found: Sensitivities, worst: int | None = None) -> str:
     """Return the result, or its worst nodes, as one JSON object."""
-    return json.dumps(plain(replace(found, nodes=found.nodes[:worst])), indent=2, allow_nan=False)
+    return json.dumps(to_jsonable(replace(found, nodes=found.nodes[:worst])), indent=2, allow_nan=False)
 
 
 def sensitivity_text(found: Sensitivities, worst: int | None = None) -> str:

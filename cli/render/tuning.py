@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...quantizer.tuning.search import kept
 from ...quantizer.tuning.trial import OBJECTIVES
 
@@ -46,7 +46,7 @@ def value_text(value: float, objective: str) -> str:
 
 def tune_json(found: TuneResult) -> str:
     """Return the result as one JSON object."""
-    return json.dumps(plain(found), indent=2, allow_nan=False)
+    return json.dumps(to_jsonable(found), indent=2, allow_nan=False)
 
 
 def tune_text(found: TuneResult, written: Path | None = None) -> str:

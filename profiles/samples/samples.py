@@ -1,7 +1,6 @@
-"""Where calibration and evaluation data come from: folders of arrays, or a Python function.
+"""The sources of calibration and evaluation data: folders of arrays, or a Python function.
 
-Every sample is checked against the model's inputs before it is handed out; nothing is cast, reshaped or
-unpickled on the way.
+Every sample is checked against the model's inputs before it is used; nothing is cast, reshaped or unpickled.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import onnx_ir as ir
 
 from ..base.errors import DataError, nearest
 from .folders import read_data_set, read_npy, read_npz, sample_paths
-from .functions import feeds_of, is_function, load_function
+from .functions import is_function, load_function, samples_of
 
 
 @dataclass(frozen=True)
@@ -41,28 +40,28 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One feed of a model.
+    """Arrays that a model is run on together.
 
     Attributes:
-        name: where it comes from, for messages; the file or folder name, or "module:function[3]".
-        feed: arrays by input name, in the order of the model's inputs.
+        name: its source, for messages: the file or folder name, or "module:function[3]".
+        arrays: by input name, in the order of the model's inputs.
     """
 
     name: str
-    feed: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples that are read, or made, one at a time while they are iterated.
+    """Samples that are read, or computed, one at a time while they are iterated.
 
     A folder can be iterated again; so can a function, which is called anew each time.
 
     Attributes:
         source: folder, or "module:function".
-        total: number of samples, None where only iterating tells.
-        iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
-            a function is called all the same.
+        total: number of samples, None where it is unknown before the last one.
+        iterate: returns a new iterator over some of the samples. Other files are not read; a function is
+            called all the same.
     """
 
     source: str
@@ -80,16 +79,18 @@ class Samples:
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
-    """Return what a feed of the model must hold: the graph inputs that are no initialisers, in order.
+    """Return the inputs that a sample must hold: the graph inputs that are not initialisers, in order.
 
     Raises:
-        DataError: an input is no tensor, which no source of samples can give.
+        DataError: an input is not a tensor.
     """
     required = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
     specs = []
     for value in required:
         if not isinstance(value.type, ir.TensorType):
-            raise DataError(f"input '{value.name}': is {value.type}, and samples can only hold tensors")
+            raise DataError(
+                f"input '{value.name}': is {value.type}, not a tensor; give a model whose inputs are tensors"
+            )
         shape = (
             None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
         )
@@ -98,7 +99,7 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
 
 
 def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
-    """Tell whether every feed must have the same shapes."""
+    """Return whether all samples must have the same shapes."""
     return all(spec.shape is not None and all(isinstance(d, int) for d in spec.shape) for spec in inputs)
 
 
@@ -106,13 +107,13 @@ def open_samples(source: str, inputs: Sequence[InputSpec], limit: int | None = N
     """Return the samples of a source, in a fixed order.
 
     Args:
-        source: a folder, or "module:function". A folder holds `.npz` files (one feed each, arrays named after
-            the inputs), `.npy` files (models with one input), `input_*.pb` files as in the ONNX model
-            zoo (one feed), or `test_data_set_*` folders of those. Files come in natural order, 2 before 10.
-            The function takes no arguments and returns an iterable of feeds: dicts from input name
+        source: a folder, or "module:function". A folder holds `.npz` files (one sample each, arrays named
+            after the inputs), `.npy` files (models with one input), `input_*.pb` files as in the ONNX model
+            zoo (one sample), or `test_data_set_*` folders of those. Files come in natural order, 2 before 10.
+            The function takes no arguments and returns an iterable of samples: dicts from input name
             to array.
-        inputs: what the feeds must hold.
-        limit: the first so many samples only; None for all.
+        inputs: of the model.
+        limit: number of samples to use, from the first; None for all.
 
     Raises:
         DataError: no such folder, module or function; a folder without samples. While iterating: a
@@ -138,58 +139,58 @@ def _subset(samples: Iterator[Sample], part: slice) -> Iterator[Sample]:
 
 
 def _called(source: str, function: Callable[[], object], specs: tuple[InputSpec, ...]) -> Iterator[Sample]:
-    for number, feed in enumerate(feeds_of(source, function)):
+    for number, sample in enumerate(samples_of(source, function)):
         name = f"{source}[{number}]"
-        if not isinstance(feed, Mapping):
+        if not isinstance(sample, Mapping):
             wanted = ", ".join(f"'{spec.name}': array" for spec in specs)
             raise DataError(
-                f"{name}: yielded an object of type {type(feed).__name__}, "
+                f"{name}: yielded an object of type {type(sample).__name__}, "
                 f"expected a dict from input name to array; yield {{{wanted}}}"
             )
-        yield Sample(name, checked_feed(name, feed, specs))
+        yield Sample(name, checked_arrays(name, sample, specs))
 
 
 def _read(path: Path, specs: tuple[InputSpec, ...]) -> Sample:
     names = tuple(spec.name for spec in specs)
     if path.is_dir():
-        feed = read_data_set(path, names)
+        arrays = read_data_set(path, names)
     elif path.suffix.lower() == ".npz":
-        feed = read_npz(path)
+        arrays = read_npz(path)
     else:
-        feed = read_npy(path, names)
-    return Sample(path.name, checked_feed(str(path), feed, specs))
+        arrays = read_npy(path, names)
+    return Sample(path.name, checked_arrays(str(path), arrays, specs))
 
 
-def checked_feed(
-    where: str, feed: Mapping[Any, Any], specs: Sequence[InputSpec]
+def checked_arrays(
+    where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the feed in the order of the inputs, if it fits them.
+    """Return the arrays of a sample in the order of the inputs, if they fit them.
 
     Args:
         where: the sample, for messages.
-        feed: what is to be fed, by input name.
+        arrays: by input name.
         specs: what the model expects.
 
     Raises:
         DataError: an input is missing or unknown, or an array does not fit.
     """
     names = [spec.name for spec in specs]
-    extra = [str(name) for name in feed if name not in names]
+    extra = [str(name) for name in arrays if name not in names]
     for spec in specs:
-        if spec.name not in feed:
-            held = ", ".join(f"'{name}'" for name in feed) or "nothing"
+        if spec.name not in arrays:
+            held = ", ".join(f"'{name}'" for name in arrays) or "nothing"
             raise DataError(
                 f"{where}: input '{spec.name}' is missing, expected {spec}; the sample holds {held}: "
                 f"name its arrays after the model's inputs.{nearest(spec.name, extra)}"
             )
     if extra:
-        known = ", ".join(f"'{name}'" for name in names) or "none"
+        expected = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
-            f"{where}: holds '{extra[0]}', which is no input of the model; its inputs are {known}: "
+            f"{where}: holds '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
             "remove the array"
         )
     return {
-        spec.name: _checked_array(f"{where}: input '{spec.name}'", feed[spec.name], spec) for spec in specs
+        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
     }
 
 

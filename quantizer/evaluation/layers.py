@@ -14,6 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.tool import Progress
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_factors
 from ..model.files import load_model, save_model
@@ -85,7 +86,7 @@ def compare_layers(
     *,
     plan: str | Path | None = None,
     threads: int = 1,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
 
@@ -161,9 +162,13 @@ def _exposing(
 
         def run_on(sample: Sample) -> list[Any]:
             found = dict(
-                zip(fetched, run(session, fetched, sample.feed, f"{name}, sample {sample.name}"), strict=True)
+                zip(
+                    fetched,
+                    run(session, fetched, sample.arrays, f"{name}, sample {sample.name}"),
+                    strict=True,
+                )
             )
-            return [sample.feed[n] if n in inputs else found[n] for n in names]
+            return [sample.arrays[n] if n in inputs else found[n] for n in names]
 
         yield run_on
 

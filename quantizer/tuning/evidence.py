@@ -91,7 +91,7 @@ def outputs_of(session: ort.InferenceSession, samples: Sequence[Sample], name: s
     """
     names = [output.name for output in session.get_outputs()]
     return [
-        dict(zip(names, run(session, names, s.feed, f"{name}, sample {s.name}"), strict=True))
+        dict(zip(names, run(session, names, s.arrays, f"{name}, sample {s.name}"), strict=True))
         for s in samples
     ]
 
@@ -155,7 +155,7 @@ def read_set(session: ort.InferenceSession, specs: Sequence[InputSpec], evidence
     judge(measure, indices, floats, floats)  # what cannot be measured is told before anything is tried
     identity = DataId()
     for sample in samples:
-        identity = identity.merged(data_id(sample.feed, specs))
+        identity = identity.merged(data_id(sample.arrays, specs))
     truth = "" if labels is None else hashlib.sha256(load_labels(labels).tobytes()).hexdigest()[:16]
     digest = f"{identity.digest} {measured} {truth}".rstrip()
     return JudgedSet(samples, indices, floats, measure, measured, digest)

@@ -35,6 +35,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, PlanError
+from ...profiles.base.tool import Progress
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import OutputResult, OutputSums
 from ..plan.plan import Kind, QuantPlan
@@ -118,7 +119,7 @@ def sensitivity(
     plan_path: str | Path | None = None,
     limit: int | None = LIMIT,
     threads: int = 0,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Sensitivities:
     """Measure what every quantized node costs at the outputs.
 
@@ -152,7 +153,7 @@ def sensitivity_of(
     plan: QuantPlan,
     samples: Sequence[Sample],
     threads: int = 0,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Sensitivities:
     """Measure what every quantized node of a planned model (`planning`) costs; see `sensitivity`.
 
@@ -281,7 +282,7 @@ class _Walk:
     def __init__(self, source: Cuttable, samples: Sequence[Sample], threads: int) -> None:
         self._source, self._threads = source, threads
         self._names = [sample.name for sample in samples]
-        self._alive: list[dict[str, Any]] = [dict(sample.feed) for sample in samples]
+        self._alive: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
         self._at = 0
 
     def advance(self, index: int, plan: QuantPlan | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text, write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from .scores import Judgement
 from .search import Base, Candidate, Trial
 
@@ -51,7 +51,7 @@ class State:
 
 def save_state(state: State, path: str | Path) -> None:
     """Write a state; the file is there whole or as it was."""
-    document = {"format": FORMAT, **plain(state)}
+    document = {"format": FORMAT, **to_jsonable(state)}
     write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
@@ -76,7 +76,7 @@ def load_state(path: str | Path, key: Mapping[str, Any]) -> State:
         raise ConfigError(
             f"{path}: is no state of qprof tune ({type(error).__name__}: {error}); delete it, or name another"
         ) from error
-    wanted = json.loads(json.dumps(plain(dict(key))))
+    wanted = json.loads(json.dumps(to_jsonable(dict(key))))
     changed = [name for name in wanted if found.key.get(name) != wanted[name]]
     if changed or found.key.keys() != wanted.keys():
         what = ", ".join(changed) or "other settings"

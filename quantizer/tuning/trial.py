@@ -152,7 +152,7 @@ def _value(subject: Subject, planned: PlannedModel, path: Path, tuning: JudgedSe
     if subject.objective == "integer-share":
         return integer_share(planned.plan, planned.graph, subject.profile)
     session = open_session(str(path), "quantized model", subject.threads)
-    feeds = [sample.feed for sample in tuning.samples[:LATENCY_FEEDS]]
+    feeds = [sample.arrays for sample in tuning.samples[:LATENCY_FEEDS]]
     names = [output.name for output in session.get_outputs()]
     return measure(
         lambda index: run(subject.float_session, names, feeds[index], "float model"),

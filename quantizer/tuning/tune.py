@@ -12,7 +12,7 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError, ProfileError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.samples.samples import input_specs
 from ..model.files import model_bytes, save_model
@@ -148,7 +148,7 @@ def _key(subject: Subject, tuning: JudgedSet, split: str, profile_path: str | Pa
         "data": tuning.digest,
         "split": split,
         "target": subject.recipe.target.name,
-        "settings": plain(subject.recipe.config),
+        "settings": to_jsonable(subject.recipe.config),
         "objective": subject.objective,
         "max_drop": subject.max_drop,
         "threads": subject.threads,

@@ -61,7 +61,7 @@ def run_whole(model, samples, plan=None):
     source = cuttable(model if plan is None else lower(model, plan).model)
     step = open_piece(source, 0, len(source.nodes), None)
     names = [value.name for value in model.graph.outputs]
-    return [[step(sample.feed, sample.name)[name] for name in names] for sample in samples]
+    return [[step(sample.arrays, sample.name)[name] for name in names] for sample in samples]
 
 
 def effect_by_hand(model, samples, plan) -> Effect:
@@ -129,7 +129,7 @@ def test_pieces_one_after_the_other_are_the_whole_model(subject) -> None:
     for cut in range(1, len(source.nodes)):
         parts = [open_piece(source, 0, cut, plan), open_piece(source, cut, len(source.nodes), plan)]
         for sample, expected in zip(samples, run_whole(model, samples, plan), strict=True):
-            values = dict(sample.feed)
+            values = dict(sample.arrays)
             for part in parts:
                 values |= part(values, sample.name)
             # 1e-4 of values around 100: the sums of a float branch, in another order
@@ -221,11 +221,11 @@ def test_a_table_that_a_piece_cuts_is_float_in_it(tables) -> None:
     source = cuttable(model)
     cut = next(i for i, node in enumerate(source.nodes) if node.name == "silu")
     first, second = (open_piece(source, *ends, plan) for ends in ((0, cut), (cut, len(source.nodes))))
-    values = dict(samples[0].feed)
+    values = dict(samples[0].arrays)
     values |= first(values, "0")
     # 1e-6: a sigmoid of onnxruntime against numpy's; a code of g would be a hundred times as wide
     assert np.allclose(values["g"], 1 / (1 + np.exp(-values["h"])), atol=1e-6)
-    whole = open_piece(source, 0, len(source.nodes), plan)(samples[0].feed, "0")["y"]
+    whole = open_piece(source, 0, len(source.nodes), plan)(samples[0].arrays, "0")["y"]
     # a table made in float64 and a product in float32 may round a tie apart: a code of s is worth less
     assert np.allclose(second(values, "0")["y"], whole, atol=float(np.abs(whole).max()) / 100)
 
