@@ -75,7 +75,7 @@ data_option = click.option(
     "--data", required=True, metavar="DIR", help="Folder of samples (.npz, .npy, .pb), or module:function."
 )
 limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N feeds only."
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(min=0), default=0, metavar="N", help="Of onnxruntime; 0 for all cores."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from .evaluation import table
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def drift_json(found: DriftReport, worst: int | None = None) -> str:
 
     A measure that could not be taken is null, an infinite one the string "inf".
     """
-    document = {**plain(found), "passed": found.passed}
-    document["drift"]["tensors"] = plain(found.worst(worst))
+    document = {**to_jsonable(found), "passed": found.passed}
+    document["drift"]["tensors"] = to_jsonable(found.worst(worst))
     return json.dumps(document, indent=2, allow_nan=False)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 
 if TYPE_CHECKING:
     from ...quantizer.evaluation.accuracy import Accuracy
@@ -27,7 +27,7 @@ UNITS = {"min_sqnr": "dB", "min_group_sqnr": "dB", "max_accuracy_drop": "points"
 
 def evaluation_json(found: Evaluation) -> str:
     """Return the evaluation as one JSON object: its fields, and `passed`."""
-    return json.dumps({**plain(found), "passed": found.passed}, indent=2, allow_nan=False)
+    return json.dumps({**to_jsonable(found), "passed": found.passed}, indent=2, allow_nan=False)
 
 
 def evaluation_text(found: Evaluation) -> str:
@@ -44,7 +44,7 @@ def evaluation_text(found: Evaluation) -> str:
         *(_latency(found.latency) if found.latency else ()),
         *(f"FAILED     {_failure(failure)}" for failure in found.failures),
     ]
-    if found.passed and any(limit is not None for limit in plain(found.gate).values()):
+    if found.passed and any(limit is not None for limit in to_jsonable(found.gate).values()):
         lines.append("gate       passed")
     return "\n".join(lines)
 
@@ -142,7 +142,7 @@ def _failure(failure: GateFailure) -> str:
 
 def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as one JSON object, with all its other fields."""
-    return json.dumps(plain(replace(report, layers=tuple(layers))), indent=2, allow_nan=False)
+    return json.dumps(to_jsonable(replace(report, layers=tuple(layers))), indent=2, allow_nan=False)
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:

@@ -32,7 +32,7 @@ def summary_text(result: QuantizeResult) -> str:
 
 def summary_json(result: QuantizeResult) -> str:
     """Return the same as `summary_text` as one JSON object."""
-    from ...profiles.base.plain_values import plain
+    from ...profiles.base.json_values import to_jsonable
 
     return json.dumps(
         {
@@ -42,7 +42,7 @@ def summary_json(result: QuantizeResult) -> str:
             "nodes": dict(result.summary.counts),
             "float_reasons": dict(result.summary.float_reasons),
             "notes": list(result.notes),
-            **({} if result.speed is None else {"speed": plain(result.speed)}),
+            **({} if result.speed is None else {"speed": to_jsonable(result.speed)}),
         },
         indent=2,
     )

@@ -16,22 +16,24 @@ def observed(model: ir.Model) -> tuple[ir.Value, ...]:
     """Return the activations of the main graph that are profiled: graph inputs, then node outputs in order.
 
     These are the tensors of type float, float16, bfloat16 and double. A value whose `dtype` is None, because
-    shape inference does not know its operator, is among them: `resolved` finds out. Initialisers, inputs
-    that only replace an initialiser and the outputs of Constant nodes are no activations.
+    shape inference does not know its operator, is among them: `resolved` asks onnxruntime. Initialisers,
+        inputs
+    that only replace an initialiser and the outputs of Constant nodes are not activations.
     """
     return tuple(value for value in activations_of(model.graph) if value.name and _may_be_float(value))
 
 
 def resolved(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
-    """Return `observed(model)` with element types: unknown ones from onnxruntime, those not float left out.
+    """Return `observed(model)` with element types: unknown ones from onnxruntime; other types than `FLOATS`
+    are left out.
 
     Raises:
         ModelError: a type is unknown, and onnxruntime cannot load the model.
     """
     values = observed(model)
     unknown = tuple(str(v.name) for v in values if v.dtype is None)
-    found = runtime_dtypes(model, unknown) if unknown else {}
-    typed = ((v, v.dtype if v.dtype is not None else found[str(v.name)]) for v in values)
+    dtypes = runtime_dtypes(model, unknown) if unknown else {}
+    typed = ((v, v.dtype if v.dtype is not None else dtypes[str(v.name)]) for v in values)
     return tuple((v, dtype) for v, dtype in typed if dtype is not None and dtype in FLOATS)
 
 
@@ -49,14 +51,15 @@ def readable_dtype(dtype: ir.DataType) -> ir.DataType:
     return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
 
 
-def recorded_shape(declared: ir.Shape | None, seen: tuple[int, ...]) -> tuple[Dim, ...] | None:
+def recorded_shape(declared: ir.Shape | None, observed_shape: tuple[int, ...]) -> tuple[Dim, ...] | None:
     """Return the shape that a profile records: None where the model leaves a dimension free.
 
-    So the batch size of the samples does not show. Where the model declares nothing, the shape seen.
+    So it does not depend on the batch size of the samples. Where the model declares nothing, it is the
+    observed shape.
     """
     if declared is None:
-        return seen
-    return merged_shape(declared_shape(declared), seen)
+        return observed_shape
+    return merged_shape(declared_shape(declared), observed_shape)
 
 
 def declared_shape(declared: ir.Shape | None) -> tuple[Dim, ...] | None:

@@ -1,4 +1,4 @@
-"""The observed tensors made outputs of the model: what `observations` has decided is carried out."""
+"""The observed tensors made outputs of the model: the edit that `observations` decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured: the frozen values that a calibration run produces and everything later reads."""
+"""The profile: the frozen values that a calibration run produces and everything later reads."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class ModelId:
 
 @dataclass(frozen=True)
 class DataId:
-    """How much data a profile has seen.
+    """The calibration data of a profile.
 
     Attributes:
-        samples: number of samples; a feed whose inputs share a free leading dimension counts as so many.
+        samples: number of samples; a batch, whose inputs share a free leading dimension, counts as its rows.
         digest: 128-bit hex number, the sum modulo 2**128 of the digests of the samples: independent of
             order, batching and sharding, and added when profiles are merged.
     """
@@ -60,17 +60,17 @@ class DataId:
 
 @dataclass(frozen=True, repr=False)
 class TensorProfile:
-    """What flowed through one tensor.
+    """Statistics of one tensor.
 
     Attributes:
         dtype: ONNX element type name in lower case, such as "float" (float32), "float16", "double".
         shape: dimensions; None where free or different from sample to sample; None for an unknown rank.
-        minimum, maximum: exact smallest and largest finite value; 0.0 when there was none.
+        minimum, maximum: exact smallest and largest finite value; 0.0 when the tensor had none.
         count: number of finite elements. The histogram's counts add up to it.
-        zeros: how many of them are zero (they stand in the histogram as well).
+        zeros: how many of them are zero (they are in the histogram as well).
         nan, inf: number of elements that were not finite; in neither range nor histogram.
         histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
-        channels: range and sums of each channel, for a tensor that is multiplied with a weight; else None.
+        channels: per-channel ranges and sums, for inputs of weighted layers; else None.
     """
 
     dtype: str
@@ -139,7 +139,7 @@ def _merged_channels(a: Channels | None, b: Channels | None) -> Channels | None:
 
 
 def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """Return the shape that both fit: None for a dimension that differs, None for ranks that differ."""
+    """Return the shape of both: None for a dimension that differs, None for ranks that differ."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
@@ -151,10 +151,10 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
     Attributes:
         model: the prepared model that was profiled.
-        data: how much data, and which.
+        data: which calibration data.
         tensors: name to profile, in graph order.
         origin: "qprof", or "glow" for a profile read from Glow's YAML, whose keys are Glow's names
-            (`node:output`) until `glow_yaml.bind_glow` translates them.
+            (`node:output`) until `glow_names.bind_glow` translates them.
         tool: name and version of the writer.
     """
 
@@ -238,8 +238,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
                 f"and {describe(other.model)}"
             )
         if set(self.tensors) != set(other.tensors):
-            odd = sorted(set(self.tensors) ^ set(other.tensors))
-            raise ProfileError(f"cannot merge: tensor '{odd[0]}' is in one of the profiles only")
+            unshared = sorted(set(self.tensors) ^ set(other.tensors))
+            raise ProfileError(f"cannot merge: tensor '{unshared[0]}' is in one of the profiles only")
         tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
         return Profile(self.model, self.data.merged(other.data), tensors, self.origin, self.tool)
 

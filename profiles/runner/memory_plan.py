@@ -76,7 +76,7 @@ def _largest(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> Samp
     if fixed_shapes(model.specs):
         return next(iter(samples), None)
     runs = (run for sample in samples for run in runs_of(model, sample))
-    return max(runs, key=lambda run: sum(array.nbytes for array in run.feed.values()), default=None)
+    return max(runs, key=lambda run: sum(array.nbytes for array in run.arrays.values()), default=None)
 
 
 def plan_memory(sizes: Mapping[str, int], threads: int, base: int, limit: int) -> MemoryPlan:

@@ -64,11 +64,11 @@ class SamplePass:
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
             observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
-        return data_id(sample.feed, self._model.specs) if self._identify else DataId()
+        return data_id(sample.arrays, self._model.specs) if self._identify else DataId()
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
         """Return the graph inputs that are observed, contiguous."""
-        return {name: np.asarray(sample.feed[name], order="C") for name in self._inputs}
+        return {name: np.asarray(sample.arrays[name], order="C") for name in self._inputs}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
         """Return the profiles of all observers, to be merged; no sample must be under way."""

@@ -28,7 +28,7 @@ def run_sample(session: ort.InferenceSession, fetched: Sequence[str], sample: Sa
     if not fetched:  # for onnxruntime an empty list means all outputs
         return {}
     try:
-        arrays = {name: _ort_input(array) for name, array in sample.feed.items()}
+        arrays = {name: _ort_input(array) for name, array in sample.arrays.items()}
         return dict(zip(fetched, session.run(list(fetched), arrays), strict=True))
     except RUNTIME_ERRORS as error:
         raise DataError(

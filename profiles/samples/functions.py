@@ -19,7 +19,7 @@ def is_function(source: str) -> bool:
 
 
 def load_function(source: str) -> Callable[[], object]:
-    """Return the function that "module:function" names; modules of the current folder are found too.
+    """Return the function that "module:function" names; modules of the current folder can be imported too.
 
     Raises:
         DataError: the module cannot be imported or has no such function.
@@ -27,24 +27,24 @@ def load_function(source: str) -> Callable[[], object]:
     module_name, _, name = source.partition(":")
     with _current_folder_importable(), user_code(f"{source}: importing '{module_name}'"):
         try:
-            found: Any = importlib.import_module(module_name)
+            target: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # the module is there, and lacks something itself
+                raise  # the module exists, and an import in it fails
             raise DataError(
                 f"{source}: no module '{error.name}'; run in its folder, or put its folder into PYTHONPATH"
             ) from error
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise DataError(
-                f"{source}: '{module_name}' has no function '{part}'; define it.{nearest(part, dir(found))}"
+                f"{source}: '{module_name}' has no function '{part}'; define it.{nearest(part, dir(target))}"
             )
-        found = getattr(found, part)
-    if not callable(found):
+        target = getattr(target, part)
+    if not callable(target):
         raise DataError(
             f"{source}: is of type {type(found).__name__}, expected a function that returns samples"
         )
-    return cast(Callable[[], object], found)
+    return cast(Callable[[], object], target)
 
 
 def items_of(

@@ -1,7 +1,6 @@
 """Where calibration and evaluation data come from: folders of arrays, functions and objects of Python.
 
-Every sample is checked against the model's inputs before it is handed out; nothing is cast, reshaped or
-unpickled on the way.
+Every sample is checked against the model's inputs before it is used; nothing is cast, reshaped or unpickled.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ class Sample:
     """
 
     name: str
-    feed: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples that are read, or made, one at a time while they are iterated.
+    """Samples that are read, or computed, one at a time while they are iterated.
 
     A folder can be iterated again; so can a function, which is called anew each time, and an object of Python
     that is no iterator.
@@ -86,13 +85,15 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
     """Return what a sample of the model must hold: the graph inputs that are no initialisers, in order.
 
     Raises:
-        DataError: an input is no tensor, which no source of samples can give.
+        DataError: an input is not a tensor.
     """
     required = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
     specs = []
     for value in required:
         if not isinstance(value.type, ir.TensorType):
-            raise DataError(f"input '{value.name}': is {value.type}, and samples can only hold tensors")
+            raise DataError(
+                f"input '{value.name}': is {value.type}, not a tensor; give a model whose inputs are tensors"
+            )
         shape = (
             None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
         )
@@ -189,44 +190,44 @@ class _Objects:
 def _read(path: Path, specs: tuple[InputSpec, ...]) -> Sample:
     names = tuple(spec.name for spec in specs)
     if path.is_dir():
-        feed = read_data_set(path, names)
+        arrays = read_data_set(path, names)
     elif path.suffix.lower() == ".npz":
-        feed = read_npz(path)
+        arrays = read_npz(path)
     else:
-        feed = read_npy(path, names)
-    return Sample(path.name, checked_feed(str(path), feed, specs))
+        arrays = read_npy(path, names)
+    return Sample(path.name, checked_arrays(str(path), arrays, specs))
 
 
-def checked_feed(
-    where: str, feed: Mapping[Any, Any], specs: Sequence[InputSpec]
+def checked_arrays(
+    where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a sample in the order of the inputs, if they fit them.
 
     Args:
         where: the sample, for messages.
-        feed: what is to be fed, by input name.
+        arrays: by input name.
         specs: what the model expects.
 
     Raises:
         DataError: an input is missing or unknown, or an array does not fit.
     """
     names = [spec.name for spec in specs]
-    extra = [str(name) for name in feed if name not in names]
+    extra = [str(name) for name in arrays if name not in names]
     for spec in specs:
-        if spec.name not in feed:
-            held = ", ".join(f"'{name}'" for name in feed) or "nothing"
+        if spec.name not in arrays:
+            held = ", ".join(f"'{name}'" for name in arrays) or "nothing"
             raise DataError(
                 f"{where}: input '{spec.name}' is missing, expected {spec}; the sample holds {held}: "
                 f"name its arrays after the model's inputs.{nearest(spec.name, extra)}"
             )
     if extra:
-        known = ", ".join(f"'{name}'" for name in names) or "none"
+        expected = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
-            f"{where}: holds '{extra[0]}', which is no input of the model; its inputs are {known}: "
+            f"{where}: holds '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
             "remove the array"
         )
     return {
-        spec.name: _checked_array(f"{where}: input '{spec.name}'", feed[spec.name], spec) for spec in specs
+        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
     }
 
 

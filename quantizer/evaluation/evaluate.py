@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,7 @@ def evaluate(
     gate: Gate | None = None,
     rounds: int = ROUNDS,
     threads: int = 1,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare.
 
@@ -195,8 +194,8 @@ def _added(
     sums: _Sums, pair: Pair, sample: Sample, judged: str, truth: npt.NDArray[np.int64] | None
 ) -> _Sums:
     """Return the sums with one sample more: run both models on it and compare."""
-    floats = pair.run_float(sample.feed, sample.name)
-    quantized = pair.run_quantized(sample.feed, sample.name)
+    floats = pair.run_float(sample.arrays, sample.name)
+    quantized = pair.run_quantized(sample.arrays, sample.name)
     tally = sums.tally
     if truth is not None:
         where = f"{pair.float_name}, sample {sample.name}: output '{judged}'"
@@ -232,8 +231,8 @@ def _check_rows(file: str, labels: int, rows: int, *, cut: bool) -> None:
 
 def _latency(pair: Pair, samples: tuple[Sample, ...], rounds: int) -> Latency:
     return measure(
-        lambda index: pair.run_float(samples[index].feed, samples[index].name),
-        lambda index: pair.run_quantized(samples[index].feed, samples[index].name),
+        lambda index: pair.run_float(samples[index].arrays, samples[index].name),
+        lambda index: pair.run_quantized(samples[index].arrays, samples[index].name),
         len(samples),
         rounds=rounds,
         threads=pair.threads,

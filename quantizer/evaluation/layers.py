@@ -108,7 +108,7 @@ def compare_layers(
     *,
     plan: PlanLike | None = None,
     threads: int = 1,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
 
@@ -184,9 +184,13 @@ def _exposing(
 
         def run_on(sample: Sample) -> list[Any]:
             found = dict(
-                zip(fetched, run(session, fetched, sample.feed, f"{name}, sample {sample.name}"), strict=True)
+                zip(
+                    fetched,
+                    run(session, fetched, sample.arrays, f"{name}, sample {sample.name}"),
+                    strict=True,
+                )
             )
-            return [sample.feed[n] if n in inputs else found[n] for n in names]
+            return [sample.arrays[n] if n in inputs else found[n] for n in names]
 
         yield run_on
 

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ..model.graph import FLOAT_TYPES
 from ..numerics.affine import QuantParams
 from ..operators.table import Constraint, is_clip, rule_of
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 CODES = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT32)
 
 
@@ -51,7 +51,7 @@ def activations(model: ir.Model) -> tuple[str, ...]:
     return tuple(
         v.name
         for v in values_of(model.graph)
-        if v.name and v.dtype in FLOATS and isinstance(v.type, ir.TensorType)
+        if v.name and v.dtype in FLOAT_TYPES and isinstance(v.type, ir.TensorType)
     )
 
 
@@ -81,7 +81,7 @@ def matches(
     found = []
     for original in values_of(prepared.graph):
         name = original.name or ""
-        if original.dtype not in FLOATS:
+        if original.dtype not in FLOAT_TYPES:
             continue
         value, codes = values.get(name), values.get(f"{name}_quantized")
         match = None

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.profile import Dim
+from ...profiles.records.profile import FLOAT_DTYPES, Dim
 from .subgraphs import bodies, inner_graphs
 
 Use = tuple[ir.Node, int]
 """One use of a value: the node that reads it and the index of the input; -1 for a graph of its own."""
 
-FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
+FLOAT_TYPES = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
 """Element types of floating-point activations."""
 
 

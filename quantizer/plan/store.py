@@ -53,13 +53,13 @@ from ...profiles.base.strict_yaml import (
     check_whole,
     entry,
     fields,
+    float_at,
+    float_text,
+    flow_text,
     integer_at,
     list_at,
     mapping_at,
     parse,
-    real,
-    real_at,
-    spelled,
     text,
     text_at,
 )
@@ -155,14 +155,14 @@ def loads(document: str, source: str = "plan") -> QuantPlan:
         check_whole(document)
         return _plan(from_format_1(top) if top["format"] == f"{FAMILY}/1" else top)
     except MalformedError as problem:
-        raise PlanError(problem.told(source, ADVICE)) from None
+        raise PlanError(problem.message(source, ADVICE)) from None
 
 
 # Writing ---------------------------------------------------------------------------------------------------
 
 
 def _params_text(params: QuantParams) -> str:
-    scales = [real(scale, str(np.float32(scale))) for scale in params.scale]
+    scales = [float_text(scale, str(np.float32(scale))) for scale in params.scale]
     points = [str(point) for point in params.zero_point]
     parts = [f"type: {params.qtype.name}"]
     parts += [f"axis: {params.axis}"] if params.axis is not None else []
@@ -187,7 +187,7 @@ def _node_text(node: NodePlan) -> str:
 
 
 def _group_text(group: Group) -> str:
-    members = "".join(entry(name, spelled(list(own)), 6) for name, own in group.members.items())
+    members = "".join(entry(name, flow_text(list(own)), 6) for name, own in group.members.items())
     head = {"range": list(group.range), "winners": list(group.winners), "ties": list(group.ties)}
     return "  - " + (block(head, 4) + entry("members", "\n" + members.rstrip("\n"), 4)).removeprefix("    ")
 
@@ -227,7 +227,7 @@ def _range(value: object, where: str) -> tuple[float, float]:
     ends = list_at(value, where)
     if len(ends) != 2:
         raise MalformedError(f"{where} has {len(ends)} ends instead of two")
-    return real_at(ends[0], where), real_at(ends[1], where)
+    return float_at(ends[0], where), float_at(ends[1], where)
 
 
 def _config(value: object) -> QuantConfig:
@@ -242,7 +242,7 @@ def _config(value: object) -> QuantConfig:
         elif isinstance(default, int):
             settings[key] = integer_at(item, where, 0)
         elif isinstance(default, float):
-            settings[key] = real_at(item, where)
+            settings[key] = float_at(item, where)
         else:
             settings[key] = _word(item, where, _WORDS[key]) if key in _WORDS else text_at(item, where)
     return dataclasses.replace(defaults, **settings)  # type: ignore[arg-type]
@@ -283,7 +283,7 @@ def _optional(found: Mapping[str, object], key: str, where: str, low: int) -> in
 
 
 def _scale(value: object, where: str) -> float:
-    number = real_at(value, where)
+    number = float_at(value, where)
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.float32(number))
     if not (math.isfinite(rounded) and rounded > 0.0):

@@ -12,12 +12,13 @@ A plan belongs to the prepared model and carries its adjustments; `open_plan` ap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
@@ -138,7 +139,7 @@ def round_plan(
     target: Target,
     samples: Iterable[Sample],
     *,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> PlannedModel:
     """Return the plan with codes of weights that are chosen with samples ("gptq"), and biases for these.
 

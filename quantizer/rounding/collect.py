@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import DataError
+from ...profiles.base.tool import Progress
 from ...profiles.runtime.profiling_session import (
     OptimisedGraph,
     optimised,
@@ -40,7 +41,7 @@ def gather(
     model: ir.Model,
     readings: Sequence[Reading],
     samples: Iterable[Sample],
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[Reading, Moments]]:
     """Yield the moments of what products read, in the order of `readings`.
 
@@ -86,7 +87,7 @@ def _moments(
     found: dict[Reading, Moments] = {}
     fetched = [part.graph.sources[name] for name in _made(part.graph, part.readings)]
     for number, sample in enumerate(samples):
-        arrays = {**sample.feed, **run_sample(part.session, fetched, sample)}
+        arrays = {**sample.arrays, **run_sample(part.session, fetched, sample)}
         for reading in part.readings:
             where = f"sample {sample.name}: tensor '{reading.tensor}'"
             name = part.graph.sources.get(reading.tensor, reading.tensor)
@@ -100,7 +101,7 @@ def _moments(
         yield first, found.pop(first)
 
 
-def _told(progress: Callable[[int, int | None], None], before: int, total: int, done: int) -> None:
+def _told(progress: Progress, before: int, total: int, done: int) -> None:
     progress(before + done, total)
 
 

@@ -197,7 +197,7 @@ def check_speed(
     if not samples:
         raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(subject, demand, tuple(sample.feed for sample in samples), Path(folder))
+        bench = _Bench(subject, demand, tuple(sample.arrays for sample in samples), Path(folder))
         return _searched(bench, planned)
 
 

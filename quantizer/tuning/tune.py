@@ -12,7 +12,7 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError, ProfileError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps

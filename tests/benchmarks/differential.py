@@ -121,7 +121,7 @@ def compared(model: str, path: Path, data: Path, work: Path) -> Iterator[Row]:
     plan = make_plan(prepared.graph, profile, recipe, prepared.identity, start_everywhere=True)
     on_codes = sum(entry.kind in ON_CODES for entry in plan.nodes.values())
     model = f"{model}, {on_codes} of {len(plan.nodes)} nodes on codes"
-    feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).feed
+    feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).arrays
     expected = run_plan(prepared.model, plan, feed)
     watched = _last_codes(prepared.graph, plan, expected)
     for form in FORMS:

@@ -107,7 +107,7 @@ def test_a_profile_does_not_differ_from_itself(nights: Path) -> None:
     zeros = ("--max-clipped", "0", "--max-range-growth", "1", "--max-distance", "0", "--max-wasserstein", "0")
     result = qprof("diff", nights / "old.yaml", nights / "old.yaml", *zeros)
     assert result.exit_code == 0
-    assert "note: both profiles have seen the very same data" in result.stdout
+    assert "note: both profiles are of the same data" in result.stdout
 
 
 def test_notes_tell_of_weights_names_and_what_is_not_finite(nights: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_notes_tell_of_weights_names_and_what_is_not_finite(nights: Path, tmp_pa
         replace(old, tensors=tensors, model=replace(old.model, weights="0" * 64)), tmp_path / "new.yaml"
     )
     lines = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml").stdout.splitlines()
-    assert "note: the model is the same, but its weights are not" in lines
+    assert "note: the models have the same structure and different weights" in lines
     assert any(line.startswith("note: NEW alone holds 7 tensors: new/") for line in lines)
     assert any(line.startswith("note: OLD alone holds 7 tensors: ") for line in lines)
     assert "note: NaN or Inf in 1 tensors of NEW; worst 'image': 0.5000 of its elements" in lines

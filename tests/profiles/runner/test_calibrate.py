@@ -87,7 +87,7 @@ def run_instrumented(model: ir.Model, samples: Sequence[Sample]) -> dict[str, Te
     )
     names = [output.name for output in session.get_outputs()]
     runs = [
-        profile_from_outputs(instrumented, dict(zip(names, session.run(None, dict(s.feed)), strict=True)))
+        profile_from_outputs(instrumented, dict(zip(names, session.run(None, dict(s.arrays)), strict=True)))
         for s in samples
     ]
     return {name: reduce(TensorProfile.merged, [run[name] for run in runs]) for name in runs[0]}
@@ -416,7 +416,7 @@ def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
     cuts: list[int], random: Any
 ) -> None:
     rows, model = digits()
-    samples = [Sample(s.name, {"image": s.feed["x"]}) for s in split(rows, cuts)]
+    samples = [Sample(s.name, {"image": s.arrays["x"]}) for s in split(rows, cuts)]
     random.shuffle(samples)
     assert dumps(calibrate(model, samples, ID)) == one_by_one()
 
@@ -424,7 +424,7 @@ def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
 @cache
 def digits() -> tuple[np.ndarray, ir.Model]:
     model = ir.load(DIGITS / "model.onnx")
-    feeds = [s.feed["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
+    feeds = [s.arrays["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
     return np.concatenate(feeds), model
 
 
@@ -704,7 +704,7 @@ def run_directly(model: ir.Model, samples: Sequence[Sample], name: str) -> list[
     values = [*copy.graph.inputs, *(v for node in copy.graph for v in node.outputs)]
     copy.graph.outputs[:] = [v for v in values if v.name == name]
     session = ort.InferenceSession(ir.to_proto(copy).SerializeToString(), providers=["CPUExecutionProvider"])
-    return [session.run(None, dict(s.feed))[0] for s in samples]
+    return [session.run(None, dict(s.arrays))[0] for s in samples]
 
 
 def test_channels_are_those_of_the_tensor_in_whatever_order_it_is_read() -> None:
@@ -771,7 +771,7 @@ def test_channels_of_shards_in_any_order_merge_to_the_whole(order: list[int], cu
 
 def test_a_batch_gives_the_channels_of_its_samples() -> None:
     apart = whole_numbers()
-    together = [Sample("all", {"x": np.concatenate([s.feed["x"] for s in apart])})]
+    together = [Sample("all", {"x": np.concatenate([s.arrays["x"] for s in apart])})]
     found = [
         calibrate(channel_net(), samples, ID, RunSettings(channels=AXES)) for samples in (apart, together)
     ]

@@ -86,8 +86,8 @@ def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch:
 
 
 def test_inputs_may_lie_in_memory_in_any_order() -> None:
-    mixed = [Sample(s.name, {"x": np.ascontiguousarray(s.feed["x"].T).T}) for s in samples()]
-    assert not any(s.feed["x"].flags.c_contiguous for s in mixed)
+    mixed = [Sample(s.name, {"x": np.ascontiguousarray(s.arrays["x"].T).T}) for s in samples()]
+    assert not any(s.arrays["x"].flags.c_contiguous for s in mixed)
     assert dumps(calibrate(model(), mixed, ID, RunSettings(channels=AXES))) == dumps(profile())
 
 

@@ -8,7 +8,7 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
-from qprof_onnx.profiles.base.plain_values import plain
+from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import Gate
 from qprof_onnx.quantizer.model.files import model_bytes
@@ -270,7 +270,7 @@ def test_sizes_have_external_data_in_them(write, tmp_path) -> None:
 
 def test_the_plain_form_is_json_without_infinity(write, samples) -> None:
     a = write("a.onnx", shifted(1, 2, 3))
-    found = plain(evaluate(a, a, samples(np.eye(3)), rounds=0))
+    found = to_jsonable(evaluate(a, a, samples(np.eye(3)), rounds=0))
     again = json.loads(json.dumps(found, allow_nan=False))
     assert again["outputs"][0]["difference"]["sqnr"] == "inf"
     assert again["accuracy"] is None

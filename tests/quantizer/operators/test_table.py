@@ -178,7 +178,7 @@ def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_t
     assert [entry.kind for entry in plan.nodes.values()] == [expected_kind(op_type, plan)]
     quantized = ir.serde.serialize_model(lower(model, plan).model)
     onnx.checker.check_model(quantized, full_check=True)
-    feed = dict(samples[0].feed)
+    feed = dict(samples[0].arrays)
     expected = ort.InferenceSession(proto.SerializeToString()).run(None, feed)
     got = ort.InferenceSession(quantized.SerializeToString()).run(None, feed)
     for a, b in zip(expected, got, strict=True):

@@ -159,7 +159,7 @@ def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, t
 def _feed() -> dict[str, object]:
     from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 
-    return dict(next(iter(open_samples(DATA, input_specs(open_prepared(MODEL).model), 1))).feed)
+    return dict(next(iter(open_samples(DATA, input_specs(open_prepared(MODEL).model), 1))).arrays)
 
 
 def _all_float(plan: QuantPlan) -> dict[str, object]:

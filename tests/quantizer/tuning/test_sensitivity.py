@@ -74,7 +74,7 @@ def run_whole(model, samples, plan=None):
     source = splittable_model(model if plan is None else lower(model, plan).model)
     step = open_submodel(source, 0, len(source.nodes), None)
     names = [value.name for value in model.graph.outputs]
-    return [[step(sample.feed, sample.name)[name] for name in names] for sample in samples]
+    return [[step(sample.arrays, sample.name)[name] for name in names] for sample in samples]
 
 
 def effect_by_hand(model, samples, plan) -> Effect:
@@ -143,7 +143,7 @@ def test_submodels_one_after_the_other_compute_what_the_whole_model_computes(sub
     for cut in range(1, len(source.nodes)):
         parts = [open_submodel(source, 0, cut, plan), open_submodel(source, cut, len(source.nodes), plan)]
         for sample, expected in zip(samples, run_whole(model, samples, plan), strict=True):
-            values = dict(sample.feed)
+            values = dict(sample.arrays)
             for part in parts:
                 values |= part(values, sample.name)
             # 1e-4 of values around 100: the sums of a float branch, in another order
