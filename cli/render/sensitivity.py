@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...quantizer.tuning.sensitivity import WORTH_DB
 from .evaluation import decibel_text, table
 
@@ -32,7 +32,10 @@ TOP_DB = 80.0
 
 def sensitivity_json(found: Sensitivities, worst: int | None = None) -> str:
     """Return the result, or its worst nodes, as one JSON object with the nodes to keep float."""
-    document = {**plain(replace(found, nodes=found.nodes[:worst])), "keep_float": list(found.keep_float)}
+    document = {
+        **to_jsonable(replace(found, nodes=found.nodes[:worst])),
+        "keep_float": list(found.keep_float),
+    }
     return json.dumps(document, indent=2, allow_nan=False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...quantizer.tuning.quality_target import OBJECTIVES
 from ...quantizer.tuning.search import meets
 
@@ -48,7 +48,7 @@ def value_text(value: float, objective: str) -> str:
 def tune_json(result: TuneResult) -> str:
     """Return the result as one JSON object: its fields, and what follows from them."""
     names = ("target_met", "verified", "float_nodes", "limits")
-    document = {**plain(result), **{name: plain(getattr(result, name)) for name in names}}
+    document = {**to_jsonable(result), **{name: to_jsonable(getattr(result, name)) for name in names}}
     return json.dumps(document, indent=2, allow_nan=False)
 
 

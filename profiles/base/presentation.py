@@ -15,7 +15,7 @@ from typing import Any
 
 from .atomic_files import write_atomically
 from .errors import ConfigError
-from .plain_values import plain
+from .json_values import to_jsonable
 
 NOTEBOOK_ROWS = 30
 """Rows of a table that a notebook shows; `to_markdown` and files have all."""
@@ -77,7 +77,7 @@ class Presented:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as dicts, lists, strings, numbers, booleans and None, ready for `json.dumps`."""
-        found: dict[str, Any] = plain(self)
+        found: dict[str, Any] = to_jsonable(self)
         return found
 
     def to_markdown(self) -> str:

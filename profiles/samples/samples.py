@@ -178,7 +178,7 @@ class _Objects:
         for number, item in numbered:
             name = f"{self.source}[{number}]"
             arrays = arrays_of(name, self._transformed(name, item), [spec.name for spec in self.specs])
-            yield Sample(name, checked_feed(name, arrays, self.specs))
+            yield Sample(name, checked_arrays(name, arrays, self.specs))
 
     def _transformed(self, name: str, item: object) -> object:
         if self.transform is None:

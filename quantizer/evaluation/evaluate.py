@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, kilobytes, percent
+from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..model.files import load_model, model_bytes

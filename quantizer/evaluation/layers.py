@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_factors

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, is_report
 from ..evaluation import evaluate as evaluation
 from ..model.files import save_model
@@ -54,7 +54,9 @@ class TuneResult(tuning.TuneResult):
     def to_dict(self) -> dict[str, Any]:
         """Return all but the plan and the model; the plan has a `to_dict` of its own."""
         names = [f.name for f in fields(tuning.TuneResult)]
-        return {name: plain(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")}
+        return {
+            name: to_jsonable(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")
+        }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; a name that ends in .html, .md or .json asks for a report.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
 from ...profiles.records.profile import ModelId
 from ..numerics.affine import QuantParams
@@ -131,7 +131,7 @@ class QuantPlan(Presented):
         """Return settings, nodes and parameters of tensors; the plan's file has all of it."""
         return {
             "model": self.model.file,
-            "config": plain(self.config),
+            "config": to_jsonable(self.config),
             "nodes": {n: {"kind": e.kind.value, "reason": e.reason} for n, e in self.nodes.items()},
             "tensors": {
                 name: {

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text, write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from .scores import Score
 from .search import Base, Candidate, Request, Trial
 
@@ -50,7 +50,7 @@ class State:
 
 def save_state(state: State, path: str | Path) -> None:
     """Write a state; the file is replaced atomically."""
-    document = {"format": FORMAT, **plain(state)}
+    document = {"format": FORMAT, **to_jsonable(state)}
     write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
@@ -75,7 +75,7 @@ def load_state(path: str | Path, key: Mapping[str, Any]) -> State:
             f"{path}: is not a state of qprof tune ({type(error).__name__}: {error}); delete it, or name "
             "another file"
         ) from error
-    expected = json.loads(json.dumps(plain(dict(key))))
+    expected = json.loads(json.dumps(to_jsonable(dict(key))))
     changed = [name for name in expected if state.key.get(name) != expected[name]]
     if changed or state.key.keys() != expected.keys():
         what = ", ".join(changed) or "other settings"

@@ -177,7 +177,7 @@ class SampleWalk:
     def __init__(self, source: SplittableModel, samples: Sequence[Sample], threads: int) -> None:
         self._source, self._threads = source, threads
         self._names = [sample.name for sample in samples]
-        self._live: list[dict[str, Any]] = [dict(sample.feed) for sample in samples]
+        self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
         self._at = 0
 
     def advance(self, index: int, plan: QuantPlan | None) -> None:

@@ -153,7 +153,7 @@ def _objective_value(task: TuningTask, planned: PlannedModel, path: Path, sample
 def _speedup(task: TuningTask, path: Path, samples: ScoringSamples) -> float:
     """Return how many times as fast as the float model a quantized model in a file is."""
     session = open_session(str(path), "quantized model", task.target.threads)
-    feeds = [sample.feed for sample in samples.samples[:LATENCY_SAMPLES]]
+    feeds = [sample.arrays for sample in samples.samples[:LATENCY_SAMPLES]]
     names = [output.name for output in session.get_outputs()]
     return measure(
         lambda index: run(task.float_session, names, feeds[index], "float model"),

@@ -116,7 +116,7 @@ def outputs_of(session: ort.InferenceSession, samples: Sequence[Sample], name: s
     """
     names = [output.name for output in session.get_outputs()]
     return [
-        dict(zip(names, run(session, names, s.feed, f"{name}, sample {s.name}"), strict=True))
+        dict(zip(names, run(session, names, s.arrays, f"{name}, sample {s.name}"), strict=True))
         for s in samples
     ]
 
@@ -178,7 +178,7 @@ def read_samples(
     score_outputs(metric, indices, float_outputs, float_outputs)  # fails now, not after the first trial
     identity = DataId()
     for sample in samples:
-        identity = identity.merged(data_id(sample.feed, specs))
+        identity = identity.merged(data_id(sample.arrays, specs))
     truth = "" if labels is None else hashlib.sha256(load_labels(labels).tobytes()).hexdigest()[:16]
     digest = f"{identity.digest} {name} {truth}".rstrip()
     return ScoringSamples(samples, indices, float_outputs, metric, name, digest)
