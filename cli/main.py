@@ -27,7 +27,7 @@ COMMANDS = {
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that there is a record of.",
     "show": "Print a profile or a plan as a table.",
-    "explain": "Tell why a tensor of a plan has the parameters that it has.",
+    "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }
 
