@@ -36,5 +36,5 @@ def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_
     from ...quantizer.pipeline.explanation import explain
     from ..render.explanation import explanation_json, explanation_text
 
-    found = explain(plan, name, model, profile)
-    click.echo(explanation_json(found) if as_json else explanation_text(found))
+    explanation = explain(plan, name, model, profile)
+    click.echo(explanation_json(explanation) if as_json else explanation_text(explanation))

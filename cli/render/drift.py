@@ -26,26 +26,26 @@ FEW = 3
 """Number of names that are listed where there may be many."""
 
 
-def drift_json(found: DriftReport, worst: int | None = None) -> str:
+def drift_json(report: DriftReport, worst: int | None = None) -> str:
     """Return the report as one JSON object: its fields, `passed`, and the N worst tensors (or all).
 
     A measure that could not be taken is null, an infinite one the string "inf".
     """
-    document = {**plain(found), "passed": found.passed}
-    document["drift"]["tensors"] = plain(found.worst(worst))
+    document = {**plain(report), "passed": report.passed}
+    document["drift"]["tensors"] = plain(report.worst(worst))
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def drift_text(found: DriftReport, worst: int) -> str:
+def drift_text(report: DriftReport, worst: int) -> str:
     """Return the report for people: notes, a table of the N worst tensors, and the gates."""
-    drift, tensors = found.drift, found.worst(worst)
-    failing = {failure.where for failure in found.failures}
+    drift, tensors = report.drift, report.worst(worst)
+    failing = {failure.where for failure in report.failures}
     rows = [HEADER, *([*_cells(tensor), "!" if tensor.tensor in failing else ""] for tensor in tensors)]
     if not any(tensor.baseline_clipping for tensor in drift.tensors):
         rows = [[*row[:BASELINE], *row[BASELINE + 1 :]] for row in rows]
     lines = [
-        f"{found.new_profile} against {found.old_profile}: {found.new_samples} samples against "
-        f"{found.old_samples}, calibrator {found.calibrator}",
+        f"{report.new_profile} against {report.old_profile}: {report.new_samples} samples against "
+        f"{report.old_samples}, calibrator {report.calibrator}",
         *(f"note: {note}" for note in drift.notes),
         *_names("NEW alone holds", drift.appeared),
         *_names("OLD alone holds", drift.vanished),
@@ -55,25 +55,25 @@ def drift_text(found: DriftReport, worst: int) -> str:
     ]
     if len(tensors) < len(drift.tensors):
         lines.append(f"... and {len(drift.tensors) - len(tensors)} that drifted less")
-    lines += _left_out(found)
-    if found.gated:
-        lines += ["", *(_failures(found.failures) if found.failures else ["gate       passed"])]
+    lines += _left_out(report)
+    if report.gated:
+        lines += ["", *(_failures(report.failures) if report.failures else ["gate       passed"])]
     return "\n".join(lines)
 
 
-def _left_out(found: DriftReport) -> Iterator[str]:
+def _left_out(report: DriftReport) -> Iterator[str]:
     """Yield one line about the tensors that are not in the table."""
-    if not found.left_out:
+    if not report.left_out:
         return
-    worst = max(found.left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
+    worst = max(report.left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
     largest = f"largest JS distance {_share(worst.js_distance)} ('{worst.tensor}')"
-    if found.model is None:
+    if report.model is None:
         yield (
-            f"{len(found.left_out)} small tensors without a batch axis (shape arithmetic) are not listed; "
+            f"{len(report.left_out)} small tensors without a batch axis (shape arithmetic) are not listed; "
             f"{largest}; --model leaves them out of the gates too"
         )
     else:
-        yield f"{len(found.left_out)} tensors that no plan of {found.model} needs are left out; {largest}"
+        yield f"{len(report.left_out)} tensors that no plan of {report.model} needs are left out; {largest}"
 
 
 def _cells(t: TensorDrift) -> list[str]:

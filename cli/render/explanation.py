@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 RIGHT = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
 
 
-def explanation_json(found: TensorExplanation | NodeExplanation) -> str:
+def explanation_json(explanation: TensorExplanation | NodeExplanation) -> str:
     """Return everything as one JSON object; a number that is not finite is null."""
-    return json.dumps(_finite(asdict(found)), indent=2)
+    return json.dumps(_finite(asdict(explanation)), indent=2)
 
 
-def explanation_text(found: TensorExplanation | NodeExplanation) -> str:
+def explanation_text(explanation: TensorExplanation | NodeExplanation) -> str:
     """Return the explanation for people."""
-    return "\n".join(_node(found) if isinstance(found, NodeExplanation) else _tensor(found))
+    return "\n".join(_node(explanation) if isinstance(explanation, NodeExplanation) else _tensor(explanation))
 
 
-def _tensor(found: TensorExplanation) -> Iterator[str]:
+def _tensor(explanation: TensorExplanation) -> Iterator[str]:
     """Yield the parameters, the nodes around the tensor, its values, and the members of its group."""
-    noise = "" if found.sqnr_db is None else f", expected SQNR {_db(found.sqnr_db)} dB"
-    yield f"tensor '{found.tensor}': {_params_text(found.params)}{noise}"
-    yield from (_neighbour_text(neighbour) for neighbour in found.neighbours or ())
-    if found.observed is not None:
-        yield from _values(found, found.observed)
-    if found.range is not None:
-        yield from _group(found, found.range)
-    elif found.params is not None:
+    noise = "" if explanation.sqnr_db is None else f", expected SQNR {_db(explanation.sqnr_db)} dB"
+    yield f"tensor '{explanation.tensor}': {_params_text(explanation.params)}{noise}"
+    yield from (_neighbour_text(neighbour) for neighbour in explanation.neighbours or ())
+    if explanation.observed is not None:
+        yield from _values(explanation, explanation.observed)
+    if explanation.range is not None:
+        yield from _group(explanation, explanation.range)
+    elif explanation.params is not None:
         yield "it shares its scale with no other tensor"
-    if found.neighbours is None:
+    if explanation.neighbours is None:
         yield "give --model and --profile for the nodes around it and its observed range"
 
 
-def _values(found: TensorExplanation, observed: Observed) -> Iterator[str]:
+def _values(explanation: TensorExplanation, observed: Observed) -> Iterator[str]:
     values = _range_text((observed.minimum, observed.maximum))
     if observed.is_constant:
         yield f"constant, values {values}"
@@ -60,39 +60,37 @@ def _values(found: TensorExplanation, observed: Observed) -> Iterator[str]:
     yield f"observed {values}{clipped}"
     if observed.effective_range is not None:
         yield f"its readers use only values in {_range_text(observed.effective_range)}; others may be clipped"
-    if found.params is None:
+    if explanation.params is None:
         return
     if observed.following_function:
         operators = ", ".join(observed.following_function)
         yield (
-            f"calibrator {found.calibrator}: minimises the error after the activation function that follows "
-            f"({operators}); values where that is flat may be clipped"
+            f"calibrator {explanation.calibrator}: minimises the error after the activation function that "
+            f"follows ({operators}); values where that is flat may be clipped"
         )
     else:
-        yield f"calibrator {found.calibrator}"
+        yield f"calibrator {explanation.calibrator}"
 
 
-def _group(found: TensorExplanation, common: tuple[float, float]) -> Iterator[str]:
-    yield (
-        f"it shares its scale with {len(found.members) - 1} other(s), tied by {', '.join(found.tied_by)}; "
-        f"common range {_range_text(common)}"
-    )
-    measured = any(member.sqnr_db is not None for member in found.members)
+def _group(explanation: TensorExplanation, common: tuple[float, float]) -> Iterator[str]:
+    others, nodes = len(explanation.members) - 1, ", ".join(explanation.tied_by)
+    yield f"it shares its scale with {others} other(s), tied by {nodes}; common range {_range_text(common)}"
+    measured = any(member.sqnr_db is not None for member in explanation.members)
     headers = ["tensor", "own range", "sets range", RIGHT[0], *(RIGHT[1:] if measured else ())]
-    yield plain_table(headers, [_cells(member, measured) for member in found.members], right=RIGHT)
+    yield plain_table(headers, [_cells(member, measured) for member in explanation.members], right=RIGHT)
 
 
-def _node(found: NodeExplanation) -> Iterator[str]:
+def _node(explanation: NodeExplanation) -> Iterator[str]:
     """Yield what the node is and why, then its inputs and outputs."""
-    operator = "" if found.operator is None else f" ({found.operator})"
-    kind = "stays float" if found.kind == "float" else found.kind
-    written = f", implementation {found.implementation}" if found.implementation else ""
-    yield f"node '{found.node}'{operator}: {kind}{written}{_reason(found.reason)}"
-    if found.inputs is None or found.outputs is None:
+    operator = "" if explanation.operator is None else f" ({explanation.operator})"
+    kind = "stays float" if explanation.kind == "float" else explanation.kind
+    written = f", implementation {explanation.implementation}" if explanation.implementation else ""
+    yield f"node '{explanation.node}'{operator}: {kind}{written}{_reason(explanation.reason)}"
+    if explanation.inputs is None or explanation.outputs is None:
         yield "give --model for its operator, inputs and outputs"
         return
-    yield from (_operand_text("input", operand) for operand in found.inputs)
-    yield from (_operand_text("output", operand) for operand in found.outputs)
+    yield from (_operand_text("input", operand) for operand in explanation.inputs)
+    yield from (_operand_text("output", operand) for operand in explanation.outputs)
 
 
 def _operand_text(side: str, operand: Operand) -> str:

@@ -45,7 +45,12 @@ from .quantizer.evaluation.layers import (
 from .quantizer.evaluation.layers import (
     compare_layers as compare_layers,
 )
-from .quantizer.pipeline.drift_check import diff as diff
+from .quantizer.pipeline.drift_check import (
+    DriftLimits as DriftLimits,
+)
+from .quantizer.pipeline.drift_check import (
+    diff as diff,
+)
 from .quantizer.pipeline.explanation import explain as explain
 from .quantizer.pipeline.profiling import (
     dump_profile as dump_profile,
@@ -92,7 +97,15 @@ from .quantizer.tuning.sensitivity import (
     Sensitivities as Sensitivities,
 )
 from .quantizer.tuning.sensitivity import (
+    SensitivityRun as SensitivityRun,
+)
+from .quantizer.tuning.sensitivity import (
     sensitivity as sensitivity,
 )
-from .quantizer.tuning.tune import tune as tune
+from .quantizer.tuning.tune import (
+    TuneFiles as TuneFiles,
+)
+from .quantizer.tuning.tune import (
+    tune as tune,
+)
 from .quantizer.tuning.tuning_data import TuningData as TuningData

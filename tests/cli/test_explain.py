@@ -38,10 +38,10 @@ def test_the_plan_alone_explains_the_group(folder: Path) -> None:
 
 def test_model_and_profile_add_the_nodes_and_the_noise(folder: Path) -> None:
     more = ["--model", str(DIGITS / "model.onnx"), "--profile", str(folder / "p.yaml")]
-    found = json.loads(explain(folder, "block.pool.out", *more, "--json"))
-    assert [n["operator"] for n in found["neighbours"] if n["makes"]] == ["MaxPool"]
-    assert 30.0 < found["sqnr_db"] < 60.0
-    before_the_clip = next(m for m in found["members"] if m["name"] == "block.add.out")
+    document = json.loads(explain(folder, "block.pool.out", *more, "--json"))
+    assert [n["operator"] for n in document["neighbours"] if n["makes"]] == ["MaxPool"]
+    assert 30.0 < document["sqnr_db"] < 60.0
+    before_the_clip = next(m for m in document["members"] if m["name"] == "block.add.out")
     assert before_the_clip["sqnr_db"] is None
 
 
@@ -61,15 +61,15 @@ def test_a_tensor_that_shares_nothing_is_explained_by_what_was_observed(folder: 
 
 
 def test_a_range_before_a_clip_names_the_values_that_readers_use(folder: Path) -> None:
-    found = json.loads(explain(folder, "block.add.out", *both(folder), "--json"))["observed"]
-    assert found["minimum"] < 0.0 == found["effective_range"][0]
-    assert found["clipped"] > 0.1
+    document = json.loads(explain(folder, "block.add.out", *both(folder), "--json"))["observed"]
+    assert document["minimum"] < 0.0 == document["effective_range"][0]
+    assert document["clipped"] > 0.1
 
 
 def test_a_constant_is_explained_by_its_values(folder: Path) -> None:
-    found = json.loads(explain(folder, "block.conv1.weight", *both(folder), "--json"))["observed"]
-    assert found["is_constant"]
-    assert found["minimum"] < 0.0 < found["maximum"]
+    document = json.loads(explain(folder, "block.conv1.weight", *both(folder), "--json"))["observed"]
+    assert document["is_constant"]
+    assert document["minimum"] < 0.0 < document["maximum"]
 
 
 def test_a_node_is_explained_with_its_inputs_and_outputs(folder: Path) -> None:

@@ -32,9 +32,9 @@ MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 
 def tensor(values: npt.ArrayLike) -> TensorProfile:
     array = np.asarray(values, np.float32)[None]  # one row: without a batch axis it would be shape arithmetic
-    found = Accumulator("float")
-    found.add(array, array.shape)
-    return found.profile()
+    observer = Accumulator("float")
+    observer.add(array, array.shape)
+    return observer.profile()
 
 
 def profile(digest: int, **tensors: npt.ArrayLike) -> Profile:
