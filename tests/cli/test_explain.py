@@ -66,6 +66,15 @@ def test_a_range_before_a_clip_names_the_values_that_readers_use(folder: Path) -
     assert document["clipped"] > 0.1
 
 
+def test_a_range_before_an_activation_function_names_the_function(folder: Path) -> None:
+    text = explain(folder, "gate.filter.out", *both(folder))
+    assert "minimises the error after the activation function that follows (Tanh)" in text
+
+
+def test_a_plan_alone_says_what_the_model_and_the_profile_would_add(folder: Path) -> None:
+    assert explain(folder, "image").splitlines()[-1].startswith("give --model and --profile")
+
+
 def test_a_constant_is_explained_by_its_values(folder: Path) -> None:
     document = json.loads(explain(folder, "block.conv1.weight", *both(folder), "--json"))["observed"]
     assert document["is_constant"]

@@ -22,6 +22,7 @@ from qprof_onnx.quantizer.pipeline.drift_check import (
     covered,
     covers_of,
     diff,
+    is_shape_arithmetic,
     old_params,
 )
 from qprof_onnx.quantizer.targets.config import QuantConfig
@@ -175,6 +176,16 @@ def test_the_worst_come_first_those_that_fail_before_all(tmp_path: Path) -> None
     gated = differing(tmp_path, old, new, DriftLimits(max_range_growth=2.0))
     assert [t.tensor for t in gated.worst()] == ["wide", "gone", "bent", "same"]
     assert [t.tensor for t in gated.drift.tensors] == ["same", "bent", "wide", "gone"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((), True), ((4,), True), ((9,), False), ((None,), False), ((1, 2), False), (None, False)],
+)
+def test_small_tensors_without_a_batch_axis_are_shape_arithmetic(
+    shape: tuple[int | None, ...] | None, expected: bool
+) -> None:
+    assert is_shape_arithmetic(replace(tensor([1.0]), shape=shape)) == expected
 
 
 def test_another_structure_needs_to_be_allowed(tmp_path: Path) -> None:
