@@ -21,13 +21,13 @@ COMMANDS = {
     "quantize": "Write a quantized model from a float model and its profile.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
     "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
-    "diff": "Compare two profiles of a model, tensor by tensor, and tell which drifted most.",
+    "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",
     "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
     "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that there is a record of.",
     "show": "Print a profile or a plan as a table.",
-    "explain": "Tell why a tensor of a plan has the parameters that it has.",
+    "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }
 

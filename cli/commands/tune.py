@@ -35,7 +35,7 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
           --objective size --budget 600 --state tune.json --save-plan plan.yaml -o model.int8.onnx
     """
     from ...quantizer.tuning.quality_target import QualityTarget
-    from ...quantizer.tuning.tune import Files, tune
+    from ...quantizer.tuning.tune import TuneFiles, tune
     from ...quantizer.tuning.tuning_data import TuningData
     from ..render.tuning import trial_text, tune_json, tune_text
 
@@ -43,7 +43,7 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
         return kind(**{f: options.pop(renamed.get(f, f)) for f in kind.__dataclass_fields__})  # type: ignore[attr-defined]
 
     target, data = taken(QualityTarget), taken(TuningData)
-    files = taken(Files, model="output_file", plan="save_plan")
+    files = taken(TuneFiles, model="output_file", plan="save_plan")
     check_outputs([files.model, files.plan, files.state], [model, profile, data.labels])
     result = tune(
         model,

@@ -30,36 +30,34 @@ TOP_DB = 80.0
 """A bar of this many dB fills the width."""
 
 
-def sensitivity_json(found: Sensitivities, worst: int | None = None) -> str:
+def sensitivity_json(result: Sensitivities, worst: int | None = None) -> str:
     """Return the result, or its worst nodes, as one JSON object with the nodes to keep float."""
-    document = {
-        **to_jsonable(replace(found, nodes=found.nodes[:worst])),
-        "keep_float": list(found.keep_float),
-    }
+    worst_nodes = replace(result, nodes=result.nodes[:worst])
+    document = {**to_jsonable(worst_nodes), "keep_float": list(result.keep_float)}
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def sensitivity_text(found: Sensitivities, worst: int | None = None) -> str:
+def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:
     """Return the ranking as a table between a line about the whole plan and options to copy."""
-    whole = found.quantized
-    shown = found.nodes[:worst]
+    whole = result.quantized
+    shown = result.nodes[:worst]
     lines = [
-        f"{found.model}: {len(found.nodes)} quantized nodes, {found.samples} samples; all quantized: "
+        f"{result.model}: {len(result.nodes)} quantized nodes, {result.samples} samples; all quantized: "
         f"SQNR {_decibels(whole.worst_sqnr)} dB, worst group {_decibels(whole.worst_group_sqnr)} dB, "
         f"agreement {_percent(whole)}",
         "",
         *(table([*HEADERS, *map(_row, shown)], left=(0, 1, 2)) if shown else ()),
     ]
-    if len(shown) < len(found.nodes):
-        lines += [f"... and {len(found.nodes) - len(shown)} that are less sensitive"]
-    return "\n".join([*lines, "", *_advice(found)])
+    if len(shown) < len(result.nodes):
+        lines += [f"... and {len(result.nodes) - len(shown)} that are less sensitive"]
+    return "\n".join([*lines, "", *_advice(result)])
 
 
-def _advice(found: Sensitivities) -> Iterator[str]:
+def _advice(result: Sensitivities) -> Iterator[str]:
     """Yield the options that keep float the nodes that recover most."""
-    if found.keep_float:
+    if result.keep_float:
         yield "to keep float the nodes that recover most (each measured by itself):"
-        yield "  " + " ".join(f"--keep-float {shlex.quote(name)}" for name in found.keep_float)
+        yield "  " + " ".join(f"--keep-float {shlex.quote(name)}" for name in result.keep_float)
     else:
         yield f"no node recovers {WORTH_DB:g} dB or more when only that node is kept float"
 
@@ -89,14 +87,14 @@ def check_plot(path: Path | None) -> None:
         raise ConfigError(f"{path}: a plot is written as .svg or .html; choose a name that ends so")
 
 
-def write_plot(found: Sensitivities, path: Path, worst: int | None = None) -> None:
+def write_plot(result: Sensitivities, path: Path, worst: int | None = None) -> None:
     """Write the ranking as a drawing: a bar for each node, short for a sensitive one.
 
     Raises:
         ConfigError: the name does not end in .svg or .html, or the file cannot be written.
     """
     check_plot(path)
-    drawing = ElementTree.tostring(_drawing(found, worst), encoding="unicode")
+    drawing = ElementTree.tostring(_drawing(result, worst), encoding="unicode")
     if path.suffix.lower() == ".html":
         title = "qprof sensitivity"
         drawing = (
@@ -105,13 +103,13 @@ def write_plot(found: Sensitivities, path: Path, worst: int | None = None) -> No
     write_atomically(path, drawing + "\n")
 
 
-def _drawing(found: Sensitivities, worst: int | None) -> ElementTree.Element:
-    shown = found.nodes[:worst]
+def _drawing(result: Sensitivities, worst: int | None) -> ElementTree.Element:
+    shown = result.nodes[:worst]
     height = ROW * (len(shown) + 3)
     size = {"width": str(LEFT + WIDTH + 130), "height": str(height)}
     style = {"font-family": "sans-serif", "font-size": "12"}
     svg = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **style})
-    title = f"{found.model}: SQNR of the outputs with only one node quantized (dB)"
+    title = f"{result.model}: SQNR of the outputs with only one node quantized (dB)"
     _text(svg, 8, ROW, title)
     for mark in range(0, int(TOP_DB) + 1, 10):
         x = LEFT + WIDTH * mark / TOP_DB

@@ -4,10 +4,10 @@ Every measure is computed from the two profiles alone. "Width" below is that of 
 quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
 
 ==============  ==========================================================================================
-range_growth    width of the range of both profiles over the width of OLD's range: 1 when NEW stays within it
-clipped         clipping rate: share of NEW's elements that OLD's parameters would saturate (the caller gives
-                the range that these represent; OLD's own range when there are no parameters)
-distance        JS (Jensen-Shannon) distance, 0 (equal) to 1 (disjoint): the square root of the divergence
+range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
+clipping_rate   share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
+                these cover, see `drift_check.covered`; OLD's own range when there are none)
+js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
                 Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
 wasserstein     Wasserstein-1 distance over OLD's width: the mean distance between matched elements,
@@ -15,8 +15,9 @@ wasserstein     Wasserstein-1 distance over OLD's width: the mean distance betwe
 non_finite      share of NEW's elements that are NaN or infinite, which no other measure counts
 ==============  ==========================================================================================
 
-They measure different things. One outlier among millions changes range_growth alone. The JS distance responds
-to every change of shape, but not to how far elements moved; the Wasserstein distance responds to just that.
+They measure different things. One outlier among millions changes range_growth alone. The Jensen-Shannon
+distance reacts to every change of shape, but not to how far elements moved; the Wasserstein distance measures
+that.
 """
 
 from __future__ import annotations
@@ -45,10 +46,9 @@ class TensorDrift:
         tensor: its name.
         old_minimum, old_maximum, new_minimum, new_maximum: ranges of the finite elements.
         range_growth: at least 1; inf when OLD held nothing but zeros and NEW something else.
-        clipped: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
-        clipped_old: the same of OLD's own elements, the baseline clipping: 0 for the calibrator minmax,
-            others clip on purpose.
-        distance: 0 to 1; None when one of the two has no elements.
+        clipping_rate: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
+        baseline_clipping: the same of OLD's own elements: 0 for calibrator minmax; others clip on purpose.
+        js_distance: 0 to 1; None when one of the two has no elements.
         wasserstein: from 0; inf when OLD's range has no width; None when one of the two has no elements.
         non_finite: 0 to 1.
     """
@@ -59,16 +59,16 @@ class TensorDrift:
     new_minimum: float
     new_maximum: float
     range_growth: float
-    clipped: float | None
-    clipped_old: float
-    distance: float | None
+    clipping_rate: float | None
+    baseline_clipping: float
+    js_distance: float | None
     wasserstein: float | None
     non_finite: float
 
     @property
-    def newly_clipped(self) -> float | None:
-        """The clipping rate of NEW above the baseline clipping of OLD; alarms are about this change."""
-        return None if self.clipped is None else max(self.clipped - self.clipped_old, 0.0)
+    def added_clipping(self) -> float | None:
+        """How much higher the clipping rate of NEW is than the baseline: the change that a gate is about."""
+        return None if self.clipping_rate is None else max(self.clipping_rate - self.baseline_clipping, 0.0)
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,9 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
         new_minimum=new.minimum,
         new_maximum=new.maximum,
         range_growth=range_growth(old, new),
-        clipped=clipped,
-        clipped_old=share_outside(old, cover),
-        distance=distance,
+        clipping_rate=clipped,
+        baseline_clipping=share_outside(old, cover),
+        js_distance=distance,
         wasserstein=wasserstein,
         non_finite=non_finite / (new.count + non_finite) if non_finite else 0.0,
     )

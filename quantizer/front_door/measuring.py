@@ -15,7 +15,7 @@ from ..evaluation.layers import LayerReport
 from ..model.files import ModelLike, load_model, model_file
 from ..pipeline import drift_check, explanation
 from ..pipeline.drift_check import DriftLimits, DriftReport
-from ..pipeline.explanation import Explanation
+from ..pipeline.explanation import NodeExplanation, TensorExplanation
 from ..pipeline.quantization import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike
@@ -214,16 +214,16 @@ def diff(
 
 def explain(
     plan: PlanLike | QuantizeResult,
-    tensor: str,
+    name: str,
     model: ModelLike | None = None,
     profile: ProfileLike | None = None,
-) -> Explanation:
-    """Explain why a tensor has its parameters: who shares them, whose range won, and what that costs.
+) -> TensorExplanation | NodeExplanation:
+    """Explain why a tensor has its parameters (who shares them, whose range set them), or a node its kind.
 
     Args:
         plan: path or object, or the result of `quantize`.
-        tensor: name of a tensor of the prepared model.
-        model: the float model, for the nodes around the tensor.
+        name: of a tensor or a node of the prepared model.
+        model: the float model, for what is around it.
         profile: its profile, for the noise; goes with `model`.
 
     Raises:
@@ -232,6 +232,6 @@ def explain(
     """
     plan = plan.plan if isinstance(plan, QuantizeResult) else plan
     if model is None:
-        return explanation.explain(plan, tensor, None, profile)
+        return explanation.explain(plan, name, None, profile)
     with model_file(model) as path:
-        return explanation.explain(plan, tensor, path, profile)
+        return explanation.explain(plan, name, path, profile)

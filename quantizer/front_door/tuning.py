@@ -15,7 +15,7 @@ from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
 from ..tuning import tune as search
 from ..tuning.quality_target import QualityTarget
-from ..tuning.tune import Files, OnTrial
+from ..tuning.tune import OnTrial, TuneFiles
 from ..tuning.tuning_data import MetricFunction, TuningData
 from .results import TuneResult, with_more
 from .settings import Settings, TargetLike, chosen
@@ -89,7 +89,7 @@ def tune(
         labels_file(others.pop("labels", None)) as labels,
         labels_file(others.pop("holdout_labels", None)) as holdout_labels,
     ):
-        files = Files(
+        files = TuneFiles(
             folder / quantized_name(path.name), folder / "plan.yaml", None if state is None else Path(state)
         )
         found = search.tune(

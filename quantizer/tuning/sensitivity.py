@@ -1,4 +1,4 @@
-"""How sensitive the outputs are to each quantized node: the node quantized alone, and the node left float alone.
+"""How sensitive the outputs are to each quantized node: quantized alone, and left float alone.
 
 Measured naively, both need a model and a session of their own for each node, which makes such analyses slow:
 on a model of 100 quantized nodes, 200 sessions and 200 whole runs of each sample. Here the samples go through
@@ -308,7 +308,7 @@ def ranked(nodes: Sequence[NodeSensitivity]) -> tuple[NodeSensitivity, ...]:
 
 
 def recovered(quantized: Effect, with_float: Effect) -> float | None:
-    """Return the dB of the worst output by which a variant with a float node is better than the whole plan."""
+    """Return by how many dB the worst output is better with a node kept float than under the whole plan."""
     before, after = quantized.worst_sqnr, with_float.worst_sqnr
     if before is None or after is None or before == after:
         return None if before is None else 0.0

@@ -53,7 +53,7 @@ class SplittableModel:
         return [name for name in read if self.producers.get(name, start) < start]
 
     def outputs_of(self, start: int, end: int) -> list[str]:
-        """Return the tensors that nodes from `start` to before `end` make and later nodes or the caller read."""
+        """Return the tensors of nodes `start` to `end` - 1 that later nodes or the caller read."""
         names = (value.name for i in range(start, end) for value in self.nodes[i].outputs if value.name)
         return [name for name in names if self.last_uses.get(name, -1) >= end]
 

@@ -43,8 +43,8 @@ OnTrial = Callable[[int, Trial, bool], None]
 
 
 @dataclass(frozen=True)
-class Files:
-    """Files that a tuning writes; None for those that are not wanted.
+class TuneFiles:
+    """TuneFiles that a tuning writes; None for those that are not wanted.
 
     Attributes:
         model: the quantized model, written only when the target is met.
@@ -64,7 +64,7 @@ def tune(
     target: QualityTarget,
     *,
     recipe: Recipe | None = None,
-    files: Files | None = None,
+    files: TuneFiles | None = None,
     on_trial: OnTrial | None = None,
 ) -> TuneResult:
     """Find the best plan that meets a quality target, and verify it on held-out samples.
@@ -84,7 +84,7 @@ def tune(
         ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
     """
     begin = time.monotonic()
-    files, recipe = files or Files(), recipe or load_recipe()
+    files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
     _check_folders(files)
     task = _opened_task(Path(model_path), profile_path, recipe, target)
@@ -110,7 +110,7 @@ def tune(
     )
 
 
-def _check_folders(files: Files) -> None:
+def _check_folders(files: TuneFiles) -> None:
     """Raise ConfigError before the work starts where a result could not be written after it."""
     for path in (files.model, files.plan, files.state):
         if path is not None and not path.resolve().parent.is_dir():
@@ -229,7 +229,7 @@ def _result_in(state: State, request: Request) -> Trial | tuple[str, ...] | None
     return state.trial(request)
 
 
-def _verify(task: TuningTask, best: Trial, samples: ScoringSamples, files: Files) -> tuple[Score, int]:
+def _verify(task: TuningTask, best: Trial, samples: ScoringSamples, files: TuneFiles) -> tuple[Score, int]:
     """Score the chosen plan on the held-out samples and write the files; return the score and the size."""
     planned = plan_of(task, best.candidate)
     lowered = lowered_for(task, planned)

@@ -36,10 +36,10 @@ def test_each_trial_is_printed_and_the_held_out_score_at_the_end(profile, tmp_pa
 
 def test_json_is_alone_on_stdout(profile) -> None:
     result = run(profile, *LABELS, "--json")
-    found = json.loads(result.stdout)
-    assert found["target_met"] is True
-    assert found["target"]["objective"] == "size"
-    assert found["trials"][found["chosen"]]["value"] > 1.0
+    document = json.loads(result.stdout)
+    assert document["target_met"] is True
+    assert document["target"]["objective"] == "size"
+    assert document["trials"][document["chosen"]]["value"] > 1.0
     assert "  1  default" in result.stderr
 
 

@@ -93,9 +93,9 @@ def test_the_model_of_this_file_has_quantized_nodes_around_a_branch(subject) -> 
 
 def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(subject) -> None:
     model, plan, samples = subject
-    found = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
-    assert set(found) == set(quantized(plan))
-    for name, node in found.items():
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    assert set(result) == set(quantized(plan))
+    for name, node in result.items():
         expected = effect_by_hand(model, samples, only_quantized(plan, [name]))
         # 0.01 dB: the last bits of float sums differ between a whole session and two
         assert node.only_quantized.sqnr == pytest.approx(expected.sqnr, abs=0.01)
@@ -104,10 +104,10 @@ def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(su
 
 def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None:
     model, plan, samples = subject
-    found = sensitivity_of(model, plan, samples, threads=1)
+    result = sensitivity_of(model, plan, samples, threads=1)
     whole = effect_by_hand(model, samples, plan)
-    assert found.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
-    for node in found.nodes:
+    assert result.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
+    for node in result.nodes:
         expected = effect_by_hand(model, samples, left_float(plan, [node.node]))
         assert node.left_float.sqnr == pytest.approx(expected.sqnr, abs=0.01)  # as above
         gained = expected.worst_sqnr - whole.worst_sqnr
@@ -116,10 +116,10 @@ def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None
 
 def test_the_worst_node_comes_first(subject) -> None:
     model, plan, samples = subject
-    found = sensitivity_of(model, plan, samples, threads=1)
-    worst = [node.only_quantized.worst_sqnr for node in found.nodes]
+    result = sensitivity_of(model, plan, samples, threads=1)
+    worst = [node.only_quantized.worst_sqnr for node in result.nodes]
     assert worst == sorted(worst)
-    assert found.nodes[0].node == "second"
+    assert result.nodes[0].node == "second"
 
 
 def test_progress_counts_the_runs_of_samples(subject) -> None:
@@ -159,9 +159,9 @@ def test_a_submodel_reads_what_a_subgraph_reads(subject) -> None:
 
 @pytest.mark.parametrize(("wanted", "count"), [([], 4), ([0], 1), ([1, 2, 5], 9), (list(range(30)), 31)])
 def test_segments_cover_every_node_once(wanted, count) -> None:
-    found = segments(wanted, count)
-    assert [i for begin, end in found for i in range(begin, end)] == list(range(count))
-    assert max(sum(begin <= i < end for i in wanted) for begin, end in found) <= max(
+    result = segments(wanted, count)
+    assert [i for begin, end in result for i in range(begin, end)] == list(range(count))
+    assert max(sum(begin <= i < end for i in wanted) for begin, end in result) <= max(
         1, int(len(wanted) ** 0.5)
     )
 
@@ -177,9 +177,9 @@ def test_an_output_of_a_float_softmax_is_measured_at_its_input() -> None:
     sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
     profile = calibrate(model, [sample], identity)
     plan = make_plan(index(model), profile, load_recipe(None, {"keep_float": ["end"]}), identity)
-    found = sensitivity_of(model, plan, [sample], threads=1)
-    assert found.quantized.sqnr.keys() == {"logits"}
-    assert found.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
+    result = sensitivity_of(model, plan, [sample], threads=1)
+    assert result.quantized.sqnr.keys() == {"logits"}
+    assert result.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
 
 
 def test_nothing_is_recovered_where_there_is_no_float_output() -> None:
@@ -221,13 +221,13 @@ def tables():
 
 def test_the_nodes_of_one_look_up_table_are_measured_together(tables) -> None:
     model, plan, samples = tables
-    found = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
-    assert set(found) == {"first", "other", "silu", "sum", "last"}
-    assert found["silu"].op_type == "Sigmoid, Mul"
-    assert found["silu"].group == ("gate", "silu")
-    variants = ((found["silu"].only_quantized, only_quantized), (found["silu"].left_float, left_float))
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    assert set(result) == {"first", "other", "silu", "sum", "last"}
+    assert result["silu"].op_type == "Sigmoid, Mul"
+    assert result["silu"].group == ("gate", "silu")
+    variants = ((result["silu"].only_quantized, only_quantized), (result["silu"].left_float, left_float))
     for effect, variant in variants:
-        expected = effect_by_hand(model, samples, variant(plan, found["silu"].group))
+        expected = effect_by_hand(model, samples, variant(plan, result["silu"].group))
         assert effect.sqnr == pytest.approx(expected.sqnr, abs=0.01)  # last bits, as above
 
 
@@ -257,8 +257,8 @@ def node(name: str, recovered: float | None, *group: str) -> NodeSensitivity:
 
 def test_the_nodes_that_recover_most_are_suggested_to_be_kept_float() -> None:
     nodes = (node("a", 0.4), node("b", 0.6), node("c", None), node("d", 3.0, "gate", "d"), node("e", -1.0))
-    found = Sensitivities("m.onnx", 1, nodes[0].only_quantized, nodes)
-    assert found.keep_float == ("gate", "d", "b")
+    result = Sensitivities("m.onnx", 1, nodes[0].only_quantized, nodes)
+    assert result.keep_float == ("gate", "d", "b")
 
 
 def test_at_most_five_nodes_are_suggested_to_be_kept_float() -> None:

@@ -39,7 +39,7 @@ from qprof_onnx.quantizer.tuning.search import (
 )
 from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
 from qprof_onnx.quantizer.tuning.trial import score_model
-from qprof_onnx.quantizer.tuning.tune import Files, bases_of, tune
+from qprof_onnx.quantizer.tuning.tune import TuneFiles, bases_of, tune
 from qprof_onnx.quantizer.tuning.tuning_data import TuningData, halves, read_samples
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -159,15 +159,20 @@ def rows(*best: int) -> dict[str, np.ndarray]:
 
 def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
     metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2])
-    found = score_outputs(metric, [1], [rows(2, 3)], [rows(2, 0)])
-    assert (found.float_percent, found.quantized_percent, found.drop, found.rows) == (100.0, 50.0, 50.0, 2)
+    result = score_outputs(metric, [1], [rows(2, 3)], [rows(2, 0)])
+    assert (result.float_percent, result.quantized_percent, result.drop, result.rows) == (
+        100.0,
+        50.0,
+        50.0,
+        2,
+    )
 
 
 def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
     floats = {"y": np.eye(3, dtype=np.float32)[[[0, 1], [2, 2]]]}
     quantized = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
-    found = score_outputs(agreement_metric, [0], [floats], [quantized])
-    assert (found.rows, found.drop) == (2, 25.0)
+    result = score_outputs(agreement_metric, [0], [floats], [quantized])
+    assert (result.rows, result.drop) == (2, 25.0)
 
 
 def test_an_output_of_another_shape_agrees_in_nothing() -> None:
@@ -177,9 +182,9 @@ def test_an_output_of_another_shape_agrees_in_nothing() -> None:
 def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
     boxes_and_scores = np.array([[[600.0, 500.0, 1.0, 1.0]]], np.float32)
     off = boxes_and_scores - np.array([0.0, 0.0, 0.1, 0.1], np.float32)
-    found = score_outputs(noise_free_share, [0], [{"y": boxes_and_scores}], [{"y": off}])
+    result = score_outputs(noise_free_share, [0], [{"y": boxes_and_scores}], [{"y": off}])
     # the scores alone: 0.01 of 1; over all elements it would be 3e-8
-    assert found.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
+    assert result.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
     assert score_outputs(noise_free_share, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
 
 
@@ -196,8 +201,8 @@ def test_a_metric_of_ones_own_gets_outputs_and_indices() -> None:
         calls.append((len(outputs), list(indices)))
         return [80.0 if outputs[0]["y"][0, 0] else 60.0 for _ in indices]
 
-    found = score_outputs(user_metric(metric, "m:f"), [4, 7], [rows(0), rows(0)], [rows(1), rows(1)])
-    assert (found.float_percent, found.drop) == (80.0, pytest.approx(20.0))  # a mean of float64
+    result = score_outputs(user_metric(metric, "m:f"), [4, 7], [rows(0), rows(0)], [rows(1), rows(1)])
+    assert (result.float_percent, result.drop) == (80.0, pytest.approx(20.0))  # a mean of float64
     assert calls == [(2, [4, 7]), (2, [4, 7])]
 
 
@@ -255,9 +260,9 @@ def test_a_state_comes_back_as_it_was(tmp_path) -> None:
     state = State({"model": "m", "max_drop": 0.5}, (trial(Candidate(base), 0.25, 1.5),))
     state = state.with_result(failed.candidate, failed).with_result(RankNodes(base), ("b", "a"))
     save_state(state, tmp_path / "s.json")
-    found = load_state(tmp_path / "s.json", state.key)
-    assert found == state
-    assert found.trial(Candidate(base, ("x",))) == failed
+    result = load_state(tmp_path / "s.json", state.key)
+    assert result == state
+    assert result.trial(Candidate(base, ("x",))) == failed
 
 
 def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
@@ -293,24 +298,24 @@ def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, 
 
 
 def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
-    files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    found = tuned(profile, QualityTarget(0.5, "size"), files=files)
-    assert found.target_met
-    assert found.separate_holdout
-    assert found.holdout is not None
-    assert (found.holdout.samples, found.holdout.rows) == (4, 200)
-    assert found.best is not None
-    assert found.best.value == pytest.approx(
-        found.float_bytes / found.quantized_bytes, rel=1e-12
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tuned(profile, QualityTarget(0.5, "size"), files=files)
+    assert result.target_met
+    assert result.separate_holdout
+    assert result.holdout is not None
+    assert (result.holdout.samples, result.holdout.rows) == (4, 200)
+    assert result.best is not None
+    assert result.best.value == pytest.approx(
+        result.float_bytes / result.quantized_bytes, rel=1e-12
     )  # a quotient
     assert files.model.exists()
     assert load_plan(files.plan).nodes["head"].kind.value == "quantized"
 
 
 def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
-    found = tuned(profile, QualityTarget(0.5, "size"))
-    assert not found.verified
-    assert any("200 held-out rows are too few to verify" in text for text in found.limits)
+    result = tuned(profile, QualityTarget(0.5, "size"))
+    assert not result.verified
+    assert any("200 held-out rows are too few to verify" in text for text in result.limits)
 
 
 BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min_output_sqnr": 0.0}
@@ -318,43 +323,43 @@ BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min
 
 
 def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
-    files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    found = tuned(
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tuned(
         profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), files=files
     )
-    assert not found.target_met
+    assert not result.target_met
     assert not files.model.exists()
     assert files.plan.exists()
-    assert len(found.trials) == 1
-    assert any("no plan that was tried meets the target" in text for text in found.limits)
-    assert any("time budget" in text for text in found.limits)
+    assert len(result.trials) == 1
+    assert any("no plan that was tried meets the target" in text for text in result.limits)
+    assert any("time budget" in text for text in result.limits)
 
 
 def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
     recipe = load_recipe()
     recipe = replace(recipe, target=replace(recipe.target, opsets=(18, 19)))
-    found = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=recipe)
-    assert found.best is None
-    assert "does not suit target" in found.trials[0].error
-    assert "opset 17" in found.trials[0].error
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=recipe)
+    assert result.best is None
+    assert "does not suit target" in result.trials[0].error
+    assert "opset 17" in result.trials[0].error
 
 
 def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
-    files = Files(plan=tmp_path / "plan.yaml")
+    files = TuneFiles(plan=tmp_path / "plan.yaml")
     tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
     assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
 
 
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
-    found = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
-    assert found.trials[0].drop > 0.5
-    assert found.best is not None
-    assert found.best.candidate.base.name.startswith("calibrator")
-    assert found.target_met
+    result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
+    assert result.trials[0].drop > 0.5
+    assert result.best is not None
+    assert result.best.candidate.base.name.startswith("calibrator")
+    assert result.target_met
 
 
 def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path) -> None:
-    files = Files(state=tmp_path / "s.json")
+    files = TuneFiles(state=tmp_path / "s.json")
     resumed: list[bool] = []
     note = {"files": files, "on_trial": lambda number, trial, from_state: resumed.append(from_state)}
     first = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), **note)
@@ -371,9 +376,9 @@ def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path)
 
 def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
     data = TuningData(HELDOUT, LABELS, holdout_data=HELDOUT, holdout_labels=LABELS)
-    found = tuned(profile, QualityTarget(1.0, "size"), data)
-    assert not found.separate_holdout
-    assert "the score on them is too optimistic" in found.limits[-1]
+    result = tuned(profile, QualityTarget(1.0, "size"), data)
+    assert not result.separate_holdout
+    assert "the score on them is too optimistic" in result.limits[-1]
 
 
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
@@ -384,18 +389,18 @@ def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
         return score_model(path, samples)
 
     monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.score_model", counted)
-    found = tuned(profile, QualityTarget(0.5, "size"))
-    plans = {one.plan_digest for one in found.trials}
-    assert len(runs) == len(plans) < len(found.trials)
-    by_plan = {one.plan_digest: one.score for one in found.trials}
-    assert all(one.score == by_plan[one.plan_digest] for one in found.trials)
+    result = tuned(profile, QualityTarget(0.5, "size"))
+    plans = {one.plan_digest for one in result.trials}
+    assert len(runs) == len(plans) < len(result.trials)
+    by_plan = {one.plan_digest: one.score for one in result.trials}
+    assert all(one.score == by_plan[one.plan_digest] for one in result.trials)
 
 
 def test_latency_is_measured_against_float(profile) -> None:
-    found = tuned(profile, QualityTarget(0.5, budget=1e-6))
-    assert found.best is not None
-    assert found.best.value is not None
-    assert found.best.value > 0.0
+    result = tuned(profile, QualityTarget(0.5, budget=1e-6))
+    assert result.best is not None
+    assert result.best.value is not None
+    assert result.best.value > 0.0
 
 
 def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
@@ -427,7 +432,7 @@ def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) 
         tuned(
             profile,
             QualityTarget(),
-            files=Files(tmp_path / "no" / "o.onnx"),
+            files=TuneFiles(tmp_path / "no" / "o.onnx"),
             on_trial=lambda number, trial, from_state: numbers.append(number),
         )
     assert not numbers
