@@ -99,7 +99,7 @@ def compare_layers(
         quantized_path: the model that qprof made of it.
         data: folder of samples, or "module:function" for a Python iterable of feeds.
         limit: use the first so many feeds only.
-        plan: the saved plan: gives the kinds of nodes, and finds more tensors in codes.
+        plan: the saved plan: gives the kinds of nodes, and the equalization that the float model gets first.
         threads: threads inside an operator.
         progress: called after each sample with how many are done and, where known, how many there are.
 
@@ -112,7 +112,7 @@ def compare_layers(
     loaded = None if plan is None else load_plan(plan)
     if loaded is not None:
         prepared = apply_factors(prepared, loaded.adjustments.factors, str(plan))
-    found = matches(prepared, quantized, None if loaded is None else loaded.tensors)
+    found = matches(prepared, quantized)
     if not found:
         raise ModelError(
             f"{quantized_path}: has no activation of {float_path}; "
@@ -127,7 +127,7 @@ def compare_layers(
         source = open_samples(str(data), input_specs(prepared), limit)
         for sample in source:
             pairs = zip(found, run_float(sample), run_quantized(sample), strict=True)
-            sums = [s.added(f, m.real(q)) for s, (m, f, q) in zip(sums, pairs, strict=True)]
+            sums = [s.added(f, m.dequantized(q)) for s, (m, f, q) in zip(sums, pairs, strict=True)]
             feeds += 1
             if progress is not None:
                 progress(feeds, source.total)

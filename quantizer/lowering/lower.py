@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..targets.config import FORMS
-from .writers.graph_walk import Lowered
+from .written import Lowered
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -24,6 +24,7 @@ from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.samples import input_specs, open_samples
 from ..equalization.equalized_profile import adjusted_profile
 from ..lowering.lower import lower
+from ..lowering.written import WrittenNames
 from ..model.files import save_model
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
@@ -131,6 +132,7 @@ class _Bench:
     demand: SpeedDemand
     feeds: tuple[Feed, ...]
     folder: Path
+    names: dict[Path, WrittenNames] = field(default_factory=dict)
 
     @property
     def types(self) -> frozenset[str]:
@@ -139,7 +141,9 @@ class _Bench:
 
     def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
-        save_model(lower(planned.model, planned.plan).model, path)
+        lowered = lower(planned.model, planned.plan)
+        self.names[path] = lowered.names
+        save_model(lowered.model, path)
         return path
 
     def compared(self, first: Path, second: Path) -> Latency:
@@ -162,7 +166,8 @@ class _Bench:
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.graph)
+        names, prepared_graph = self.names[quantized], self.subject.graph
+        return find_costs(planned.graph, planned.plan, floats, codes, names=names, prepared=prepared_graph)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:

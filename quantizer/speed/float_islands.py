@@ -16,7 +16,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph
 from ..plan.plan import QuantPlan
 from .min_cut import NEVER, SINK, SOURCE, Network
-from .node_costs import Costs, in_codes
+from .node_costs import Costs, is_quantized
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ def find_islands(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) 
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
     """Return what each choice costs; see `Prices`."""
-    on_codes = [n.name or "" for n in graph.nodes if in_codes(n.name or "", plan)]
+    on_codes = [n.name or "" for n in graph.nodes if is_quantized(n.name or "", plan)]
     crossings = tuple(_crossings(graph, plan, profile, costs))
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
         name = node.name or ""
         lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
-        if name in plan.nodes and not in_codes(name, plan) and lost > 0.0:
-            makers = [c.maker for c in crossings if name in c.readers and in_codes(c.maker, plan)]
+        if name in plan.nodes and not is_quantized(name, plan) and lost > 0.0:
+            makers = [c.maker for c in crossings if name in c.readers and is_quantized(c.maker, plan)]
             for maker in makers:
                 beside[maker, name] += lost / len(makers)
     return Prices(
@@ -172,7 +172,7 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
             continue
         if graph.is_result(name):
             readers[""] = None
-        if in_codes(owner, plan) and name not in plan.tensors:
+        if is_quantized(owner, plan) and name not in plan.tensors:
             continue  # a product that returns float: nothing is converted behind it, whatever becomes of it
         time = costs.border.get(name, max(least, rate * profile[name].count))
         yield Crossing(name, owner, tuple(readers), time)

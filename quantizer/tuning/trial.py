@@ -15,7 +15,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.records.profile import ModelId, Profile
 from ..lowering.lower import lower
-from ..lowering.writers.graph_walk import Lowered
+from ..lowering.written import Lowered
 from ..model.files import model_bytes, save_model
 from ..model.graph import Graph
 from ..operators.table import rule_of

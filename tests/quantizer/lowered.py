@@ -16,7 +16,7 @@ import onnxruntime as ort
 import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.lowering.writers.graph_walk import Lowered
+from qprof_onnx.quantizer.lowering.written import Lowered
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan

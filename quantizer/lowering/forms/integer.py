@@ -21,10 +21,11 @@ import onnx_ir as ir
 from ...plan.plan import Kind, QuantPlan
 from ..writers.embeddings import look_up_codes
 from ..writers.emitter import Emitter
-from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.graph_walk import Writers, write
 from ..writers.moves import direct
 from ..writers.products import dynamic_product, fits, integer_sums, static_product
 from ..writers.task import Task, between_conversions, direct_table, float_node, weight_only
+from ..written import Lowered
 
 
 def _integer(task: Task) -> bool:

@@ -22,11 +22,13 @@ import onnx_ir as ir
 from ....profiles.base.errors import PlanError
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
-from ..writers.emitter import Dynamic, Emitter, code_type, new_value
-from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.emitter import Dynamic, Emitter
+from ..writers.graph_walk import Writers, write
+from ..writers.graph_writer import integer_type, new_value
 from ..writers.moves import direct
 from ..writers.products import dynamic_product, fits, float_sums, static_product
 from ..writers.task import Task
+from ..written import Lowered
 from .integer import WRITERS as INTEGER_WRITERS
 
 SMALLEST = np.array(np.finfo(np.float32).tiny)
@@ -48,20 +50,20 @@ class PrimitiveEmitter(Emitter):
         steps.append(("Clip", bounds, "clipped"))
         nodes: list[ir.Node] = []
         for op_type, others, suffix in steps:
-            made = new_value(self._unique(f"{name}_{suffix}"), ir.DataType.FLOAT, real)
+            made = new_value(self._free(f"{name}_{suffix}"), ir.DataType.FLOAT, real)
             nodes.append(self._node(op_type, [real, *others], [made], None))
             real = made
-        codes = new_value(self._unique(f"{name}_quantized"), code_type(params), real)
-        return [*nodes, self._node("Cast", [real], [codes], {"to": int(code_type(params))})]
+        codes = new_value(self._free(f"{name}_quantized"), integer_type(params), real)
+        return [*nodes, self._node("Cast", [real], [codes], {"to": int(integer_type(params))})]
 
     def _dequantize_nodes(
         self, codes: ir.Value, name: str, output: str, params: QuantParams
     ) -> list[ir.Node]:
         scale, zero_point = self._spread(name, params, codes)
-        real = new_value(self._unique(f"{name}_float"), ir.DataType.FLOAT, codes)
+        real = new_value(self._free(f"{name}_float"), ir.DataType.FLOAT, codes)
         nodes = [self._node("Cast", [codes], [real], {"to": int(ir.DataType.FLOAT)})]
         if any(params.zero_point):
-            centred = new_value(self._unique(f"{name}_centred"), ir.DataType.FLOAT, codes)
+            centred = new_value(self._free(f"{name}_centred"), ir.DataType.FLOAT, codes)
             nodes.append(self._node("Sub", [real, zero_point], [centred], None))
             real = centred
         result = new_value(output, ir.DataType.FLOAT, codes)

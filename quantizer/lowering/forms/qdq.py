@@ -49,11 +49,12 @@ import onnx_ir as ir
 from ...plan.plan import Kind, QuantPlan
 from ..writers.embeddings import look_up_codes
 from ..writers.emitter import Emitter
-from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.graph_walk import Writers, write
 from ..writers.lstm import dynamic_lstm
 from ..writers.moves import leaky_relu, move, on_codes
 from ..writers.products import dynamic_product
 from ..writers.task import between_conversions, float_node, portable_table, tanh_through_sigmoid, weight_only
+from ..written import Lowered
 
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): between_conversions,

@@ -17,12 +17,14 @@ import onnx_ir as ir
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
 from ..writers.embeddings import look_up_codes
-from ..writers.emitter import Attributes, Emitter, code_type, new_value
-from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.emitter import Emitter
+from ..writers.graph_walk import Writers, write
+from ..writers.graph_writer import Attributes, integer_type, new_value
 from ..writers.lstm import dynamic_lstm
 from ..writers.moves import direct
 from ..writers.products import OPERATORS, dynamic_product, fits
 from ..writers.task import Task, direct_table, float_node, weight_only
+from ..written import Lowered
 
 MICROSOFT = "com.microsoft"
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
@@ -78,7 +80,7 @@ def on_twin(task: Task) -> bool:
         attributes["opset"] = task.opset
     if result is None:
         return _return_float(task, twin, attributes)
-    codes = new_value(f"{emitter.name(node.outputs[0])}_quantized", code_type(result), node.outputs[0])
+    codes = new_value(f"{emitter.name(node.outputs[0])}_quantized", integer_type(result), node.outputs[0])
     made = emitter.add(twin.op_type, _inputs(task, twin), codes, node, attributes, domain=twin.domain)
     emitter.store(node.outputs[0], made, result)
     return True
@@ -114,11 +116,11 @@ def _sigmoid_of_tanh(task: Task) -> bool:
     doubled = replace(source, scale=(2.0 * source.scale[0],))
     in_256ths = replace(IN_256THS, qtype=result.qtype, zero_point=(result.qtype.low,))
     inputs = [
-        emitter.codes(value, source, node),
+        emitter.quantized(value, source, node),
         *emitter.param_values(f"{emitter.name(value)}_doubled", doubled),
         *emitter.param_values(f"{name}_sigmoid", in_256ths),
     ]
-    codes = new_value(f"{name}_quantized", code_type(result), node.outputs[0])
+    codes = new_value(f"{name}_quantized", integer_type(result), node.outputs[0])
     emitter.store(
         node.outputs[0], emitter.add("QLinearSigmoid", inputs, codes, node, {}, domain=MICROSOFT), result
     )
@@ -205,8 +207,8 @@ def _alone(task: Task, index: int) -> ir.Value | None:
         return None
     params = task.params(index)
     if params is None:
-        return task.emitter.real(value, task.node)
-    return task.emitter.codes(value, params, task.node)
+        return task.emitter.floating(value, task.node)
+    return task.emitter.quantized(value, params, task.node)
 
 
 def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -214,7 +216,7 @@ def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
     assert value is not None
     assert params is not None
     scale, zero_point = task.emitter.param_values(task.emitter.name(value), params)
-    return task.emitter.codes(value, params, task.node), scale, zero_point
+    return task.emitter.quantized(value, params, task.node), scale, zero_point
 
 
 WRITERS: Writers = {

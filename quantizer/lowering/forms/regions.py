@@ -20,10 +20,9 @@ from ...model.subgraphs import bodies
 from ...numerics.affine import QuantParams
 from ...operators.functions import nodes_between
 from ...plan.plan import Kind, QuantPlan
-from ..writers.emitter import Emitter, code_type, constant_array
+from ..writers.emitter import Emitter
 from ..writers.graph_walk import (
     WIDE_OPSET,
-    Lowered,
     Writers,
     checked_opset,
     finish,
@@ -32,7 +31,9 @@ from ..writers.graph_walk import (
     task_of,
     writer_of,
 )
+from ..writers.graph_writer import constant_array, integer_type
 from ..writers.task import Task, data_inputs, float_node
+from ..written import Lowered, with_record
 from .qdq import WRITERS as QDQ_WRITERS
 
 DOMAIN, DOMAIN_VERSION = "qprof", 1
@@ -69,7 +70,8 @@ def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
     opset = checked_opset(model, "regions")
     model = model.clone()
     functions: dict[str, ir.Function] = {}
-    _write_graph(model.graph, Emitter(model.graph), plan, model.opset_imports, functions)
+    emitter = Emitter(model.graph)
+    _write_graph(model.graph, emitter, plan, model.opset_imports, functions)
     for function in functions.values():
         model.functions[function.identifier()] = function
     if opset < WIDE_OPSET and any(
@@ -82,7 +84,7 @@ def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
     if functions:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
-    return Lowered(model)
+    return with_record(Lowered(model, (), emitter.written()))
 
 
 def _write_graph(
@@ -183,7 +185,7 @@ def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Func
     unneeded = [task.node for task in inner if writer_of(task, "regions", WRITERS)(task)]
     params_of = [emitter.stored(value) for value in results]
     body.graph.outputs.extend(
-        emitter.real(value, None) if params is None else emitter.codes(value, params, None)
+        emitter.floating(value, None) if params is None else emitter.quantized(value, params, None)
         for value, params in zip(results, params_of, strict=True)
     )
     remove(body.graph, emitter, unneeded)
@@ -245,7 +247,7 @@ def _twin(
         body.arguments.append(value)
         body.graph.inputs.append(twin)
     else:
-        codes = emitter.codes(value, params, place)
+        codes = emitter.quantized(value, params, place)
         inner = ir.Value(name=f"{name}_codes_{len(body.arguments)}", type=codes.type, shape=codes.shape)
         body.arguments.append(codes)
         body.graph.inputs.append(inner)
@@ -265,7 +267,7 @@ def _become_call(
     for value, params in zip(node.outputs, params_of, strict=True):
         if params is not None:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(code_type(params))
+            value.type = ir.TensorType(integer_type(params))
             emitter.store(value, value, params)
 
 

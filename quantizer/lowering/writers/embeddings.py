@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from .emitter import code_type, constant_array, new_value
+from .graph_writer import constant_array, integer_type, new_value
 from .products import as_float, become
 from .task import Task
 
@@ -35,8 +35,8 @@ def look_up_codes(task: Task) -> bool:
         )
     output, indices = node.outputs[0], node.inputs[1]
     name, attributes = emitter.name(output), dict(node.attributes)
-    codes = new_value(f"{name}_quantized", code_type(params), output)
-    emitter.add("Gather", [emitter.codes(table, params, node), indices], codes, node, attributes)
+    codes = new_value(f"{name}_quantized", integer_type(params), output)
+    emitter.add("Gather", [emitter.quantized(table, params, node), indices], codes, node, attributes)
     beside = tuple(size if i == axis else 1 for i, size in enumerate(shape))
     scales = emitter.constant(f"{emitter.name(table)}_scale", params.scale_array.reshape(beside))
     chosen = ir.Value(name=f"{name}_scale", type=ir.TensorType(ir.DataType.FLOAT))

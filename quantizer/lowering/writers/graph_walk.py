@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
 from ...model.subgraphs import bodies
 from ...plan.plan import Kind, QuantPlan
+from ..written import Lowered, with_record
 from .emitter import Emitter
 from .task import Task
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 
 OLDEST_OPSET = 13
 """The first with an axis in QuantizeLinear."""
@@ -49,19 +44,20 @@ def write(
     """
     opset = checked_opset(model, form)
     model = model.clone()
-    graph = model.graph
+    emitter = new_emitter(model.graph)
 
     def write_node(node: ir.Node, emitter: Emitter) -> bool:
         task = task_of(node, plan, emitter, opset)
         return writer_of(task, form, writers)(task)
 
-    _write_graph(graph, new_emitter(graph), write_node)
-    if any(node.domain == "com.microsoft" for node in graph.all_nodes()):
+    _write_graph(model.graph, emitter, write_node)
+    names = emitter.written()
+    if any(node.domain == "com.microsoft" for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("com.microsoft", 1)
     if opset < WIDE_OPSET and any(needs_wide_codes(g) for g in model.graphs()):
         note = f"opset raised from {opset} to {WIDE_OPSET} for its wider codes"
-        return Lowered(_raised(model, form), (note,))
-    return Lowered(model)
+        return with_record(Lowered(_raised(model, form), (note,), names))
+    return with_record(Lowered(model, (), names))
 
 
 def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Node, Emitter], bool]) -> None:
@@ -116,7 +112,7 @@ def writer_of(task: Task, form: str, writers: Writers) -> Writer:
 def finish(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
     """Give the graph its outputs back, and drop what nobody reads any more."""
     for index, value in enumerate(graph.outputs):
-        graph.outputs[index] = emitter.real(value, None)
+        graph.outputs[index] = emitter.floating(value, None)
     remove(graph, emitter, replaced)
 
 
@@ -153,16 +149,3 @@ def _raised(model: ir.Model, form: str) -> ir.Model:
         ) from error
     raised.ir_version = max(raised.ir_version, WIDE_IR_VERSION)
     return raised
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A quantized model.
-
-    Attributes:
-        model: the new model.
-        notes: remarks for the user, such as an opset that had to be raised.
-    """
-
-    model: ir.Model
-    notes: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, quantize
-from .emitter import constant_array
+from .graph_writer import constant_array
 from .task import Task
 
 MICROSOFT = "com.microsoft"
@@ -36,7 +36,7 @@ def dynamic_lstm(task: Task) -> bool:
     if node.op_type != "LSTM" or peepholes or node.attributes.get_int("layout", 0) != 0:
         raise task.error("only LSTM without peepholes and with layout 0 is dynamic; plan this node otherwise")
     inputs: list[ir.Value | None] = [
-        value if value is None or index in (1, 2) else emitter.real(value, node)
+        value if value is None or index in (1, 2) else emitter.floating(value, node)
         for index, value in enumerate(node.inputs)
     ]
     inputs += [None] * (PLAIN_INPUTS - len(inputs))

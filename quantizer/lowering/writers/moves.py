@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, dequantize, quantize
 from ...operators.table import Constraint, rule_of
-from .emitter import code_type, constant_array
+from .graph_writer import constant_array, integer_type
 from .task import Task, between_conversions, data_inputs, unsigned
 
 
@@ -21,7 +21,7 @@ def move(task: Task) -> bool:
     value, params = task.node.inputs[0], task.result()
     assert value is not None
     assert params is not None
-    task.emitter.store(task.node.outputs[0], task.emitter.codes(value, params, task.node), params)
+    task.emitter.store(task.node.outputs[0], task.emitter.quantized(value, params, task.node), params)
     return True
 
 
@@ -54,12 +54,12 @@ def _write_on_codes(task: Task, result: QuantParams, own: QuantParams) -> bool:
     for index in data_inputs(task):
         value = node.inputs[index]
         if value is not None and task.params(index) is not None:
-            node.replace_input_with(index, emitter.codes(value, own, node))
+            node.replace_input_with(index, emitter.quantized(value, own, node))
     _constants_in_codes(task, own)
     for value in node.outputs:
         if task.tensors.get(emitter.name(value)) == result:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(code_type(own))
+            value.type = ir.TensorType(integer_type(own))
             emitter.store(value, value, own)
     return False
 

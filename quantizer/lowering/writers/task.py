@@ -17,7 +17,8 @@ from ...model.subgraphs import bodies, inner_graphs
 from ...numerics.affine import UINT8, QuantParams, unsigned_twin
 from ...operators.functions import Chain, curve_of, nodes_between
 from ...plan.plan import Kind, NodePlan
-from .emitter import Emitter, code_type, constant_array, new_value
+from .emitter import Emitter
+from .graph_writer import constant_array, integer_type, new_value
 from .lookup_tables import build_table
 
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
@@ -58,7 +59,7 @@ def between_conversions(task: Task) -> bool:
         if value is None:
             continue
         params = task.params(index) if index in data else None
-        form = emitter.real(value, node) if params is None else emitter.dequantized(value, params, node)
+        form = emitter.floating(value, node) if params is None else emitter.dequantized(value, params, node)
         node.replace_input_with(index, form)
     for value in reversed(node.outputs):
         params = task.tensors.get(emitter.name(value))
@@ -81,7 +82,7 @@ def tanh_through_sigmoid(task: Task) -> bool:
     value, output = node.inputs[0], node.outputs[0]
     assert value is not None
     doubled = replace(source, scale=(2.0 * source.scale[0],))
-    codes = emitter.codes(value, source, node)
+    codes = emitter.quantized(value, source, node)
     real = emitter.dequantize(codes, f"{emitter.name(value)}_doubled", doubled, node)
     sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)
     emitter.add("Sigmoid", [real], sigmoid, node)
@@ -113,13 +114,13 @@ def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
     name = emitter.name(output)
     table = emitter.constant(f"{name}_table", build_table(curve_of(chain, task.opset), source, result))
     index = new_value(f"{name}_index", ir.DataType.INT32, output)
-    codes = emitter.codes(value, source, node)
+    codes = emitter.quantized(value, source, node)
     emitter.add("Cast", [codes], index, node, {"to": int(ir.DataType.INT32)})
     if source.qtype.low:
         first = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
         place = new_value(f"{name}_place", ir.DataType.INT32, output)
         index = emitter.add("Sub", [index, first], place, node)
-    looked_up = new_value(f"{name}_quantized", code_type(result), output)
+    looked_up = new_value(f"{name}_quantized", integer_type(result), output)
     emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
     return True
 
@@ -141,7 +142,7 @@ def float_node(task: Task) -> bool:
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
             if value is not None and task.emitter.stored(value) is not None:
-                node.replace_input_with(index, task.emitter.real(value, task.node))
+                node.replace_input_with(index, task.emitter.floating(value, task.node))
     return False
 
 
