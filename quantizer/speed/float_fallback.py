@@ -29,18 +29,12 @@ from ..model.files import save_model
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
-from ..runtime.latency import Latency, measure
+from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
-from ..runtime.sessions import Feed, open_session, run
+from ..runtime.sessions import Inputs, open_session, run
 from ..targets.target import Recipe
 from .float_islands import Island, find_islands
 from .node_costs import Costs, find_costs
-
-FEEDS = 2
-"""Samples that latency is measured on, when no limit is given."""
-
-ROUNDS, SECONDS = 25, 4.0
-"""Of each measurement: rounds at most, and seconds after which none starts."""
 
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
@@ -55,7 +49,7 @@ class SpeedDemand:
 
     Attributes:
         data: folder of samples, or "module:function".
-        limit: use the first so many samples; None for FEEDS.
+        limit: use the first so many samples; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """
@@ -130,7 +124,7 @@ class _Bench:
 
     subject: Subject
     demand: SpeedDemand
-    feeds: tuple[Feed, ...]
+    feeds: tuple[Inputs, ...]
     folder: Path
     names: dict[Path, WrittenNames] = field(default_factory=dict)
 
@@ -158,9 +152,7 @@ class _Bench:
             runner(sessions[0], first),
             runner(sessions[1], second),
             len(self.feeds),
-            rounds=ROUNDS,
-            seconds=SECONDS,
-            threads=self.demand.threads,
+            replace(QUICK, threads=self.demand.threads),
         )
 
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
@@ -197,7 +189,7 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or FEEDS))
+    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or QUICK.samples))
     if not samples:
         raise DataError(f"{demand.data}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:

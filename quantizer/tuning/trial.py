@@ -19,10 +19,10 @@ from ..lowering.written import Lowered
 from ..model.files import model_bytes, save_model
 from ..model.graph import Graph
 from ..operators.table import rule_of
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
 from ..ranges.clipped_activations import as_seen
-from ..runtime.latency import measure
+from ..runtime.latency import QUICK, measure
 from ..runtime.sessions import open_session, run
 from ..targets.conformance import check_conformity
 from ..targets.target import Recipe
@@ -37,10 +37,6 @@ OBJECTIVES: Mapping[str, str] = {
     "integer-share": "of the arithmetic in integers",
 }
 """What a tuner can ask for, and the unit of its value; more is better."""
-
-INTEGER_KINDS = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH, Kind.DYNAMIC)
-LATENCY_FEEDS, ROUNDS, SECONDS = 2, 25, 4.0
-"""Of the latency measurement: different feeds, rounds at most, and seconds after which no round starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +140,7 @@ def judged(path: Path, samples: JudgedSet) -> Judgement:
 
 def integer_nodes(plan: QuantPlan) -> int:
     """Return how many nodes compute on codes."""
-    return sum(entry.kind in INTEGER_KINDS for entry in plan.nodes.values())
+    return sum(entry.kind.counts_as_quantized for entry in plan.nodes.values())
 
 
 def _value(subject: Subject, planned: PlannedModel, path: Path, tuning: JudgedSet) -> float:
@@ -154,15 +150,13 @@ def _value(subject: Subject, planned: PlannedModel, path: Path, tuning: JudgedSe
     if subject.objective == "integer-share":
         return integer_share(planned.plan, planned.graph, subject.profile)
     session = open_session(str(path), "quantized model", subject.threads)
-    feeds = [sample.feed for sample in tuning.samples[:LATENCY_FEEDS]]
+    feeds = [sample.feed for sample in tuning.samples[: QUICK.samples]]
     names = [output.name for output in session.get_outputs()]
     return measure(
         lambda index: run(subject.float_session, names, feeds[index], "float model"),
         lambda index: run(session, names, feeds[index], "quantized model"),
         len(feeds),
-        rounds=ROUNDS,
-        seconds=SECONDS,
-        threads=subject.threads,
+        replace(QUICK, threads=subject.threads),
     ).speedup
 
 
@@ -181,7 +175,7 @@ def integer_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
             continue
         work = float(profile[name].count) * _work(node, graph)
         total += work
-        done += work if plan.nodes[node.name or ""].kind in INTEGER_KINDS else 0.0
+        done += work if plan.nodes[node.name or ""].kind.counts_as_quantized else 0.0
     return done / total if total else 0.0
 
 

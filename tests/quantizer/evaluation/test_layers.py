@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError, ModelError
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
+from qprof_onnx.quantizer.evaluation.measuring import Measuring
 from qprof_onnx.quantizer.evaluation.tensor_matching import matches
 from qprof_onnx.quantizer.lowering.written import RECORD
 
@@ -66,15 +67,15 @@ def typed(text: str) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
 
 
-def test_the_layer_that_loses_the_signal_is_seen(write, data) -> None:
+def test_the_layer_with_the_lowest_sqnr_is_found(write, data) -> None:
     report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     layers = {layer.tensor: layer for layer in report.layers}
     assert list(layers) == ["x", "m", "r", "t", "y"]  # graph order
     assert report.missing == ("a",)
-    assert (layers["x"].op_type, layers["x"].form) == ("input", "quantized")
+    assert (layers["x"].op_type, layers["x"].type) == ("input", "quantized")
     assert layers["x"].difference.sqnr > 40
-    assert (layers["m"].form, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
-    assert (layers["r"].form, layers["r"].op_type) == ("quantized", "Relu")
+    assert (layers["m"].type, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
+    assert (layers["r"].type, layers["r"].op_type) == ("quantized", "Relu")
     assert layers["r"].difference.sqnr < 17  # scale 0.5 on values up to 1.5
     assert report.worst(1)[0].difference.sqnr == min(layer.difference.sqnr for layer in report.layers)
 
@@ -88,13 +89,13 @@ def test_quantized_values_are_dequantized_as_the_operator_does(write, data) -> N
     assert report.layers[0].difference.elements == x.size
 
 
-def test_loss_is_what_a_node_adds_to_the_noise(write, data) -> None:
+def test_the_sqnr_drop_is_what_a_node_adds(write, data) -> None:
     report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     layers = {layer.tensor: layer for layer in report.layers}
-    assert layers["x"].loss is None
-    assert layers["m"].loss == layers["x"].difference.sqnr - layers["m"].difference.sqnr
+    assert layers["x"].sqnr_drop is None
+    assert layers["m"].sqnr_drop == layers["x"].difference.sqnr - layers["m"].difference.sqnr
     # `a` is not in the quantized model and stands for what it was made from
-    assert layers["r"].loss == layers["m"].difference.sqnr - layers["r"].difference.sqnr
+    assert layers["r"].sqnr_drop == layers["m"].difference.sqnr - layers["r"].difference.sqnr
 
 
 def test_a_model_against_itself_loses_nothing(write, data) -> None:
@@ -102,13 +103,13 @@ def test_a_model_against_itself_loses_nothing(write, data) -> None:
     report = compare_layers(path, path, data)
     assert report.missing == ()
     assert {layer.difference.sqnr for layer in report.layers} == {math.inf}
-    assert {layer.form for layer in report.layers} == {"float"}
-    assert [layer.loss for layer in report.layers] == [None] * 6
+    assert {layer.type for layer in report.layers} == {"float"}
+    assert [layer.sqnr_drop for layer in report.layers] == [None] * 6
 
 
 def test_limit_takes_the_first_samples(write, data) -> None:
     path = write("a.onnx", FLOAT)
-    assert compare_layers(path, path, data, limit=2).feeds == 2
+    assert compare_layers(path, path, data, measuring=Measuring(limit=2)).samples == 2
 
 
 def test_models_without_a_common_tensor_are_refused(write, data) -> None:
