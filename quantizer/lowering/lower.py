@@ -1,4 +1,4 @@
-"""Spelling: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
+"""Lowering: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
 
 A form only rewrites; every decision is in the plan. Adding a form is adding a file with one function and an
 entry to `FORMS`.
@@ -36,7 +36,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the quantized model that `plan` describes, in the form that it asks for.
 
     Args:
-        model: the prepared float model with the plan's factors (`planning.open_plan`): opset 13 or later,
+        model: the prepared float model with the equalization of the plan applied: opset 13 or later,
             nodes named, constants as initialisers. It is left as it was.
         plan: the plan of this model, verified.
 
@@ -44,7 +44,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         A model with the same graph inputs and outputs: names, order, element types.
 
     Raises:
-        ConfigError: there is no such form.
+        ConfigError: the form of the plan does not exist.
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
     form = plan.config.form
@@ -54,9 +54,9 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
-    """Return the float model with what makes up for rounding: the plan's biases, and weights on its codes.
+    """Return the float model with the plan's corrected biases, and with weights rounded as it says.
 
-    Quantizing finds these codes again, so that no form has to know how weights are rounded.
+    These weights are multiples of their scales, so that no form has to know how weights are rounded.
     """
     from ..equalization.apply import apply_biases
     from ..plan.plan import Kind

@@ -17,7 +17,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from ..lowering.forms.qoperator import MICROSOFT, TWINS
+from ..lowering.forms.qoperator import MICROSOFT, QLINEAR
 from .lstm import LstmSettings, LstmWeights, run_lstm
 from .onnx_fixes import FIXED_OPERATORS
 
@@ -35,11 +35,11 @@ def _rounded(steps: Array, zero_point: Array) -> Array:
 
 
 def _operator(op_type: str) -> type[OpRun]:
-    twin = TWINS[op_type]
+    counterpart = QLINEAR[op_type]
 
     def _run(self: Any, *given: Array, **attributes: Any) -> tuple[Array]:
         queue, inputs, result = list(given), list[Array](), list[Array]()
-        for token in twin.inputs:
+        for token in counterpart.inputs:
             if token == "y":
                 result, queue = queue[:2], queue[2:]
             elif token.startswith("="):
@@ -51,7 +51,7 @@ def _operator(op_type: str) -> type[OpRun]:
         output = _run_float(self.onnx_node, op_type, inputs)
         return (_rounded(output / result[0].astype(np.float64), result[1]),)
 
-    return type(twin.op_type, (OpRun,), {"op_domain": MICROSOFT, "_run": _run})
+    return type(counterpart.op_type, (OpRun,), {"op_domain": MICROSOFT, "_run": _run})
 
 
 def _run_float(node: onnx.NodeProto, op_type: str, inputs: list[Array]) -> Array:
@@ -128,7 +128,11 @@ class DynamicQuantizeLSTM(OpRun):
 
 
 CONTRIB: list[type[OpRun]] = [
-    *(_operator(op) for op, twin in TWINS.items() if twin.domain == MICROSOFT and op != "Gemm"),
+    *(
+        _operator(op)
+        for op, counterpart in QLINEAR.items()
+        if counterpart.domain == MICROSOFT and op != "Gemm"
+    ),
     QGemm,
     MatMulIntegerToFloat,
     DynamicQuantizeLSTM,

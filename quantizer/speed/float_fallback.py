@@ -33,7 +33,7 @@ from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Inputs, open_session, run
 from ..targets.target import Recipe
-from .float_islands import Island, find_islands
+from .float_regions import FloatRegion, find_float_regions
 from .node_costs import Costs, find_costs
 
 TRIALS = 8
@@ -77,7 +77,7 @@ class SpeedCheck:
     demand: SpeedDemand
     before: Latency
     after: Latency
-    taken_back: tuple[Island, ...]
+    taken_back: tuple[FloatRegion, ...]
     trials: int
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
@@ -202,7 +202,7 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     save_model(bench.subject.model, prepared)
     path = bench.written(planned, "plan-0")
     before = bench.compared(bench.subject.float_path, path)
-    taken: tuple[Island, ...] = ()
+    taken: tuple[FloatRegion, ...] = ()
     trials = 0
     while True:
         costs = bench.costs(planned, prepared, path)
@@ -226,12 +226,12 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
+def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
     profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
-    return find_islands(planned.graph, planned.plan, profile, costs)
+    return find_float_regions(planned.graph, planned.plan, profile, costs)
 
 
-def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island, ...]:
+def _worth_it(islands: Iterable[FloatRegion], types: frozenset[str]) -> tuple[FloatRegion, ...]:
     """Return the islands that promise a gain, without those that have a node called like an operator type.
 
     That name in `keep_float` would mean every node of the type.
@@ -239,7 +239,7 @@ def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island,
     return tuple(i for i in islands if i.gain_ms > 0.0 and not types & set(i.nodes))
 
 
-def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
+def _better_half(islands: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
     """Return the first islands that promise half of the gain, at least one less than all."""
     half, sum_so_far = sum(island.gain_ms for island in islands) / 2.0, 0.0
     for number, island in enumerate(islands):
@@ -249,7 +249,7 @@ def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
     return ()
 
 
-def _without(bench: _Bench, islands: Sequence[Island]) -> PlannedModel:
+def _without(bench: _Bench, islands: Sequence[FloatRegion]) -> PlannedModel:
     """Return the plan with the islands in float, and their nodes' reasons."""
     made = bench.subject.plan_without(name for island in islands for name in island.nodes)
     nodes = dict(made.plan.nodes)

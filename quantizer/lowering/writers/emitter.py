@@ -1,7 +1,7 @@
 """The forms of a tensor (float, quantized, dequantized), each written once and only when it is asked for.
 
-A tensor is stored in one form. It is *stored quantized* when the node that makes it gives quantized values;
-else it is stored as float, as are graph inputs and constants. Every other form is derived from that:
+A tensor is stored in one form. It is *stored quantized* when its node has quantized outputs; else it is
+stored as float, as are graph inputs and constants. Every other form is derived from that:
 
 =====================  ======================================  ===============================
 wanted                 stored quantized                        stored as float
@@ -93,11 +93,11 @@ class Emitter(GraphWriter):
         self._forms[value] = _Forms(params, {params: quantized})
 
     def quantize_output(self, value: ir.Value, params: QuantParams, after: ir.Node) -> None:
-        """Put QuantizeLinear after the node that makes a tensor, which is stored quantized from then on."""
+        """Put QuantizeLinear after the node of a tensor, which is stored quantized from then on."""
         self.store(value, self.quantize_after(value, params, after), params)
 
     def quantize_after(self, value: ir.Value, params: QuantParams, after: ir.Node) -> ir.Value:
-        """Put QuantizeLinear after the node that makes a tensor, rename that, and return the new tensor."""
+        """Put QuantizeLinear after the node of a tensor, which is renamed, and return the quantized one."""
         name = self.name(value)
         self.rename(value, f"{name}_raw")
         nodes = self._quantize_nodes(value, name, params)
@@ -119,11 +119,11 @@ class Emitter(GraphWriter):
             return emitter._quantized_constant(value, constant, params)
         if params not in forms.quantized:
             if constant is not None:
-                made = emitter._quantized_constant(value, constant, params)
+                form = emitter._quantized_constant(value, constant, params)
             else:
                 source = emitter.floating(value, place)
-                made = emitter._insert(emitter._quantize_nodes(source, self.name(value), params), place)
-            forms.quantized[params] = made
+                form = emitter._insert(emitter._quantize_nodes(source, self.name(value), params), place)
+            forms.quantized[params] = form
         return forms.quantized[params]
 
     def dequantized(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
@@ -149,7 +149,7 @@ class Emitter(GraphWriter):
     def dequantize(
         self, quantized: ir.Value, name: str, params: QuantParams, before: ir.Node | None
     ) -> ir.Value:
-        """Add DequantizeLinear with parameters that `quantized` need not have been made with."""
+        """Add DequantizeLinear, with parameters that may differ from those of `quantized`."""
         return self._insert(self._dequantize_nodes(quantized, name, self._free(name), params), before)
 
     def quantize(self, value: ir.Value, name: str, params: QuantParams, before: ir.Node | None) -> ir.Value:
@@ -183,9 +183,9 @@ class Emitter(GraphWriter):
         return self._forms.setdefault(value, _Forms())
 
     def _home(self, value: ir.Value, before: ir.Node | None) -> tuple[Emitter, ir.Node | None]:
-        """Return the emitter of the graph that a tensor is of, and the node there that asks for it.
+        """Return the emitter of the graph that a tensor is of, and the node of that graph that asks for it.
 
-        A tensor without a graph has just been made for this one, and is not in it yet.
+        A tensor without a graph was just created for this one, and is not in it yet.
         """
         if self._outside is None or value.graph is None or value.graph is self._graph:
             return self, before

@@ -1,6 +1,6 @@
 """Adds nodes and initialisers to one graph: free names, shared constants, places.
 
-Whose node it is that is added, and what the tensors of the original graph were called, is remembered here.
+It knows the original names of tensors, and for which node each node was added.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GraphWriter:
         self._constants: dict[tuple[str, bytes], ir.Value] = {}
 
     def name(self, value: ir.Value) -> str:
-        """Return the name that a tensor of the original graph had there."""
+        """Return the name of a tensor in the original graph."""
         return self._names[value]
 
     def rename(self, value: ir.Value, name: str) -> None:
@@ -86,7 +86,7 @@ class GraphWriter:
         return self._params[key]
 
     def drop_unused(self) -> None:
-        """Remove initialisers that nobody reads any more, such as the float weights."""
+        """Remove initialisers that are no longer read, such as the float weights."""
         for name, value in list(self._graph.initializers.items()):
             if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
                 del self._graph.initializers[name]
@@ -131,7 +131,7 @@ def constant_array(value: ir.Value) -> Array | None:
 
 
 def new_value(name: str, dtype: ir.DataType, like: ir.Value) -> ir.Value:
-    """Return a tensor that no node makes yet, with the shape of another."""
+    """Return a new tensor with the shape of another; a node is to be given it as its output."""
     shape = None if like.shape is None else like.shape.copy()
     return ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
 

@@ -7,7 +7,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.written import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import plan_model
 from qprof_onnx.quantizer.runtime.node_times import Executed
-from qprof_onnx.quantizer.speed.float_islands import find_islands
+from qprof_onnx.quantizer.speed.float_regions import find_float_regions
 from qprof_onnx.quantizer.speed.node_costs import Costs, find_costs
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -81,7 +81,7 @@ def test_what_was_added_for_a_node_is_charged_to_it(net: Network) -> None:
 
 def test_only_the_part_that_is_slower_goes_back(net: Network, names: WrittenNames) -> None:
     costs = find_costs(net.graph, net.plan(), FLOAT, QUANTIZED, names=names)
-    (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
+    (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_c",)
     # 90, the conversion of c and what Erf loses; 45, and a conversion of b, as dear by element as the others.
     assert island.integer_ms == pytest.approx(0.097, rel=1e-9)
@@ -92,21 +92,21 @@ def test_all_goes_back_when_conversions_cost_more_than_is_saved(net: Network) ->
     costs = Costs(
         {"Conv_a": 40.0, "Conv_c": 40.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 9.0, "c": 9.0}, ()
     )
-    (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
+    (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_a", "Relu_b", "Conv_c")
     assert (island.integer_ms, island.float_ms) == pytest.approx((0.098, 0.095), rel=1e-9)
 
 
 def test_nothing_goes_back_when_all_of_it_gains(net: Network) -> None:
     costs = Costs({"Conv_a": 4.0, "Conv_c": 4.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 9.0, "c": 9.0}, ())
-    assert find_islands(net.graph, net.plan(), net.profile, costs) == ()
+    assert find_float_regions(net.graph, net.plan(), net.profile, costs) == ()
 
 
 def test_what_a_float_reader_loses_beside_integers_counts(net: Network) -> None:
     """An activation that was fused into its convolution is a node of its own behind integers."""
     slow = {"Conv_a": 4.0, "Conv_c": 40.0, "Erf_y": 60.0}
     costs = Costs(slow, {"Conv_a": 50.0, "Conv_c": 45.0, "Erf_y": 7.0}, {"x": 9.0, "c": 9.0}, ())
-    (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
+    (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_c",)
 
 
@@ -116,5 +116,5 @@ def test_a_table_of_several_nodes_goes_back_as_a_whole() -> None:
     plan = plan_model(net.model, net.profile, recipe, net.identity).plan
     slow = {"Conv_a": 4.0, "Sigmoid_g": 0.0, "Mul_s": 90.0, "Conv_y": 4.0}
     floats = {"Conv_a": 50.0, "Sigmoid_g": 5.0, "Mul_s": 5.0, "Conv_y": 50.0}
-    (island,) = find_islands(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))
+    (island,) = find_float_regions(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))
     assert island.nodes == ("Sigmoid_g", "Mul_s")
