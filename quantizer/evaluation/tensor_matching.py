@@ -87,19 +87,19 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     values = {value.name: value for value in values_of(quantized.graph)}
     nodes = {node.name: node for node in quantized.graph if node.name}
     record = read_record(quantized)
-    found = []
+    pairs: list[Match] = []
     for original in values_of(prepared.graph):
         name = original.name or ""
         if original.dtype not in FLOAT_TYPES:
             continue
         if name in values:
             match = _from_dequantized(name, values[name]) or _for_readers(name, values[name])
-            found.append(match or Match(name, name))
+            pairs.append(match or Match(name, name))
         elif name in record and record[name].name in values:
-            found.append(_from_record(name, record[name]))
+            pairs.append(_from_record(name, record[name]))
         elif (match := _after_its_node(original, nodes)) is not None:
-            found.append(match)
-    return tuple(found)
+            pairs.append(match)
+    return tuple(pairs)
 
 
 def _from_dequantized(name: str, value: ir.Value) -> Match | None:

@@ -104,12 +104,12 @@ def _failure(session: ort.InferenceSession, inputs: Inputs) -> str:
 def _generated(session: ort.InferenceSession, elements: Mapping[str, float]) -> Iterator[Inputs]:
     """Yield inputs to try; none for a model that has an input of another type than `_NUMPY` lists."""
     inputs = [_input(value) for value in session.get_inputs()]
-    known = [i for i in inputs if i is not None]
-    if len(known) < len(inputs):
+    supported = [i for i in inputs if i is not None]
+    if len(supported) < len(inputs):
         return
-    integers = (1, 0) if any(i.dtype.kind in "iu" for i in known) else (1,)
-    for sizes, integer in product(_sizes(known, elements), integers):
-        yield {i.name: i.array(sizes[i.name], integer) for i in known}
+    integers = (1, 0) if any(i.dtype.kind in "iu" for i in supported) else (1,)
+    for sizes, integer in product(_sizes(supported, elements), integers):
+        yield {i.name: i.array(sizes[i.name], integer) for i in supported}
 
 
 def _input(value: Any) -> _Input | None:

@@ -152,10 +152,10 @@ class _Charged:
         wanted = next((op for op in PRODUCTS if executed in (op, f"Fused{op}", f"QLinear{op}")), "")
         here = [node]
         for _ in range(FUSED):
-            for found in here:
-                if not wanted or found.op_type == wanted:
-                    return found
-            makers = [value.producer() for found in here for value in found.inputs if value is not None]
+            for candidate in here:
+                if not wanted or candidate.op_type == wanted:
+                    return candidate
+            makers = [value.producer() for n in here for value in n.inputs if value is not None]
             here = [maker for maker in makers if maker is not None]
         return node
 
