@@ -240,7 +240,7 @@ class Runs:
         import openvino
 
         # It has no functions of the model, would compute in bfloat16 where the processor has it, and would
-        # quantize the activations of a MatMul whose weight alone is in codes.
+        # quantize the activations of a MatMul whose weight alone is quantized.
         proto = onnx.inliner.inline_local_functions(self.proto)
         core = openvino.Core()
         settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}

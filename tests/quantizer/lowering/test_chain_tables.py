@@ -91,8 +91,8 @@ def test_every_code_is_that_of_the_chain_in_float(
     proto = chain_model(steps)
     model = ir.from_proto(proto)
     source = choose_params(-top, top / 2, SCHEMAS["asymmetric"], TYPES[qtype])
-    codes = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
-    x = dequantize(codes, source)[None]
+    inputs = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
+    x = dequantize(inputs, source)[None]
     exact = in_float64(proto, x)
     result = choose_params(float(exact.min()), float(exact.max()), SCHEMAS["asymmetric"], TYPES[qtype])
     expected = quantize(exact, result)

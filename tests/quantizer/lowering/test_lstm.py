@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN with weights in codes: which there are, why, and what they compute."""
+"""LSTM, GRU and RNN with quantized weights: which are, why, and what they compute."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_the_reference_evaluator_runs_the_operator_too(variant: str) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)  # as above
 
 
-def test_the_reference_agrees_with_a_float_lstm_where_codes_are_exact() -> None:
-    """Inputs and weights that are codes themselves, and nothing remembered: no rounding is left."""
+def test_the_reference_agrees_with_a_float_lstm_where_quantizing_is_exact() -> None:
+    """Integer inputs and weights, and no recurrent weights: nothing is rounded."""
     model = model_of()
     x = np.random.default_rng(1).integers(0, 256, (1, BATCH, INPUTS)).astype(np.float32)
     x[0, 0, :2] = 0, 255  # so that the scale is 1
@@ -190,7 +190,7 @@ def test_branches_share_the_weights_of_the_graph_around_them() -> None:
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "auto"])
-def test_an_lstm_is_dynamic_in_every_mode_that_computes_on_codes(mode: str) -> None:
+def test_an_lstm_is_dynamic_in_every_mode_that_quantizes_activations(mode: str) -> None:
     entry = node_of(plan_of(model_of(), mode=mode))
     assert (entry.kind, entry.implementation) == (Kind.DYNAMIC, "runtime")
 
@@ -251,7 +251,7 @@ def test_a_kept_lstm_stays_float() -> None:
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
-def test_weights_of_recurrent_nodes_are_stored_in_codes(op: str) -> None:
+def test_weights_of_recurrent_nodes_are_stored_quantized(op: str) -> None:
     model = model_of(op=op)
     plan = plan_of(model, mode="weight-only", profiled=False)
     assert node_of(plan).kind is Kind.WEIGHT_ONLY
@@ -268,7 +268,7 @@ def test_a_plan_that_asks_for_what_cannot_be_written_is_refused() -> None:
     model = model_of()
     plan = plan_of(model)
     per_input = {**plan.tensors, "w": QuantParams((1.0,) * INPUTS, (0,) * INPUTS, INT8, axis=2)}
-    with pytest.raises(PlanError, match="8-bit codes, one scale or one along axis 1"):
+    with pytest.raises(PlanError, match="8-bit weights with zero_point 0, one scale or one along axis 1"):
         lower(model, QuantPlan(plan.model, plan.config, per_input, plan.nodes))
     other = model_of("states", more=", p")
     with pytest.raises(PlanError, match="only LSTM without peepholes and with layout 0 is dynamic"):

@@ -73,7 +73,7 @@ def test_dynamic_parameters_come_from_the_data() -> None:
     model = parse(text)
     plan = plan_of(model, kinds={"matmul_0": "dynamic"}, tensors={"w": QuantParams((1.0,), (0,), INT8)})
     found: Any = run_plan(model, plan, {"x": np.array([[-1.0, 254.3]], np.float32)})["y"]
-    # a scale of 255.3 / 255, zero_point 1: codes 0 and 255, so -1 + 254 steps
+    # a scale of 255.3 / 255, zero_point 1: quantized 0 and 255, so -1 + 254 steps
     assert found.quantized is None
     np.testing.assert_allclose(found.values, [[253 * 255.3 / 255]], rtol=1e-6)  # float32 scale
 
