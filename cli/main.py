@@ -20,7 +20,7 @@ COMMANDS = {
     "merge": "Merge the profiles of shards of the data into the profile of all of it.",
     "quantize": "Write a quantized model from a float model and its profile.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
-    "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
+    "compare-layers": "List the SQNR of each tensor in graph order.",
     "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",
     "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
     "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",

@@ -58,7 +58,7 @@ def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
     yield (
         f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
         f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
-        f"threads: {now.threads}, samples: {now.feeds})"
+        f"threads: {now.threads}, samples: {now.samples})"
     )
     if speed.taken_back:
         yield f"taken back to float ({speed.before.speedup:.2f} times as fast before):"

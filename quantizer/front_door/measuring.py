@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -12,6 +13,7 @@ from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
 from ..evaluation.gates import Gate
 from ..evaluation.layers import LayerReport
+from ..evaluation.measuring import Measuring
 from ..model.files import ModelLike, load_model, model_file
 from ..pipeline import drift_check, explanation
 from ..pipeline.drift_check import DriftLimits, DriftReport
@@ -19,6 +21,7 @@ from ..pipeline.explanation import NodeExplanation, TensorExplanation
 from ..pipeline.quantization import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike
+from ..runtime.latency import LatencySettings
 from ..runtime.sessions import open_session
 from ..tuning import sensitivity as analysis
 from ..tuning.scores import Score
@@ -63,9 +66,9 @@ class DiffOptions(Settings, total=False):
     allow_different: compares tensors of the same name in models of different structure.
     """
 
-    max_clipped: float | None
+    max_clipping: float | None
     max_range_growth: float | None
-    max_distance: float | None
+    max_js_distance: float | None
     max_wasserstein: float | None
     max_non_finite: float | None
     allow_different: bool
@@ -100,16 +103,26 @@ def evaluate(
     """
     others = dict(chosen("evaluate", options, EvaluateOptions).others)
     samples = samples_of(data, others.pop("transform", None))
-    rounds = evaluation.ROUNDS if others.pop("latency", True) else 0
-    scored = others.pop("scored_output", None)
+    progress = others.pop("progress", None)
+    measuring = measuring_of(others)
     with model_file(model) as path, quantized_file(quantized) as other, labels_file(labels) as truth:
         found = evaluation.evaluate(
-            path, other, samples, labels=truth, output=scored, gate=gate, rounds=rounds, **others
+            path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
         if metric is None:
             return _evaluation(found)
-        score = _score(path, other, TuningData(samples, metric=metric, limit=others.get("limit")))
+        score = _score(path, other, TuningData(samples, metric=metric, limit=measuring.limit))
         return _evaluation(found, metric=metric_name(metric), score=score)
+
+
+def measuring_of(options: Mapping[str, Any]) -> Measuring:
+    """Return the record of keywords limit, threads, latency and scored_output."""
+    return Measuring(
+        limit=options.get("limit"),
+        output=options.get("scored_output"),
+        threads=options.get("threads", 1),
+        latency=LatencySettings() if options.get("latency", True) else None,
+    )
 
 
 def _evaluation(found: evaluation.Evaluation, **more: Any) -> Evaluation:
@@ -145,11 +158,13 @@ def compare_layers(
         ConfigError: a keyword is not known.
     """
     others = dict(chosen("compare_layers", options, LayerOptions).others)
-    samples = samples_of(data, others.pop("transform", None))
+    samples, progress = samples_of(data, others.pop("transform", None)), others.pop("progress", None)
     if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
         plan = quantized.plan
     with model_file(model) as path, quantized_file(quantized) as other:
-        return layers.compare_layers(path, other, samples, plan=plan, **others)
+        return layers.compare_layers(
+            path, other, samples, plan=plan, measuring=measuring_of(others), progress=progress
+        )
 
 
 def sensitivity(

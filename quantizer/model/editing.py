@@ -75,12 +75,11 @@ def value_names(model: ir.Model) -> set[str]:
     return names
 
 
-def fresh(wanted: str, taken: set[str]) -> str:
-    """Return `wanted`, with a number behind it when taken; add the result to `taken`."""
-    name, number = wanted, 1
+def fresh(wanted: str, taken: set[str], first: int = 2) -> str:
+    """Return `wanted`, with a number after it (`first` or later) when taken; add the result to `taken`."""
+    name, number = wanted, first
     while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
+        name, number = f"{wanted}_{number}", number + 1
     taken.add(name)
     return name
 

@@ -20,6 +20,21 @@ from .arrays import Curve
 from .density import Density, density, narrowed
 
 
+def decibels(signal_power: float, noise_power: float) -> float:
+    """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB.
+
+    Without noise it is infinite; noise without signal, and infinite noise, give minus infinity.
+    """
+    if noise_power == 0.0:
+        return math.inf
+    if signal_power <= 0.0 or math.isinf(noise_power):
+        return -math.inf
+    ratio = signal_power / noise_power
+    if ratio == 0.0 or math.isinf(ratio):  # beyond float64
+        return 10.0 * (math.log10(signal_power) - math.log10(noise_power))
+    return 10.0 * math.log10(ratio)
+
+
 def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
     """Return signal over noise (dB) of a constant in codes; infinite where they are exact."""
     exact = weight.astype(np.float32, copy=False)

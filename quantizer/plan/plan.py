@@ -44,6 +44,21 @@ class Kind(StrEnum):
     FLOAT = "float"
     """Stays as it is; `NodePlan.reason` says why."""
 
+    @property
+    def reads_quantized(self) -> bool:
+        """Whether such a node reads quantized activations; the others read float values."""
+        return self in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
+
+    @property
+    def counts_as_quantized(self) -> bool:
+        """Whether such a node computes on quantized values, whenever their parameters are known."""
+        return self.reads_quantized or self is Kind.DYNAMIC
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether such a node may have quantized weights."""
+        return self in (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
+
 
 ON_CODES = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
 """Kinds that read activations in codes; the others read and make real numbers."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -25,22 +25,17 @@ from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..equalization.equalized_profile import adjusted_profile
 from ..lowering.lower import lower
+from ..lowering.written import WrittenNames
 from ..model.files import save_model
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
-from ..runtime.latency import Latency, measure
+from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
-from ..runtime.sessions import Feed, open_session, run
+from ..runtime.sessions import Inputs, open_session, run
 from ..targets.target import Recipe
-from .float_islands import Island, find_islands
+from .float_regions import FloatRegion, find_float_regions
 from .node_costs import Costs, find_costs
-
-FEEDS = 2
-"""Samples that latency is measured on, when no limit is given."""
-
-ROUNDS, SECONDS = 25, 4.0
-"""Of each measurement: rounds at most, and seconds after which none starts."""
 
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
@@ -55,7 +50,7 @@ class SpeedDemand:
 
     Attributes:
         data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        limit: use the first so many samples; None for FEEDS.
+        limit: use the first so many samples; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """
@@ -83,7 +78,7 @@ class SpeedCheck:
     demand: SpeedDemand
     before: Latency
     after: Latency
-    taken_back: tuple[Island, ...]
+    taken_back: tuple[FloatRegion, ...]
     trials: int
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
@@ -130,8 +125,9 @@ class _Bench:
 
     subject: Subject
     demand: SpeedDemand
-    feeds: tuple[Feed, ...]
+    feeds: tuple[Inputs, ...]
     folder: Path
+    names: dict[Path, WrittenNames] = field(default_factory=dict)
 
     @property
     def types(self) -> frozenset[str]:
@@ -140,7 +136,9 @@ class _Bench:
 
     def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
-        save_model(lower(planned.model, planned.plan).model, path)
+        lowered = lower(planned.model, planned.plan)
+        self.names[path] = lowered.names
+        save_model(lowered.model, path)
         return path
 
     def compared(self, first: Path, second: Path) -> Latency:
@@ -155,15 +153,14 @@ class _Bench:
             runner(sessions[0], first),
             runner(sessions[1], second),
             len(self.feeds),
-            rounds=ROUNDS,
-            seconds=SECONDS,
-            threads=self.demand.threads,
+            replace(QUICK, threads=self.demand.threads),
         )
 
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.graph)
+        names, prepared_graph = self.names[quantized], self.subject.graph
+        return find_costs(planned.graph, planned.plan, floats, codes, names=names, prepared=prepared_graph)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
@@ -193,7 +190,7 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or FEEDS))
+    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or QUICK.samples))
     if not samples:
         raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
@@ -206,7 +203,7 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     save_model(bench.subject.model, prepared)
     path = bench.written(planned, "plan-0")
     before = bench.compared(bench.subject.float_path, path)
-    taken: tuple[Island, ...] = ()
+    taken: tuple[FloatRegion, ...] = ()
     trials = 0
     while True:
         costs = bench.costs(planned, prepared, path)
@@ -230,12 +227,12 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
+def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
     profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
-    return find_islands(planned.graph, planned.plan, profile, costs)
+    return find_float_regions(planned.graph, planned.plan, profile, costs)
 
 
-def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island, ...]:
+def _worth_it(islands: Iterable[FloatRegion], types: frozenset[str]) -> tuple[FloatRegion, ...]:
     """Return the islands that promise a gain, without those that have a node called like an operator type.
 
     That name in `keep_float` would mean every node of the type.
@@ -243,7 +240,7 @@ def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island,
     return tuple(i for i in islands if i.gain_ms > 0.0 and not types & set(i.nodes))
 
 
-def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
+def _better_half(islands: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
     """Return the first islands that promise half of the gain, at least one less than all."""
     half, sum_so_far = sum(island.gain_ms for island in islands) / 2.0, 0.0
     for number, island in enumerate(islands):
@@ -253,7 +250,7 @@ def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
     return ()
 
 
-def _without(bench: _Bench, islands: Sequence[Island]) -> PlannedModel:
+def _without(bench: _Bench, islands: Sequence[FloatRegion]) -> PlannedModel:
     """Return the plan with the islands in float, and their nodes' reasons."""
     made = bench.subject.plan_without(name for island in islands for name in island.nodes)
     nodes = dict(made.plan.nodes)

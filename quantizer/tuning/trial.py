@@ -15,15 +15,15 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.records.profile import Profile
 from ..lowering.lower import lower
-from ..lowering.writers.graph_walk import Lowered
+from ..lowering.written import Lowered
 from ..model.files import model_bytes, save_model
 from ..model.graph import Graph
 from ..operators.table import rule_of
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
 from ..prepare.opening import PreparedModel
 from ..ranges.clipped_activations import as_seen
-from ..runtime.latency import measure
+from ..runtime.latency import QUICK, measure
 from ..runtime.sessions import open_session, run
 from ..targets.conformance import check_conformity
 from ..targets.target import Recipe
@@ -32,10 +32,6 @@ from .quality_target import QualityTarget
 from .scores import Score, score_outputs
 from .search import Candidate, Trial, meets
 from .tuning_data import ScoringSamples, outputs_of
-
-INTEGER_KINDS = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH, Kind.DYNAMIC)
-LATENCY_SAMPLES, ROUNDS, SECONDS = 2, 25, 4.0
-"""Of the latency measurement: different samples, rounds at most, and seconds after which no round starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +134,7 @@ def score_model(path: Path, samples: ScoringSamples) -> Score:
 
 def quantized_nodes(plan: QuantPlan) -> int:
     """Return how many nodes compute in integers."""
-    return sum(entry.kind in INTEGER_KINDS for entry in plan.nodes.values())
+    return sum(entry.kind.counts_as_quantized for entry in plan.nodes.values())
 
 
 def _objective_value(task: TuningTask, planned: PlannedModel, path: Path, samples: ScoringSamples) -> float:
@@ -153,15 +149,13 @@ def _objective_value(task: TuningTask, planned: PlannedModel, path: Path, sample
 def _speedup(task: TuningTask, path: Path, samples: ScoringSamples) -> float:
     """Return how many times as fast as the float model a quantized model in a file is."""
     session = open_session(str(path), "quantized model", task.target.threads)
-    feeds = [sample.arrays for sample in samples.samples[:LATENCY_SAMPLES]]
+    feeds = [sample.arrays for sample in samples.samples[: QUICK.samples]]
     names = [output.name for output in session.get_outputs()]
     return measure(
         lambda index: run(task.float_session, names, feeds[index], "float model"),
         lambda index: run(session, names, feeds[index], "quantized model"),
         len(feeds),
-        rounds=ROUNDS,
-        seconds=SECONDS,
-        threads=task.target.threads,
+        replace(QUICK, threads=task.target.threads),
     ).speedup
 
 
@@ -180,7 +174,7 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
             continue
         work = float(profile[name].count) * _multiplications(node, graph)
         total += work
-        done += work if plan.nodes[node.name or ""].kind in INTEGER_KINDS else 0.0
+        done += work if plan.nodes[node.name or ""].kind.counts_as_quantized else 0.0
     return done / total if total else 0.0
 
 

@@ -36,7 +36,7 @@ from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared, read_profile
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
-from qprof_onnx.quantizer.reference.onnx_fixes import MENDED
+from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -88,7 +88,7 @@ def reference_evaluator(proto: onnx.ModelProto, feed: Feed) -> Outputs:
         if not opset.domain:  # the evaluator has no older DequantizeLinear; it is the same
             opset.version = max(opset.version, 19)
     contrib = CONTRIB if any(node.domain == "com.microsoft" for node in proto.graph.node) else []
-    return list(ReferenceEvaluator(newer, new_ops=[*MENDED, *contrib]).run(None, dict(feed)))
+    return list(ReferenceEvaluator(newer, new_ops=[*FIXED_OPERATORS, *contrib]).run(None, dict(feed)))
 
 
 def openvino(proto: onnx.ModelProto, feed: Feed) -> Outputs:
@@ -206,7 +206,7 @@ def _row(model: str, form: str, runtime: str, results: Feed, expected: Mapping[s
     for name, array in results.items():
         tensor = expected[name]
         assert tensor.params is not None
-        steps = np.rint(np.abs(array.astype(np.float64) - tensor.real) / tensor.params.scale[0])
+        steps = np.rint(np.abs(array.astype(np.float64) - tensor.values) / tensor.params.scale[0])
         largest, off, count = (
             max(largest, float(steps.max())),
             off + int((steps > 0).sum()),

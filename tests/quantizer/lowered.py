@@ -16,7 +16,7 @@ import onnxruntime as ort
 import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.lowering.writers.graph_walk import Lowered
+from qprof_onnx.quantizer.lowering.written import Lowered
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
@@ -240,7 +240,7 @@ class Runs:
         import openvino
 
         # It has no functions of the model, would compute in bfloat16 where the processor has it, and would
-        # quantize the activations of a MatMul whose weight alone is in codes.
+        # quantize the activations of a MatMul whose weight alone is quantized.
         proto = onnx.inliner.inline_local_functions(self.proto)
         core = openvino.Core()
         settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
@@ -255,9 +255,9 @@ class Runs:
         worst, expected = 0.0, self._expect()
         for output, result in zip(self.proto.graph.output, results, strict=True):
             tensor = expected[output.name]
-            step = tensor.params.scale[0] if tensor.params else float(np.abs(tensor.real).max()) * 1e-6
-            assert result.shape == tensor.real.shape
-            worst = max(worst, float(np.abs(result - tensor.real).max()) / step)
+            step = tensor.params.scale[0] if tensor.params else float(np.abs(tensor.values).max()) * 1e-6
+            assert result.shape == tensor.values.shape
+            worst = max(worst, float(np.abs(result - tensor.values).max()) / step)
         return worst
 
     def fused(self) -> Counter[str]:

@@ -22,7 +22,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import INT32, QuantParams
-from .emitter import Emitter, constant_array, new_value
+from .emitter import Emitter
+from .graph_writer import constant_array, new_value
 from .task import Task, between_conversions
 
 Floats = npt.NDArray[np.float32]
@@ -52,7 +53,7 @@ def static_product(task: Task, sums: Sums) -> bool:
     assert weight is not None
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     bias_params = task.params(2) if bias is not None else None
-    bias_codes = emitter.codes(bias, bias_params, node) if bias is not None and bias_params else None
+    bias_codes = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
     made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), bias_codes)
     scale = product_scale(data, weight)
     if result is not None:
@@ -62,7 +63,7 @@ def static_product(task: Task, sums: Sums) -> bool:
     become(node, "Mul", as_float(emitter, made, node), multiplier)
     if result is not None:
         unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
-        emitter.store(node.outputs[0], emitter.quantize_behind(node.outputs[0], unscaled, node), result)
+        emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
     return False
 
 
@@ -82,7 +83,9 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     data = emitter.dynamic(value, node)
-    made = (sums or integer_sums)(task, Operand(data.codes, data.zero_point), _operand(task, 1, weight), None)
+    made = (sums or integer_sums)(
+        task, Operand(data.quantized, data.zero_point), _operand(task, 1, weight), None
+    )
     name, output = emitter.name(node.outputs[0]), node.outputs[0]
     scales = weight.scale_array.reshape(_channel_shape(task, weight.scale_array))
     weight_scale = emitter.constant(f"{name}_weight_scale", scales)
@@ -94,7 +97,7 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
         return False
     scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
     emitter.add("Mul", [real, multiplier], scaled, node)
-    become(node, "Add", scaled, _spread_bias(task, emitter.real(bias, node)))
+    become(node, "Add", scaled, _spread_bias(task, emitter.floating(bias, node)))
     return False
 
 
@@ -182,7 +185,7 @@ def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
 def _operand(task: Task, index: int, params: QuantParams) -> Operand:
     value = task.node.inputs[index]
     assert value is not None
-    codes = task.emitter.codes(value, params, task.node)
+    codes = task.emitter.quantized(value, params, task.node)
     if not any(params.zero_point):
         return Operand(codes, None)
     return Operand(codes, task.emitter.param_values(task.emitter.name(value), params)[1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.quantizer.evaluation.accuracy import (
-    Tally,
+    RowCounts,
     accuracy_of,
     load_labels,
     mcnemar_p,
@@ -50,20 +50,20 @@ def test_mcnemar_of_large_counts_is_a_number() -> None:
 
 
 def test_accuracy_and_drop_are_percent() -> None:
-    found = accuracy_of("y", Tally(rows=200, both=180, only_float=8, only_quantized=2))
+    found = accuracy_of("y", RowCounts(rows=200, both=180, only_float=8, only_quantized=2))
     assert (found.float_percent, found.quantized_percent, found.drop) == (94.0, 91.0, 3.0)
     assert found.drop_low < 3.0 < found.drop_high
 
 
-def test_a_tally_takes_the_labels_from_where_it_stands() -> None:
+def test_a_counts_takes_the_labels_from_where_it_stands() -> None:
     labels = np.array([1, 2, 3, 4])
-    tally = Tally().added(labels, np.array([1, 2]), np.array([1, 0]))
-    tally = tally.added(labels, np.array([0, 0]), np.array([3, 0]))
-    assert tally == Tally(rows=4, both=1, only_float=1, only_quantized=1)
+    counts = RowCounts().added(labels, np.array([1, 2]), np.array([1, 0]))
+    counts = counts.added(labels, np.array([0, 0]), np.array([3, 0]))
+    assert counts == RowCounts(rows=4, both=1, only_float=1, only_quantized=1)
 
 
 def test_another_number_of_answers_counts_as_wrong() -> None:
-    assert Tally().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == Tally(2, 0, 2, 0)
+    assert RowCounts().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == RowCounts(2, 0, 2, 0)
 
 
 def test_labels_are_read_from_text_and_from_npy(tmp_path) -> None:

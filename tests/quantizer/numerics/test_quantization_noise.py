@@ -13,7 +13,7 @@ from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.density import density
-from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise, total_noise
+from qprof_onnx.quantizer.numerics.quantization_noise import decibels, expected_noise, total_noise
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 
 
@@ -132,3 +132,16 @@ def test_values_that_no_reader_tells_apart_make_no_noise(profile_of):
     assert noise.clipping_power == 0.0
     # As above: the spread within a bin is not quite even.
     assert noise.sqnr_db == pytest.approx(measured(np.maximum(values, 0.0), params), abs=0.1)
+
+
+def test_decibels_of_extreme_energies_are_finite() -> None:
+    assert decibels(1e300, 1e-300) == pytest.approx(6000.0, rel=1e-14)
+    assert decibels(1e-300, 1e300) == pytest.approx(-6000.0, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "expected"),
+    [(1.0, 0.0, math.inf), (0.0, 0.0, math.inf), (0.0, 1.0, -math.inf), (1.0, math.inf, -math.inf)],
+)
+def test_decibels_without_signal_or_noise_are_infinite(signal: float, noise: float, expected: float) -> None:
+    assert decibels(signal, noise) == expected

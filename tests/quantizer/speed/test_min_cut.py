@@ -6,7 +6,7 @@ from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qprof_onnx.quantizer.speed.float_islands import Crossing, Prices, cheapest
+from qprof_onnx.quantizer.speed.float_regions import Crossing, Prices, cheapest
 
 NAMES = tuple("abcde")
 PRICE = st.integers(0, 9).map(float)
