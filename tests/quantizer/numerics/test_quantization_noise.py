@@ -92,7 +92,7 @@ def test_a_tensor_that_held_nothing_has_no_noise():
 
 
 def test_several_scales_are_refused(profile_of):
-    with pytest.raises(PlanError, match="2 scales; a profile tells the noise of one only"):
+    with pytest.raises(PlanError, match="2 scales; a profile has the noise of one only"):
         expected_noise(profile_of([1.0]), QuantParams((1.0, 1.0), (0, 0), INT8, axis=0))
 
 
