@@ -1,7 +1,7 @@
 """Shapes and types of all values, inferred afresh from the graph inputs.
 
-onnx_ir's ShapeInferencePass overwrites a known dimension by an unknown one and the declared shapes of
-outputs, and its wrapper that leaves large constants out is private.
+onnx_ir's ShapeInferencePass replaces the declared shapes of outputs, and leaves the rank of a Reshape to a
+computed shape unknown.
 """
 
 from __future__ import annotations
