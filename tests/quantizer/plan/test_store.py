@@ -305,7 +305,7 @@ MALFORMED = {
         "'w': 2 scales but 1 zero points",
     ),
     "fractional zero point": ("zero_point: 128", "zero_point: 1.5", "zero_point must be an integer, not 1.5"),
-    "zero point beyond": ("zero_point: 128", "zero_point: 256", "'x': zero_point 256 is not a code of uint8"),
+    "zero point beyond": ("zero_point: 128", "zero_point: 256", "'x': zero_point 256 is outside of uint8"),
     "negative axis": ("axis: 0, scale: [0.1", "axis: -1, scale: [0.1", "tensor 'w': axis is -1, below 0"),
     "unknown kind": (
         "kind: quantized",
