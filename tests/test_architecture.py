@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (

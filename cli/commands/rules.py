@@ -26,8 +26,9 @@ def command(target: str | None, form: str, as_json: bool) -> None:
       qprof rules --target glow
       qprof rules --format markdown > OPERATORS.md
     """
-    from ...quantizer.targets.loading import load_recipe, target_names
+    from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.operator_page import markdown_reference, operator_reference
+    from ...quantizer.targets.packaged import target_names
     from ..render.tables import print_table
 
     if form == "markdown" and not as_json:

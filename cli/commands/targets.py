@@ -22,7 +22,8 @@ def command(as_json: bool) -> None:
     Example:
       qprof targets --json
     """
-    from ...quantizer.targets.loading import load_recipe, target_names
+    from ...quantizer.targets.loading import load_recipe
+    from ...quantizer.targets.packaged import target_names
     from ..render.tables import print_table
 
     recipes = [load_recipe(name) for name in target_names()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -12,11 +12,8 @@ from .shared import EXISTING, NEW, Name, json_option, setting_options
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _objectives() -> Iterable[str]:
-    from ...quantizer.tuning.trial import OBJECTIVES
-
-    return OBJECTIVES
-
+OBJECTIVES = ("latency", "size", "integer-share")
+"""Those of `quantizer.tuning.trial`, which is slow to import; a test compares them."""
 
 _OPTIONS = (
     click.option("--labels", type=EXISTING, metavar="FILE", help="Class of each row: text lines, or .npy."),
@@ -34,7 +31,7 @@ _OPTIONS = (
     ),
     click.option(
         "--objective",
-        type=Name(_objectives),
+        type=Name(lambda: OBJECTIVES),
         default="latency",
         show_default=True,
         help="What is made as good as possible.",

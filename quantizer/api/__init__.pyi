@@ -75,7 +75,7 @@ from .quantizer.targets.config import QuantConfig as QuantConfig
 from .quantizer.targets.loading import (
     load_recipe as load_recipe,
 )
-from .quantizer.targets.loading import (
+from .quantizer.targets.packaged import (
     target_names as target_names,
 )
 from .quantizer.targets.target import (

@@ -110,5 +110,5 @@ def _on_target(rule: Rule, target: Target) -> str:
         return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
     if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
         return "each by itself"
-    implementation = lut_implementation(rule.op_type, target, "target") if rule.curve else ""
-    return f"look-up table, written as {implementation}" if implementation else "float"
+    table = lut_implementation(rule.op_type, target, "target") if rule.curve else ""
+    return f"look-up table, written as {table}" if table else "float"

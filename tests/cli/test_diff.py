@@ -137,7 +137,7 @@ def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: P
     ("options", "sentence"),
     [
         (("--max-clipped", "nan"), "max_clipped nan: must be a number"),
-        (("--calibrator", "minmx"), "Did you mean 'minmax'?"),
+        (("--calibrator", "minmx"), "did you mean 'minmax'?"),
     ],
 )
 def test_a_wrong_value_is_told(nights: Path, options: tuple[str, ...], sentence: str) -> None:

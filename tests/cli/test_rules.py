@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
-from qprof_onnx.quantizer.targets.loading import target_names
+from qprof_onnx.quantizer.targets.packaged import target_names
 
 
 def printed(*arguments: str) -> str:

@@ -19,7 +19,8 @@ from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult
 from qprof_onnx.quantizer.pipeline.quantization import quantize as quantize_model
 from qprof_onnx.quantizer.targets.conformance import check_conformity
-from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.packaged import target_names
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
