@@ -28,6 +28,7 @@ COMMANDS = {
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that there is a record of.",
     "show": "Print a profile or a plan as a table.",
+    "schema": "Print the JSON Schema of a file or of a result; without NAME the names.",
     "explain": "Tell why a tensor of a plan has the parameters that it has.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }

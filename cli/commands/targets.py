@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 import click
 
 from ..options.shared import json_option
@@ -24,11 +21,14 @@ def command(as_json: bool) -> None:
     """
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.packaged import target_names
+    from ..render.json_document import document
+    from ..render.schemas.results import TargetRecord, Targets
     from ..render.tables import print_table
 
     recipes = [load_recipe(name) for name in target_names()]
     if as_json:
-        click.echo(json.dumps([asdict(recipe) for recipe in recipes], indent=1))
+        records = tuple(TargetRecord(recipe.config, recipe.target) for recipe in recipes)
+        click.echo(document("targets", 1, Targets(records)))
         return
     rows = [
         [
