@@ -26,7 +26,7 @@ COMMANDS = {
     "sensitivity": "Rank the quantized nodes by what each costs at the outputs.",
     "tune": "Find the plan that keeps a promise at the best objective, and prove it.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
-    "targets": "List the runtimes that there is a record of.",
+    "targets": "List the runtimes that qprof can quantize for.",
     "show": "Print a profile or a plan as a table.",
     "schema": "Print the JSON Schema of a file or of a result; without NAME the names.",
     "explain": "Tell why a tensor of a plan has the parameters that it has.",

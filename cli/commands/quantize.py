@@ -22,16 +22,16 @@ from ..render.quantization import summary_json, summary_text
 @option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
 @shared.setting_options
 @option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the plan: every decision.")
-@option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan, make none.")
-@option("--accept-retrained", group="Files", is_flag=True, help="Profile of other weights: take it.")
+@option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead.")
+@option("--accept-retrained", group="Files", is_flag=True, help="Accept a profile of other weights.")
 @speed_options
 @shared.json_option
 def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
     """Write a quantized model from a float model and its profile.
 
-    Needs no data, but for --check-speed and --rounding gptq, and with --mode dynamic or weight-only no
-    profile. What is not set here comes from --target or --config. Ends with what became of the nodes: how
-    many are integer, table, moved and float, and why those that are float stay so.
+    Needs a profile, but not with --mode dynamic or weight-only; and no samples, but for --check-speed and
+    --rounding gptq. Settings that are not given come from --target or --config. Prints how many nodes are
+    quantized, look-up tables, pass-through and float, and why nodes stay float.
 
     \b
     Examples:

@@ -10,14 +10,18 @@ from ..options.shared import json_option, target_option
 @click.command("rules")
 @target_option
 @click.option(
-    "--format", "form", type=click.Choice(["table", "markdown"]), default="table", help="Of the print."
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown"]),
+    default="table",
+    help="Plain table, or a Markdown page.",
 )
 @json_option
 def command(target: str | None, form: str, as_json: bool) -> None:
     """Print the operator reference: what becomes of each operator on a target.
 
-    An operator that is not listed stays float, with its reason in the plan. --format markdown prints the
-    page quantizer/OPERATORS.md, with all targets side by side or the one that is given.
+    An operator that is not listed stays float, with the reason in the plan. --format markdown prints the page
+    quantizer/OPERATORS.md, for all targets or the one that is given.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`qprof targets`: the runtimes that qprof has a record of."""
+"""`qprof targets`: the runtimes that qprof can quantize for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from ..options.shared import json_option
 @click.command("targets")
 @json_option
 def command(as_json: bool) -> None:
-    """List the runtimes that there is a record of.
+    """List the runtimes that qprof can quantize for.
 
-    Each comes with the settings that it starts from. A target of your own is a YAML file like those in
-    configs/, given with --config.
+    Each with its default settings. A target of your own is a YAML file like those in configs/, given with
+    --config; qprof schema config prints what it may hold.
 
     \b
     Example:
       qprof targets --json
     """
+    from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.packaged import target_names
     from ..render.json_document import document
@@ -33,7 +34,7 @@ def command(as_json: bool) -> None:
     rows = [
         [
             recipe.target.name,
-            recipe.target.description,
+            recipe.target.description + (" (default)" if recipe.target.name == QuantConfig.target else ""),
             recipe.config.activation_type,
             f"{recipe.config.weight_type} {recipe.config.granularity}",
             recipe.config.schema,

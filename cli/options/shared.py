@@ -112,6 +112,8 @@ def setting_options(function: F) -> F:
 def recipe_of(options: dict[str, Any]) -> Recipe | None:
     """Return the recipe that the options of `setting_options` ask for; None when none was given.
 
+    Settings that others decided are told as notes on stderr.
+
     Raises:
         ConfigError: a value that is not allowed, or both --target and --config.
     """
@@ -123,7 +125,10 @@ def recipe_of(options: dict[str, Any]) -> Recipe | None:
     source = given.pop("config", None)
     if source is not None and "target" in given:
         raise ConfigError("--target and --config exclude each other; a configuration file names its target")
-    return load_recipe(source or given.pop("target", None), given)
+    recipe = load_recipe(source or given.pop("target", None), given)
+    for sentence in recipe.filled_in:
+        click.echo(f"note: {sentence}", err=True)
+    return recipe
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
