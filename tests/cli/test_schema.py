@@ -113,3 +113,13 @@ def test_infinities_are_words_in_a_document() -> None:
 def test_what_is_no_record_is_no_document() -> None:
     with pytest.raises(TypeError, match="list is no record"):
         document("x", 1, [1])
+
+
+def test_what_check_speed_prints_keeps_to_the_schema(tmp_path: Path) -> None:
+    profile = tmp_path / "p.yaml"
+    printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
+    files = ("--profile", profile, "-o", tmp_path / "q.onnx")
+    speed = ("--check-speed", "--data", DIGITS / "heldout", "--limit", "1")
+    found = json.loads(printed("quantize", DIGITS / "model.onnx", *files, *speed, "--json"))
+    assert found["speed"]["passed"]
+    check(found, "quantization")

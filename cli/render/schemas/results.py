@@ -7,10 +7,64 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....quantizer.pipeline.quantization import QuantizeResult
+from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck
 from ....quantizer.targets.config import QuantConfig
 from ....quantizer.targets.operator_page import OperatorReference
 from ....quantizer.targets.target import Target
+
+
+@dataclass(frozen=True)
+class FloatRegion:
+    """Nodes that fell back to float together.
+
+    Attributes:
+        nodes: their names.
+        quantized_ms, float_ms: latency of these nodes, conversions at their border included.
+    """
+
+    nodes: tuple[str, ...]
+    quantized_ms: float
+    float_ms: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What --check-speed measured.
+
+    Attributes:
+        min_speedup: the gate, null for none.
+        passed: whether it is met.
+        before, after: latency of both models, before and after nodes fell back to float.
+        fallback: what fell back to float, in this order.
+        trials: plans that were made and timed besides the first.
+        reasons: where the time goes, when float is faster still.
+        unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
+    """
+
+    min_speedup: float | None
+    passed: bool
+    before: Latency
+    after: Latency
+    fallback: tuple[FloatRegion, ...]
+    trials: int
+    reasons: tuple[str, ...]
+    unfused: tuple[str, ...]
+
+    @classmethod
+    def of(cls, check: SpeedCheck) -> Speed:
+        """Return what is printed of a check."""
+        regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.taken_back)
+        return cls(
+            check.demand.min_speedup,
+            check.passed,
+            check.before,
+            check.after,
+            tuple(regions),
+            check.trials,
+            check.reasons,
+            check.unfused,
+        )
 
 
 @dataclass(frozen=True)
@@ -32,7 +86,7 @@ class Quantization:
     nodes: Mapping[str, int]
     float_reasons: Mapping[str, int]
     notes: tuple[str, ...]
-    speed: SpeedCheck | None
+    speed: Speed | None
 
     @classmethod
     def of(cls, result: QuantizeResult) -> Quantization:
@@ -44,7 +98,7 @@ class Quantization:
             result.summary.counts,
             result.summary.float_reasons,
             result.notes,
-            result.speed,
+            None if result.speed is None else Speed.of(result.speed),
         )
 
 
