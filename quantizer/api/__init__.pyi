@@ -45,7 +45,7 @@ from .quantizer.prepare.opening import ProfileLike as ProfileLike
 from .quantizer.speed.float_fallback import SpeedDemand as SpeedDemand
 from .quantizer.targets.config import QuantConfig as QuantConfig
 from .quantizer.targets.loading import load_recipe as load_recipe
-from .quantizer.targets.loading import target_names as target_names
+from .quantizer.targets.packaged import target_names as target_names
 from .quantizer.targets.target import Recipe as Recipe
 from .quantizer.targets.target import Target as Target
 from .quantizer.tuning.sensitivity import Sensitivities as Sensitivities

@@ -21,18 +21,6 @@ from .arrays import Curve
 from .density import Density, clipped, density
 
 
-def decibels(signal_power: float, noise_power: float) -> float:
-    """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB.
-
-    Without noise it is infinite; noise without signal, and infinite noise, give minus infinity.
-    """
-    if noise_power == 0.0:
-        return math.inf
-    if signal_power <= 0.0 or math.isinf(noise_power):
-        return -math.inf
-    return 10.0 * math.log10(signal_power / noise_power)
-
-
 def weight_error(
     weight: npt.NDArray[Any], params: QuantParams, rounded: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[Any]:

@@ -21,13 +21,31 @@ infinite values saturate, see `affine`.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
 from .affine import INT32, TYPES, QuantParams, QuantType
+from .schema_table import SCHEMAS, Schema
+
+__all__ = [
+    "FLOAT32_EPSILON",
+    "FLOAT32_MAX",
+    "FLOAT32_TINY",
+    "Floats",
+    "SCHEMAS",
+    "Schema",
+    "ZERO_RANGE_SCALE",
+    "bias_params",
+    "block_params",
+    "channel_params",
+    "choose_arrays",
+    "choose_params",
+    "signed_twin",
+    "span_params",
+    "weight_for_bias",
+    "widened_range",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,31 +54,6 @@ FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 ZERO_RANGE_SCALE = 0.1
 """Scale of a tensor of zeros (Glow SPEC D.2.6); any scale would do."""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A quantization schema, as orthogonal properties.
-
-    Attributes:
-        symmetric: the zero point is 0 and as much room is on either side of it.
-        unsigned_when_positive: a range without negative numbers spends all codes on the positive side,
-            although the schema is symmetric: zero point at the lowest code.
-        power_of_two: the scale is rounded up to a power of two.
-    """
-
-    symmetric: bool = False
-    unsigned_when_positive: bool = False
-    power_of_two: bool = False
-
-
-SCHEMAS: dict[str, Schema] = {
-    "asymmetric": Schema(),
-    "symmetric": Schema(symmetric=True),
-    "symmetric-uint8": Schema(symmetric=True, unsigned_when_positive=True),
-    "symmetric-power2": Schema(symmetric=True, power_of_two=True),
-}
-"""The schemas by the names that options and files use. Adding one is adding an entry."""
 
 
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:

@@ -14,7 +14,8 @@ from ..plan.plan import QuantPlan
 from ..runtime.sessions import open_session
 from ..runtime.smoke_run import smoke_run
 from ..targets.conformance import check_conformity
-from ..targets.loading import load_recipe, target_names
+from ..targets.loading import load_recipe
+from ..targets.packaged import target_names
 from ..targets.target import Recipe
 
 

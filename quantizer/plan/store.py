@@ -65,8 +65,8 @@ from ...profiles.base.strict_yaml import (
 )
 from ...profiles.records.store import model_at, model_fields
 from ..numerics.affine import TYPES, QuantParams
-from ..numerics.schemas import SCHEMAS
-from ..targets.config import CHOICES, QuantConfig
+from ..targets.config import QuantConfig
+from ..targets.records import config_from_mapping
 from .adjustment_store import adjustments_at, adjustments_text
 from .format_1 import from_format_1
 from .plan import IMPLEMENTATIONS, Group, Kind, NodePlan, QuantPlan
@@ -79,14 +79,6 @@ ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
 _LATER = ("tool", "notes", "groups", "adjustments")
 """Keys that may be missing: older files lack them, and people need not write them."""
-
-_WORDS = {
-    **CHOICES,
-    "schema": tuple(SCHEMAS),
-    "weight_schema": tuple(SCHEMAS),
-    "activation_type": tuple(TYPES),
-    "weight_type": tuple(TYPES),
-}
 
 
 def save_plan(plan: QuantPlan, path: str | os.PathLike[str]) -> None:
@@ -202,7 +194,7 @@ def _plan(top: dict[str, object]) -> QuantPlan:
     notes = list_at([] if top.get("notes") is None else top["notes"], "notes")
     return QuantPlan(
         model=model_at(top["model"]),
-        config=_config(top["config"]),
+        config=config_from_mapping(top["config"], "config"),
         tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
         nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
         notes=tuple(text_at(note, "notes") for note in notes),
@@ -228,24 +220,6 @@ def _range(value: object, where: str) -> tuple[float, float]:
     if len(ends) != 2:
         raise MalformedError(f"{where} has {len(ends)} ends instead of two")
     return float_at(ends[0], where), float_at(ends[1], where)
-
-
-def _config(value: object) -> QuantConfig:
-    """Return the settings; those that an older qprof did not know have their defaults."""
-    defaults = QuantConfig()
-    found = fields(value, "config", (), [f.name for f in dataclasses.fields(QuantConfig)])
-    settings: dict[str, object] = {}
-    for key, item in found.items():
-        where, default = f"config: {key}", getattr(defaults, key)
-        if isinstance(default, tuple):
-            settings[key] = tuple(text_at(name, where) for name in list_at(item, where))
-        elif isinstance(default, int):
-            settings[key] = integer_at(item, where, 0)
-        elif isinstance(default, float):
-            settings[key] = float_at(item, where)
-        else:
-            settings[key] = _word(item, where, _WORDS[key]) if key in _WORDS else text_at(item, where)
-    return dataclasses.replace(defaults, **settings)  # type: ignore[arg-type]
 
 
 def _word(value: object, where: str, known: tuple[str, ...]) -> str:

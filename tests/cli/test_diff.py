@@ -193,7 +193,7 @@ def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: P
     ("options", "sentence"),
     [
         (("--max-clipping", "nan"), "max_clipping nan: must be a number"),
-        (("--calibrator", "minmx"), "Did you mean 'minmax'?"),
+        (("--calibrator", "minmx"), "did you mean 'minmax'?"),
     ],
 )
 def test_a_wrong_value_is_an_error(nights: Path, options: tuple[str, ...], sentence: str) -> None:

@@ -66,7 +66,7 @@ def test_json_of_a_profile_holds_everything() -> None:
     document = json.loads(show(PROFILE, "--json").output)
     x = document["tensors"]["input"]
     assert (document["format"], document["data"]["samples"], x["shape"]) == (
-        "qprof-profile/2",
+        "qprof-shown-profile/1",
         2,
         [None, 1, 8, 8],
     )

@@ -151,6 +151,8 @@ def test_decibels_of_extreme_energies_are_finite() -> None:
 )
 def test_decibels_without_signal_or_noise_are_infinite(signal: float, noise: float, expected: float) -> None:
     assert decibels(signal, noise) == expected
+
+
 @pytest.mark.parametrize(
     ("signal", "noise", "expected"),
     [(100.0, 1.0, 20.0), (1.0, 1.0, 0.0), (1.0, 0.0, math.inf), (0.0, 0.0, math.inf), (0.0, 1.0, -math.inf)],

@@ -244,8 +244,12 @@ MALFORMED = {
     "cut off": ("...\n", "", "the file is cut off: its last line is not '...'; copy"),
     "no nodes": ("nodes:\n", "node:\n", "unknown key 'node'; known are .*Did you mean 'nodes'"),
     "unknown top key": ("config:\n", "notes_:\n", "unknown key 'notes_'.*Did you mean 'notes'"),
-    "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'.*Did you mean 'schema'"),
-    "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
+    "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'; did you mean 'schema'"),
+    "unknown schema": (
+        "asymmetric",
+        "assymetric",
+        "config: schema 'assymetric' is not one of .*did you mean 'asymmetric'",
+    ),
     "exponents out of bounds": (
         "...",
         "adjustments: {factors: {x: {axis: 1, inserted: false, exponents: 0 -61}}}\n...",
@@ -272,7 +276,11 @@ MALFORMED = {
         "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
     ),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
-    "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
+    "names of wrong type": (
+        '[Softmax, "/head/*"]',
+        "Softmax",
+        "keep_float must be a list of names, not 'Softmax'",
+    ),
     "duplicate tensor": ("  w: {", "  x: {", "line 33: duplicate key 'x'; keep one"),
     "duplicate node": ("  sum: {", "  conv1: {", "line 38: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),

@@ -254,7 +254,7 @@ def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
         ({"mode": "weight-only", "block_size": 24}, "block_size 24 must be 0 or a power of two from 16"),
         ({"mode": "weight-only", "block_size": 8}, "block_size 8 must be 0 or a power of two from 16"),
         ({"mode": "weight-only", "weight_type": "uint4"}, "'uint4' needs weight_schema asymmetric"),
-        ({"mode": "dynamc"}, "mode 'dynamc' is not one of .* Did you mean 'dynamic'"),
+        ({"mode": "dynamc"}, "mode 'dynamc' is not one of .* did you mean 'dynamic'"),
         ({"inter_layer": "go"}, "inter_layer 'go' is not one of quantized, float"),
         ({"block_size": 3.5}, "block_size must be a whole number, not 3.5"),
     ],
