@@ -11,8 +11,8 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ..model.editing import add_initializer, constant, fresh, replace_constant, value_names
 from ..model.graph import Graph, index
-from ..operators.table import rule_of
-from ..operators.weight_layout import Array, bias_place, bias_size, reader_factors
+from ..operators.table import product_layout, weight_axes
+from ..operators.weight_layout import Array
 from ..plan.adjustments import ChannelFactors
 from .paths import takes_factors, upstream
 
@@ -99,7 +99,7 @@ def _apply_factors(graph: Graph, name: str, factors: ChannelFactors, taken: set[
         position = _weight_index(node)
         weight = constant(node.inputs[position])
         assert weight is not None
-        _multiply(node, position, reader_factors(node, weight.shape, divisors), taken, where)
+        _multiply(node, position, weight_axes(node, weight.shape).along_inputs(divisors), taken, where)
     if factors.inserted:
         _insert(graph.values[name], factors, [node for node, _ in readers], taken, where)
 
@@ -152,20 +152,22 @@ def _multiply(node: ir.Node, position: int, factors: Array, taken: set[str], whe
 
 
 def _weight_index(node: ir.Node) -> int:
-    rule = rule_of(node)
-    assert rule is not None
-    assert rule.weight is not None
-    return rule.weight.index
+    layout = product_layout(node)
+    assert layout is not None
+    return layout.index
 
 
 def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> None:
     """Add a vector to the bias of a node, which gets one when it has none; behind MatMul to the Add."""
-    place = bias_place(node)
-    if place is None:
+    layout = product_layout(node)
+    place = None if layout is None else layout.bias_place(node)
+    if layout is None or place is None:
         raise PlanError(f"{where}: the node has no constant bias; remove the entry")
     holder, position = place
     old = constant(holder.inputs[position]) if position < len(holder.inputs) else None
-    channels = bias_size(node)
+    weight = constant(node.inputs[layout.index])
+    assert weight is not None
+    channels = layout.axes(node, weight.shape).output_channels
     if delta.size != channels:
         raise PlanError(f"{where}: {delta.size} numbers for {channels} output channels; give one for each")
     if old is not None:

@@ -19,7 +19,8 @@ import onnx_ir as ir
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name
 from ..numerics.affine import dequantize, quantize
-from ..operators.weight_layout import bias_place, blocks
+from ..operators.table import product_layout, weight_axes
+from ..operators.weight_layout import Kernel
 from ..plan.adjustments import ChannelFactors
 from ..plan.plan import Kind, QuantPlan
 from .apply import SCALED
@@ -45,7 +46,10 @@ def find_biases(
         if plan.nodes[node.name or ""].kind is not Kind.QUANTIZED or name not in means:
             continue
         rank = len(graph.shape(name) or ())
-        if not any(takes_factors(graph, (node, 0), axis) for axis in range(rank)) or bias_place(node) is None:
+        layout = product_layout(node)
+        if layout is None or layout.bias_place(node) is None:
+            continue
+        if not any(takes_factors(graph, (node, 0), axis) for axis in range(rank)):
             continue
         delta = _delta(graph, rounded, node, means[name], plan).astype(np.float32)
         if np.any(delta) and np.all(np.isfinite(delta)):
@@ -75,8 +79,10 @@ def _delta(graph: Graph, rounded: Graph, node: ir.Node, mean: Floats, plan: Quan
     assert taken is not None
     assert params is not None
     error = dequantize(quantize(taken, params), params).astype(np.float64) - weight.astype(np.float64)
-    flat = blocks(node, error, mean.size)
+    flat = weight_axes(node, error.shape).blocks(error)
     delta: Floats = -np.einsum("goit,gi->go", flat, mean.reshape(flat.shape[0], -1)).reshape(-1)
-    if node.op_type == "ConvTranspose":  # an output element gets one in so many of the taps
+    layout = product_layout(node)
+    if layout is not None and layout.kernel is Kernel.SCATTERS:
+        # An output element gets one in so many of the taps.
         delta = delta / math.prod(node.attributes.get_ints("strides", (1,)))
     return delta

@@ -34,7 +34,7 @@ from ..numerics.affine import TYPES
 from ..numerics.channel_density import Spread, Spreads, channel_errors, divided
 from ..numerics.density import signal_power
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.weight_layout import blocks
+from ..operators.table import weight_axes
 from ..plan.adjustments import ChannelFactors
 from ..plan.plan import Kind, QuantPlan
 from ..ranges.calibrators import calibrate
@@ -182,7 +182,7 @@ def _reader(graph: Graph, profile: Profile, node: ir.Node, size: int) -> Reader:
 
 def _per_channel(node: ir.Node, weight: Floats, size: int) -> tuple[Floats, Floats, int]:
     """Return energy by input channel, largest magnitude (out, in), and weights between two channels."""
-    flat = blocks(node, weight, size)
+    flat = weight_axes(node, weight.shape).blocks(weight)
     groups = flat.shape[0]
     outs = flat.shape[1]
     energy = np.square(flat).sum((1, 3)).reshape(-1)

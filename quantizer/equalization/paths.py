@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..model.graph import Graph, Use, in_main, input_name
-from ..operators.table import rule_of
+from ..operators.table import product_layout
 
 HOMOGENEOUS = ("Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 """Positively homogeneous operators that keep channel axis 1 apart; the first three keep every axis apart."""
@@ -105,13 +105,13 @@ def upstream(graph: Graph, name: str, axis: int, size: int) -> Upstream | None:
 def takes_factors(graph: Graph, use: Use, axis: int) -> bool:
     """Whether a reader can multiply its constant weight by factors of the channels that it reads."""
     node, index = use
-    rule, rank = rule_of(node), _rank(graph, input_name(node, 0))
-    if rule is None or rule.weight is None or rule.weight.data_axis is None or index != 0 or rank is None:
+    layout, rank = product_layout(node), _rank(graph, input_name(node, 0))
+    if layout is None or layout.data_axis is None or index != 0 or rank is None:
         return False
-    weight = graph.constant(input_name(node, rule.weight.index))
-    if weight is None or weight.dtype != np.float32 or node.attributes.get_int("transA", 0) == 1:
+    weight = graph.constant(input_name(node, layout.index))
+    if weight is None or weight.dtype != np.float32 or layout.reads_transposed(node):
         return False
-    return axis == rule.weight.data_axis % rank
+    return axis == layout.data_axis % rank
 
 
 def _rank(graph: Graph, name: str) -> int | None:
@@ -120,28 +120,21 @@ def _rank(graph: Graph, name: str) -> int | None:
 
 
 def _linear(graph: Graph, node: ir.Node, axis: int, size: int, rank: int) -> Upstream | None:
-    weight = graph.constant(input_name(node, 1))
-    if weight is None or weight.dtype != np.float32 or weight.ndim < 2:
+    layout = product_layout(node)
+    assert layout is not None
+    assert layout.result_axis is not None
+    weight = graph.constant(input_name(node, layout.index))
+    if weight is None or weight.dtype != np.float32 or axis != layout.result_axis % rank:
         return None
-    if axis != (rank - 1 if node.op_type in ("MatMul", "Gemm") else 1):
+    along = layout.axis(node, weight.ndim)
+    if along is None:
         return None
-    match node.op_type:
-        case "Conv":
-            shape: tuple[int, ...] = (size, *(1,) * (weight.ndim - 1))
-        case "ConvTranspose":
-            if node.attributes.get_int("group", 1) != 1:
-                return None
-            shape = (1, size, *(1,) * (weight.ndim - 2))
-        case "Gemm" if node.attributes.get_int("transB", 0):
-            shape = (size, 1)
-        case _:
-            shape = (1, size)
-    sites = [Site(node, 1, shape)]
-    if input_name(node, 2):
-        bias = graph.constant(input_name(node, 2))
+    sites = [Site(node, layout.index, tuple(size if i == along else 1 for i in range(weight.ndim)))]
+    if layout.bias is not None and input_name(node, layout.bias):
+        bias = graph.constant(input_name(node, layout.bias))
         if bias is None or (bias.ndim > 1 and bias.shape[0] != 1):
             return None
-        sites.append(Site(node, 2, (size,)))
+        sites.append(Site(node, layout.bias, (size,)))
     return Upstream(tuple(sites))
 
 

@@ -1,8 +1,8 @@
 """THE TABLE: everything that qprof knows about an operator stands in its entry here, and nowhere else.
 
-An entry says which inputs carry activations, which may be a constant weight and along which axis that may
-have its own scales, which is the bias, and how the parameters of output and inputs hang together. What a
-given runtime can execute is not a fact about the operator: it stands in the target (see `targets`).
+An entry says which inputs carry activations, which may be a constant weight and where its channels and its
+bias are (`weight_layout`), and how the parameters of output and inputs hang together. What a given runtime
+can execute is not a fact about the operator: it stands in the target (see `targets`).
 Adding an operator is adding an entry.
 """
 
@@ -51,13 +51,18 @@ from .noise_gains import (
     window,
 )
 from .weight_layout import (
-    axis_0,
-    conv_transpose_axis,
-    gates_axis,
-    gemm_axis,
-    last_axis,
-    looked_up_axis,
-    no_axis,
+    CHANNEL_SCALE,
+    CONV,
+    CONV_TRANSPOSE,
+    EMBEDDING,
+    GEMM,
+    GROUP_SCALE,
+    INPUT_GATES,
+    LAST_AXIS_SCALE,
+    MATMUL,
+    RECURRENT_GATES,
+    WeightAxes,
+    WeightLayout,
 )
 
 
@@ -77,22 +82,6 @@ class Constraint(StrEnum):
 
 
 @dataclass(frozen=True)
-class Weight:
-    """An input that may be a constant weight.
-
-    Attributes:
-        index: position of the input.
-        axis: axis of the output channels, which may have a scale each; given the node and the rank of the
-            weight. None when the weight can only have one scale.
-        data_axis: axis of the input channels in the data that meets it; None when there are none.
-    """
-
-    index: int
-    axis: Callable[[ir.Node, int], int | None]
-    data_axis: int | None = None
-
-
-@dataclass(frozen=True)
 class Rule:
     """What is true of one operator.
 
@@ -100,10 +89,10 @@ class Rule:
         op_type: name of the operator.
         constraint: how the output's parameters follow.
         data: indices of the inputs that carry activations; None for all inputs.
-        weight: the input that is usually a constant weight, if there is one. When it is constant it has
-            the weight's parameters; when not it is an activation like `data`.
+        weight: the input that is usually a constant weight, if there is one, and where its channels and its
+            bias are. When it is constant it has the weight's parameters; when not it is an activation like
+            `data`.
         stored: constant inputs that a dynamic or weight-only node keeps in codes, where `weight` is not all.
-        bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
         curve: the output is a function of one input element alone, so it can become a look-up table.
         elementwise: each output element follows from the input elements at its place, as with every curve: a
@@ -121,9 +110,8 @@ class Rule:
     op_type: str
     constraint: Constraint = Constraint.OWN
     data: tuple[int, ...] | None = (0,)
-    weight: Weight | None = None
-    stored: tuple[Weight, ...] = ()
-    bias: int | None = None
+    weight: WeightLayout | None = None
+    stored: tuple[WeightLayout, ...] = ()
     bounds: tuple[float, float] | None = None
     curve: bool = False
     elementwise: bool = False
@@ -139,7 +127,12 @@ class Rule:
         return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i] is not None)
 
     @property
-    def constants(self) -> tuple[Weight, ...]:
+    def bias(self) -> int | None:
+        """Index of the input that is int32 with scale(x) * scale(w), if there is one."""
+        return None if self.weight is None else self.weight.bias
+
+    @property
+    def constants(self) -> tuple[WeightLayout, ...]:
         """The inputs that may be constants in codes of their own, for a float operator."""
         return self.stored if self.weight is None else (self.weight,)
 
@@ -164,22 +157,19 @@ _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
     Rule(
         "Conv",
-        weight=Weight(1, axis_0, 1),
-        bias=2,
+        weight=CONV,
         heavy=many_products,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "ConvTranspose",
-        weight=Weight(1, conv_transpose_axis, 1),
-        bias=2,
+        weight=CONV_TRANSPOSE,
         heavy=always,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "Gemm",
-        weight=Weight(1, gemm_axis, 1),
-        bias=2,
+        weight=GEMM,
         heavy=always,
         refuse=(
             constant_input(1, "weight"),
@@ -189,12 +179,12 @@ _RULES: tuple[Rule, ...] = (
             attribute_is("transA", 0, 0),
         ),
     ),
-    Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
+    Rule("MatMul", data=(0,), weight=MATMUL, heavy=constant_weight),
     # Recurrent: both weights, of the input and of what is remembered, have codes where one has
     *(
         Rule(
             op_type,
-            stored=(Weight(1, gates_axis), Weight(2, gates_axis)),
+            stored=(INPUT_GATES, RECURRENT_GATES),
             refuse=(
                 attribute_is("layout", 0, 0),
                 absent_input(7, "peepholes"),
@@ -223,7 +213,7 @@ _RULES: tuple[Rule, ...] = (
     *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
     # Movers
     *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
-    Rule("Gather", Constraint.SAME, stored=(Weight(0, looked_up_axis),)),
+    Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
     Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
@@ -260,12 +250,15 @@ _RULES: tuple[Rule, ...] = (
     *(
         Rule(
             op_type,
-            weight=Weight(1, no_axis),
-            bias=2,
+            weight=scale,
             gain=normalised,
             refuse=(constant_input(1, "scale"), constant_bias),
         )
-        for op_type in ("InstanceNormalization", "LayerNormalization", "GroupNormalization")
+        for op_type, scale in (
+            ("InstanceNormalization", CHANNEL_SCALE),
+            ("LayerNormalization", LAST_AXIS_SCALE),
+            ("GroupNormalization", GROUP_SCALE),
+        )
     ),
 )
 
@@ -303,3 +296,22 @@ def is_clip(node: ir.Node) -> bool:
     """Whether a node cuts values off and changes no others."""
     rule = rule_of(node)
     return rule is not None and rule.constraint is Constraint.CLAMP
+
+
+def product_layout(node: ir.Node) -> WeightLayout | None:
+    """Return the layout of the weight of a product (Conv, MatMul, ...), None for every other operator."""
+    rule = rule_of(node)
+    layout = None if rule is None else rule.weight
+    return layout if layout is not None and layout.is_product else None
+
+
+def weight_axes(node: ir.Node, shape: tuple[int, ...]) -> WeightAxes:
+    """Return where the channels of the weight of a product lie.
+
+    Args:
+        node: the product.
+        shape: of its weight.
+    """
+    layout = product_layout(node)
+    assert layout is not None
+    return layout.axes(node, shape)

@@ -2,7 +2,7 @@
 
 For each group of channels, one output element of each output channel is the product of a row with a column
 of the weight. A row of a MatMul is a vector of its input; one of a convolution is what lies under the kernel
-at one place (im2col), channels before taps, as `sites.blocks` has the weight.
+at one place (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.graph import Graph
-from ..operators.weight_layout import Array
+from ..operators.table import product_layout
+from ..operators.weight_layout import Array, Kernel
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,23 +66,22 @@ def reading_of(graph: Graph, node: ir.Node, weight: Array) -> Reading | None:
     name = (node.inputs[0].name or "") if node.inputs[0] is not None else ""
     if not graph.is_float(name) or graph.is_constant(name) or weight.ndim < 2:
         return None
-    match node.op_type:
-        case "MatMul" if weight.ndim == 2:
-            return Reading(name, 1, weight.shape[0])
-        case "Gemm" if not node.attributes.get_int("transA", 0):
-            return Reading(name, 1, weight.shape[1 if node.attributes.get_int("transB", 0) else 0])
-        case "Conv":
-            groups = node.attributes.get_int("group", 1)
-            return Reading(name, groups, int(np.prod(weight.shape[1:])), _window(node, weight.shape[2:]))
-        case "ConvTranspose":
-            groups, ones = node.attributes.get_int("group", 1), (1,) * (weight.ndim - 2)
-            window = _window(node, weight.shape[2:])
+    layout = product_layout(node)
+    if layout is None or layout.reads_transposed(node):
+        return None
+    axes = layout.axes(node, weight.shape)
+    groups, _, inputs, taps = axes.block_shape
+    match layout.kernel:
+        case Kernel.NONE:
+            return Reading(name, groups, inputs) if weight.ndim == 2 else None
+        case Kernel.GATHERS:
+            return Reading(name, groups, inputs * taps, _window(node, axes.taps_shape))
+        case Kernel.SCATTERS:
+            window, ones = _window(node, axes.taps_shape), (1,) * len(axes.taps_shape)
             if window.strides != window.kernel or window.dilations != ones:
                 return None
             # Each place of the input meets each tap once: the rows are its channels.
-            plain = Window(ones, ones, ones, (0,) * 2 * len(ones))
-            return Reading(name, groups, weight.shape[0] // groups, plain)
-    return None
+            return Reading(name, groups, inputs, Window(ones, ones, ones, (0,) * 2 * len(ones)))
 
 
 def _window(node: ir.Node, kernel: tuple[int, ...]) -> Window:

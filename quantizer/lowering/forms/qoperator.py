@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
+from ...operators.table import product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..writers.embeddings import look_up_codes
 from ..writers.emitter import Attributes, Emitter, code_type, new_value
 from ..writers.graph_walk import Lowered, Writers, write
 from ..writers.lstm import dynamic_lstm
 from ..writers.moves import direct
-from ..writers.products import OPERATORS, dynamic_product, fits
+from ..writers.products import dynamic_product, fits
 from ..writers.task import Task, direct_table, float_node, weight_only
 
 MICROSOFT = "com.microsoft"
@@ -136,7 +137,7 @@ def _takes(task: Task, twin: _Twin) -> bool:
     known = [params for params in (*data, result) if params is not None]
     if None in data or any(not _is_one(getattr_plain, plain) for getattr_plain, plain in _plain(node, twin)):
         return False
-    if node.op_type in OPERATORS:
+    if product_layout(node) is not None:
         weight = known.pop(1)
         if not fits(task) or weight.qtype not in (INT7, INT8, known[0].qtype):
             return False

@@ -160,7 +160,7 @@ weights = hnp.arrays(np.float32, (3, 4, 2, 3), elements=st.floats(-2, 2, width=3
 def test_rounding_to_sums_stays_within_a_step_and_keeps_sums(weight: np.ndarray) -> None:
     node = ir.node("Conv", [])
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
-    rounded = rounded_to_sums(node, weight, params, 4)
+    rounded = rounded_to_sums(node, weight, params)
     codes = quantize(rounded, params)
     np.testing.assert_array_equal(dequantize(codes, params), rounded)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
@@ -175,7 +175,7 @@ def test_rounding_to_sums_balances_every_kernel() -> None:
     weight = np.random.default_rng(1).uniform(-1, 1, (16, 8, 3, 3)).astype("f")
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
-    error = (rounded_to_sums(ir.node("Conv", []), weight, params, 8) - weight) / scale
+    error = (rounded_to_sums(ir.node("Conv", []), weight, params) - weight) / scale
     assert np.abs(error.sum((2, 3))).max() <= 1.0 + 1e-4
     assert np.abs(error.sum((1, 2, 3))).max() <= 0.5 + 1e-3
 
@@ -183,7 +183,7 @@ def test_rounding_to_sums_balances_every_kernel() -> None:
 def test_a_weight_on_codes_stays_as_it_is() -> None:
     params = QuantParams((0.25,), (0,), INT8)
     weight = dequantize(np.arange(-36, 36).reshape(2, 4, 3, 3), params)
-    np.testing.assert_array_equal(rounded_to_sums(ir.node("Conv", []), weight, params, 4), weight)
+    np.testing.assert_array_equal(rounded_to_sums(ir.node("Conv", []), weight, params), weight)
 
 
 def channelled(values: np.ndarray) -> TensorProfile:

@@ -8,14 +8,11 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.equalization.apply import apply_biases, apply_factors, inserted_nodes
 from qprof_onnx.quantizer.equalization.paths import upstream
 from qprof_onnx.quantizer.model.graph import index
-from qprof_onnx.quantizer.operators.weight_layout import blocks, unblocked
 from qprof_onnx.quantizer.plan.adjustments import ChannelFactors
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -266,27 +263,3 @@ def test_a_convolution_without_bias_gets_one() -> None:
     assert len(bare.graph[0].inputs) == 2
     changed = apply_biases(bare, {bare.graph[0].name or "": (1.0, 2.0, 3.0, 4.0)})
     assert [v is not None for v in changed.graph[0].inputs] == [v is not None for v in model.graph[0].inputs]
-
-
-@given(
-    st.sampled_from(["Conv", "ConvTranspose", "Gemm", "GemmT", "MatMul"]),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.integers(1, 3),
-)
-def test_blocks_lose_nothing(op_type: str, groups: int, ins: int, outs: int) -> None:
-    shapes = {
-        "Conv": (groups * outs, ins, 2, 3),
-        "ConvTranspose": (groups * ins, outs, 2, 3),
-        "Gemm": (ins, outs),
-        "GemmT": (outs, ins),
-        "MatMul": (groups, ins, outs),
-    }
-    shape = shapes[op_type]
-    attributes = {"group": groups} if "Conv" in op_type else {"transB": 1} if op_type == "GemmT" else {}
-    node = ir.node(op_type.removesuffix("T"), [], attributes)
-    weight = np.arange(np.prod(shape)).reshape(shape)
-    size = ins * groups if "Conv" in op_type else ins
-    flat = blocks(node, weight, size)
-    assert flat.shape[1:3] == (outs, ins)
-    np.testing.assert_array_equal(unblocked(node, flat, shape), weight)

@@ -18,7 +18,6 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
-from qprof_onnx.quantizer.operators.weight_layout import input_channels
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
@@ -103,7 +102,7 @@ def test_rows_times_columns_are_what_the_operator_computes(name: str) -> None:
     session = ort.InferenceSession(ir.to_proto(net.model).SerializeToString())
     expected = session.run(None, {"x": x})[0]
     rows = rows_of(x, reading, 10**6)
-    columns = columns_of(node, weight.astype(np.float64), input_channels(node, weight.shape))
+    columns = columns_of(node, weight.astype(np.float64))
     made = np.matmul(columns, rows.transpose(0, 2, 1))
     # Every output is one of the products: as multisets they are equal, up to float32 sums of 48 terms.
     np.testing.assert_allclose(np.sort(made.reshape(-1)), np.sort(expected.reshape(-1)), atol=2e-5)
