@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..equalization.apply import apply_factors
+from ..equalization.apply import apply_equalization
 from ..model.files import load_model, save_model
 from ..plan.plan import NodePlan
 from ..plan.store import load_plan
@@ -111,7 +111,7 @@ def compare_layers(
     prepared, quantized = prepare(load_model(float_path)).model, load_model(quantized_path)
     loaded = None if plan is None else load_plan(plan)
     if loaded is not None:
-        prepared = apply_factors(prepared, loaded.adjustments.factors, str(plan))
+        prepared = apply_equalization(prepared, loaded.adjustments.factors, str(plan))
     found = matches(prepared, quantized, None if loaded is None else loaded.tensors)
     if not found:
         raise ModelError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,37 @@ from .arrays import Curve
 from .density import Density, density, narrowed
 
 
-def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
-    """Return signal over noise (dB) of a constant in codes; infinite where they are exact."""
-    exact = weight.astype(np.float32, copy=False)
-    noise = float(np.mean(np.square(dequantize(quantize(exact, params), params) - exact), dtype=np.float64))
-    if noise == 0.0:
+def decibels(signal_power: float, noise_power: float) -> float:
+    """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB.
+
+    Without noise it is infinite; noise without signal, and infinite noise, give minus infinity.
+    """
+    if noise_power == 0.0:
         return math.inf
-    signal = float(np.mean(np.square(exact), dtype=np.float64))
-    return 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
+    if signal_power <= 0.0 or math.isinf(noise_power):
+        return -math.inf
+    return 10.0 * math.log10(signal_power / noise_power)
+
+
+def weight_error(
+    weight: npt.NDArray[Any], params: QuantParams, rounded: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[Any]:
+    """Return what each element of a constant is off after quantizing and dequantizing it.
+
+    Args:
+        weight: the constant, float32 or float64; the result is of its type and shape.
+        params: what it is quantized with.
+        rounded: what is quantized in its place, where a rounding method has chosen that; None for the
+            constant itself.
+    """
+    return np.asarray(dequantize(quantize(weight if rounded is None else rounded, params), params) - weight)
+
+
+def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
+    """Return the SQNR (dB) of a quantized constant; infinite where quantization is exact."""
+    exact = weight.astype(np.float32, copy=False)
+    noise = float(np.mean(np.square(weight_error(exact, params)), dtype=np.float64))
+    return decibels(float(np.mean(np.square(exact), dtype=np.float64)), noise)
 
 
 Floats = npt.NDArray[np.float64]
@@ -58,11 +82,8 @@ class Noise:
 
     @property
     def sqnr_db(self) -> float:
-        """Signal over noise in dB; infinite without noise."""
-        noise = self.rounding_power + self.clipping_power
-        if noise == 0.0:
-            return math.inf
-        return 10.0 * math.log10(self.signal_power / noise) if self.signal_power > 0.0 else -math.inf
+        """The SQNR in dB; infinite without noise."""
+        return decibels(self.signal_power, self.rounding_power + self.clipping_power)
 
 
 def expected_noise(

@@ -81,6 +81,34 @@ class Constraint(StrEnum):
     """The mathematics bounds the output: its range never exceeds `Rule.bounds`."""
 
 
+class ChannelScaling(StrEnum):
+    """How the channels of a node's output are scaled by scaling what the node reads, for equalization.
+
+    Operators with a weight need none of these: `WeightLayout` says how their weight is scaled.
+    """
+
+    NONE = "none"
+    """They are not, or nothing is gained by it."""
+    ELEMENTS = "elements"
+    """f(s x) = s f(x) for s > 0 in every element: the input is scaled along the same axis."""
+    POOLED = "pooled"
+    """f(s x) = s f(x) for s > 0 in each channel of axis 1: the input is scaled along that axis."""
+    PERMUTED = "permuted"
+    """The input is scaled along another axis, which attribute `perm` names."""
+    MERGED = "merged"
+    """The input is scaled along the axes that are merged into, or split from, the last one."""
+    EITHER_OPERAND = "either-operand"
+    """One operand is scaled, the other one stays."""
+    QUOTIENT = "quotient"
+    """The first operand is scaled, or the second one by the inverse."""
+    BOTH_OPERANDS = "both-operands"
+    """Both operands are scaled alike."""
+
+
+OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, ChannelScaling.BOTH_OPERANDS)
+"""Of the four arithmetic operators."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """What is true of one operator.
@@ -104,6 +132,8 @@ class Rule:
         refuse: conditions of which the first that gives a sentence keeps the node float.
         gain: how much noise power the operator lets through (see `noise_flow`); None where that follows from
             weight, curve or constraint, or is as much as signal.
+        scaling: how scales of the output's channels are handed on to what the node reads.
+        in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
         domain: operator domain, "" for the standard one.
     """
 
@@ -119,6 +149,8 @@ class Rule:
     refuse: tuple[Refusal, ...] = ()
     useful: Useful | None = None
     gain: Gain | None = None
+    scaling: ChannelScaling = ChannelScaling.NONE
+    in_decompositions: bool = False
     domain: str = ""
 
     def activations(self, node: ir.Node) -> tuple[int, ...]:
@@ -195,24 +227,29 @@ _RULES: tuple[Rule, ...] = (
         for op_type in ("LSTM", "GRU", "RNN")
     ),
     # Arithmetic
-    Rule("Add", data=None, elementwise=True, gain=one),
-    Rule("Sub", data=None, elementwise=True, gain=one),
-    Rule("Mul", data=None, elementwise=True, gain=factor),
-    Rule("Div", data=None, elementwise=True, gain=quotient),
+    Rule("Add", data=None, elementwise=True, gain=one, scaling=ChannelScaling.BOTH_OPERANDS),
+    Rule("Sub", data=None, elementwise=True, gain=one, scaling=ChannelScaling.BOTH_OPERANDS),
+    Rule("Mul", data=None, elementwise=True, gain=factor, scaling=ChannelScaling.EITHER_OPERAND),
+    Rule("Div", data=None, elementwise=True, gain=quotient, scaling=ChannelScaling.QUOTIENT),
     Rule("Sum", data=None, elementwise=True, gain=one),
     Rule("Mean", data=None, elementwise=True),
-    Rule("PRelu", data=None, elementwise=True),
+    Rule("PRelu", data=None, elementwise=True, scaling=ChannelScaling.ELEMENTS),
     # Pooling and reducing
-    Rule("AveragePool", refuse=(undilated,), gain=window),
-    Rule("GlobalAveragePool", gain=average),
+    Rule("AveragePool", refuse=(undilated,), gain=window, scaling=ChannelScaling.POOLED),
+    Rule("GlobalAveragePool", gain=average, scaling=ChannelScaling.POOLED),
     Rule("ReduceMean", gain=average),
     Rule("ReduceSum", gain=total),
     *_own("LpPool", "GlobalLpPool", "ReduceProd"),
     *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
     *_own("CumSum", "Trilu", "GridSample", "RoiAlign"),
-    *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
+    Rule("MaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
+    Rule("GlobalMaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
+    *_moves("ReduceMax", "ReduceMin"),
     # Movers
-    *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
+    Rule("Reshape", Constraint.SAME, scaling=ChannelScaling.MERGED),
+    *_moves("Flatten", "Squeeze", "Unsqueeze"),
+    Rule("Transpose", Constraint.SAME, scaling=ChannelScaling.PERMUTED),
+    *_moves("Expand", "Tile"),
     Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
@@ -228,18 +265,25 @@ _RULES: tuple[Rule, ...] = (
     Rule("Max", Constraint.ALL_SAME, data=None, elementwise=True),
     Rule("Min", Constraint.ALL_SAME, data=None, elementwise=True),
     # Clips
-    Rule("Relu", Constraint.CLAMP, elementwise=True, useful=above_zero),
-    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds),
+    Rule(
+        "Relu",
+        Constraint.CLAMP,
+        elementwise=True,
+        useful=above_zero,
+        scaling=ChannelScaling.ELEMENTS,
+    ),
+    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds, in_decompositions=True),
     # Functions of one variable (no steps: Sign, Round, ... turn the noise of their input into whole steps)
     Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
     Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=hard_sigmoid_rises),
-    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
-    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
+    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
     Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), curve=True),
-    *_curves("LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
+    Rule("LeakyRelu", curve=True, scaling=ChannelScaling.ELEMENTS),
+    *_curves("ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
     Rule("HardSwish", curve=True, useful=hard_swish_rises),
     *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
     *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),

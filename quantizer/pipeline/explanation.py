@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.records.profile import Profile, TensorProfile
-from ..equalization.equalized_profile import adjusted_profile
+from ..equalization.equalized_profile import equalized_profile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
@@ -120,7 +120,7 @@ def explain(
     profile = None
     if profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
-        profile = adjusted_profile(prepared.graph, profile, plan.adjustments.factors)
+        profile = equalized_profile(prepared.graph, profile, plan.adjustments.factors)
     return explain_tensor(plan, tensor, str(plan_path), graph, profile)
 
 

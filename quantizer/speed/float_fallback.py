@@ -22,7 +22,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.samples import input_specs, open_samples
-from ..equalization.equalized_profile import adjusted_profile
+from ..equalization.equalized_profile import equalized_profile
 from ..lowering.lower import lower
 from ..model.files import save_model
 from ..model.graph import Graph
@@ -230,7 +230,7 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
 
 
 def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
-    profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
+    profile = equalized_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
     return find_islands(planned.graph, planned.plan, profile, costs)
 
 

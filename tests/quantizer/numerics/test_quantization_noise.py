@@ -13,7 +13,12 @@ from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.density import density
-from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise, total_noise
+from qprof_onnx.quantizer.numerics.quantization_noise import (
+    decibels,
+    expected_noise,
+    total_noise,
+    weight_error,
+)
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 
 
@@ -132,3 +137,31 @@ def test_values_that_no_reader_tells_apart_make_no_noise(profile_of):
     assert noise.clipping_power == 0.0
     # As above: the spread within a bin is not quite even.
     assert noise.sqnr_db == pytest.approx(measured(np.maximum(values, 0.0), params), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "expected"),
+    [(100.0, 1.0, 20.0), (1.0, 0.0, math.inf), (0.0, 1.0, -math.inf), (0.0, 0.0, math.inf)],
+)
+def test_sqnr_is_ten_times_the_logarithm_of_the_ratio_of_powers(
+    signal: float, noise: float, expected: float
+) -> None:
+    assert decibels(signal, noise) == expected
+
+
+def test_infinite_noise_leaves_no_signal() -> None:
+    assert decibels(math.inf, math.inf) == -math.inf
+
+
+def test_the_error_of_a_weight_is_what_quantizing_changes() -> None:
+    weight = np.array([0.1, 0.26, -40.0], np.float32)
+    params = QuantParams((0.25,), (0,), INT8)
+    expected = np.float32([0.0, 0.25, -32.0]) - weight
+    np.testing.assert_array_equal(weight_error(weight, params), expected)
+
+
+def test_the_error_of_a_rounded_weight_is_counted_from_the_weight_itself() -> None:
+    weight, params = np.array([0.1]), QuantParams((0.25,), (0,), INT8)
+    error = weight_error(weight, params, rounded=np.array([0.25], np.float32))
+    assert error.dtype == np.float64
+    assert error[0] == 0.25 - 0.1
