@@ -30,7 +30,7 @@ from ..plan.adjustments import Adjustments, ChannelFactors
 from ..plan.plan import Kind, QuantPlan
 from ..plan.verify import check_identity, verify_plan
 from ..ranges.clipped_activations import as_seen
-from ..rounding.collect import gather
+from ..rounding.collect import collect_moments
 from ..rounding.gptq_codes import carried_over, find_roundings
 from ..rounding.quantized_weights import round_weights, weights_in_codes
 from ..targets.config import DATA_FREE, QuantConfig
@@ -147,7 +147,7 @@ def round_plan(
         profile: what it was made from.
         target: what the runtime can execute.
         samples: feeds of the model, which can be iterated more than once.
-        progress: see `gather`.
+        progress: see `collect_moments`.
 
     Raises:
         DataError: there are no samples, or one cannot be run.
@@ -158,7 +158,7 @@ def round_plan(
         planned.graph,
         plan,
         before.biases,
-        lambda readings: gather(planned.model, readings, samples, progress),
+        lambda inputs: collect_moments(planned.model, inputs, samples, progress),
     )
     rounded = replace(plan, adjustments=replace(before, roundings=found))
     biases: dict[str, tuple[float, ...]] = {}

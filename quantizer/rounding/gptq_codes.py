@@ -14,8 +14,8 @@ from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array, Kernel
 from ..plan.adjustments import WeightMoves
 from ..plan.plan import QuantPlan
-from .gptq import fed_back
-from .im2col import Reading, reading_of
+from .gptq import gptq
+from .im2col import ProductInput, product_input
 from .quantized_weights import Weight, params_digest, weights_in_codes
 from .second_moments import Moments
 
@@ -26,7 +26,7 @@ def find_roundings(
     graph: Graph,
     plan: QuantPlan,
     corrected: Collection[str],
-    gathered: Callable[[Sequence[Reading]], Iterable[tuple[Reading, Moments]]],
+    gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
 ) -> dict[str, WeightMoves]:
     """Return codes of weights that do least to the outputs of their nodes, by node name in graph order.
 
@@ -36,10 +36,10 @@ def find_roundings(
         corrected: nodes whose bias will make up for the mean of what the errors do.
         gathered: gives the second moments of what nodes read.
     """
-    readers: dict[Reading, list[Weight]] = {}
+    readers: dict[ProductInput, list[Weight]] = {}
     names = []
     for weight in weights_in_codes(graph, plan):
-        reading = reading_of(graph, weight.node, weight.array)
+        reading = product_input(graph, weight.node, weight.array)
         if reading is not None:
             readers.setdefault(reading, []).append(weight)
             names.append(weight.node.name or "")
@@ -75,7 +75,7 @@ def carried_over(
     return carried
 
 
-def _fed_back(weight: Weight, reading: Reading, second: Sequence[Floats]) -> WeightMoves:
+def _fed_back(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -> WeightMoves:
     node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
     scale, zero_point = spread(params, array.shape)
     flat = [
@@ -84,7 +84,7 @@ def _fed_back(weight: Weight, reading: Reading, second: Sequence[Floats]) -> Wei
     ]
     ends = np.cumsum([part.shape[1] for part in second])[:-1]
     pieces = zip(*(np.split(part, ends, axis=2) for part in flat), second, strict=True)
-    steps = np.concatenate([fed_back(*piece) for piece in pieces], 2)
+    steps = np.concatenate([gptq(*piece) for piece in pieces], 2)
     codes = _uncolumned(node, steps, array.shape) + zero_point
     moves = codes - quantize(weight.array, params).astype(np.float64)
     return WeightMoves(np.clip(moves, -128, 127).astype(np.int8).tobytes(), params_digest(params))
