@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams
-from ..operators.table import Constraint, is_clip, rule_of
+from ..operators.table import DEQUANTIZE, QUANTIZE, Constraint, is_clip, rule_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 CODES = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT32)
@@ -97,7 +97,7 @@ def matches(
 def _from_codes(name: str, value: ir.Value) -> Match | None:
     """`value` is the DequantizeLinear of codes."""
     node = value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+    if node is None or node.op_type != DEQUANTIZE or node.inputs[0] is None:
         return None
     return _read_with(name, node.inputs[0], node)
 
@@ -105,7 +105,7 @@ def _from_codes(name: str, value: ir.Value) -> Match | None:
 def _for_readers(name: str, value: ir.Value) -> Match | None:
     """`value` is float and goes into a QuantizeLinear."""
     for use in value.uses():
-        if use.node.op_type == "QuantizeLinear" and use.idx == 0:
+        if use.node.op_type == QUANTIZE and use.idx == 0:
             return _read_with(name, use.node.outputs[0], use.node)
     return None
 
@@ -114,7 +114,7 @@ def _explained(name: str, codes: ir.Value) -> Match | None:
     """`codes` come out of the tensor's own QuantizeLinear, maybe through operators that move codes."""
     source: ir.Value | None = codes
     while source is not None and (node := source.producer()) is not None:
-        if node.op_type == "QuantizeLinear":
+        if node.op_type == QUANTIZE:
             # Another name is another tensor: of tanh as a sigmoid the codes mean something else than here.
             stem = (node.outputs[0].name or "").removesuffix("_quantized")
             own = node.inputs[0] is not None and node.inputs[0].name in (stem, f"{stem}_raw")

@@ -168,6 +168,16 @@ class Rule:
         """The inputs that may be constants in codes of their own, for a float operator."""
         return self.stored if self.weight is None else (self.weight,)
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the node sums over stored weights step by step: output 0 is the sequence, others states."""
+        return any(layout.input_axis is not None for layout in self.stored)
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether the node reads entries of an embedding table by their indices."""
+        return any(layout.input_axis is None for layout in self.stored)
+
     def refusal(self, node: ir.Node, graph: Graph) -> str:
         """Return why this node cannot be quantized, "" when it can."""
         return next((text for text in (check(node, graph) for check in self.refuse) if text), "")
@@ -309,6 +319,19 @@ _RULES: tuple[Rule, ...] = (
 RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule in _RULES}
 """Every entry by (domain, operator)."""
 
+PRODUCTS = tuple(rule.op_type for rule in _RULES if rule.weight is not None and rule.weight.is_product)
+"""The convolutions and matrix products."""
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+CONVERSIONS = (QUANTIZE, DEQUANTIZE)
+"""The operators between float values and quantized values."""
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+"""The two spellings of the standard operator domain."""
+
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
 
 def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
     """Return the interval in which a chain changes: that of the nodes that read its source."""
@@ -330,7 +353,7 @@ CHAIN_RULE = Rule(CHAIN, curve=True, domain=CHAIN_DOMAIN, useful=_chain_changes)
 
 def rule_of(node: ir.Node) -> Rule | None:
     """Return the entry for the operator of `node`, None when the table has none."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
         return CHAIN_RULE
     return RULES.get((domain, node.op_type))

@@ -76,7 +76,7 @@ def all_float(graph: Graph, config: QuantConfig, target: Target) -> dict[str, Ch
     for node in graph.nodes:
         rule = rule_of(node)
         reason = f"mode {config.mode}: only nodes with a large constant weight change"
-        is_product = rule is not None and bool(rule.constants) and node.op_type != "Gather"
+        is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
         if is_product and config.mode == "dynamic" and node.op_type not in target.dynamic:
             reason = f"{target.name} has no kernel of {node.op_type} with parameters made at run time"
         choices[name_of(node)] = Choice(Kind.FLOAT, reason, rule)
@@ -210,7 +210,7 @@ def _weight_only(
     rule = choice.rule
     types = limits.target.weight_only.get(node.op_type, ())
     pays = config.mode == "weight-only" or node.op_type in limits.target.weight_kernels
-    if rule is None or not types or not pays or node.op_type == "Gather":
+    if rule is None or not types or not pays or rule.is_lookup:
         return None
     inputs: dict[int, QuantParams] = {}
     told = []

@@ -15,6 +15,7 @@ from ...profiles.records.store import load_profile
 from ..model.files import load_model
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
+from ..operators.table import CONVERSIONS
 from .prepare import prepare
 
 
@@ -77,7 +78,7 @@ def read_profile(
 
 
 _TYPES = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
+    {*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
 )
 
 

@@ -17,7 +17,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from ..lowering.forms.qoperator import MICROSOFT, TWINS
+from ..lowering.forms.qoperator import TWINS
+from ..operators.table import MICROSOFT
 from .lstm import LstmWeights, run_lstm
 from .onnx_fixes import MENDED
 

@@ -15,14 +15,12 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ..numerics.affine import TYPES
-from ..operators.table import RULES
+from ..operators.table import CONVERSIONS, MICROSOFT, QUANTIZE, RULES, STANDARD_DOMAINS
 from .target import Target
 
 Check = Callable[[ir.Model, Target], Iterator[str]]
 """Yields one sentence for each breach, or each remark."""
 
-CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
-MICROSOFT = "com.microsoft"
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 TOLERANCE = 1e-6
 """Of a scale, which is in float32."""
@@ -114,7 +112,7 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[str]:
     """Kernels that are right for all that the mathematics allows get such parameters (see `full_range`)."""
     for node, codes in _conversions(model):
         real, scale = node.inputs[0], node.inputs[1].const_value if node.inputs[1] is not None else None
-        maker = real.producer() if node.op_type == "QuantizeLinear" and real is not None else None
+        maker = real.producer() if node.op_type == QUANTIZE and real is not None else None
         bounds = RULES["", maker.op_type].bounds if maker and maker.op_type in target.full_range else None
         if bounds is None or scale is None or maker is None or codes.dtype not in BYTES:
             continue
@@ -159,8 +157,8 @@ def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
     """Yield every conversion of the model and its functions, with its codes."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for node in graph.all_nodes():
-            if node.domain in ("", "ai.onnx") and node.op_type in CONVERSIONS:
-                codes = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+            if node.domain in STANDARD_DOMAINS and node.op_type in CONVERSIONS:
+                codes = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
                 if codes is not None:
                     yield node, codes
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
-from ...operators.table import product_layout
+from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..writers.embeddings import look_up_codes
 from ..writers.emitter import Attributes, Emitter, code_type, new_value
@@ -25,7 +25,6 @@ from ..writers.moves import direct
 from ..writers.products import dynamic_product, fits
 from ..writers.task import Task, direct_table, float_node, weight_only
 
-MICROSOFT = "com.microsoft"
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
 """With a smaller one onnxruntime 1.31 gives code 0 to some of the largest probabilities: it wraps around."""
 IN_256THS = QuantParams((1.0 / 256.0,), (0,), UINT8)

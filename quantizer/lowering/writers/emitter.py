@@ -31,6 +31,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import INT32, QuantParams, quantize
+from ...operators.table import DEQUANTIZE, QUANTIZE
 
 Array = npt.NDArray[np.generic]
 Attributes = Mapping[str, int | float | str | Sequence[int] | ir.Attr]
@@ -214,7 +215,7 @@ class Emitter:
         """Return new nodes of which the last makes codes of `real`."""
         inputs = [real, *self.param_values(name, params, _sizes(real))]
         output = new_value(self._unique(f"{name}_quantized"), code_type(params), real)
-        return [self._node("QuantizeLinear", inputs, [output], _axis(params))]
+        return [self._node(QUANTIZE, inputs, [output], _axis(params))]
 
     def _dequantize_nodes(
         self, codes: ir.Value, name: str, output: str, params: QuantParams
@@ -224,7 +225,7 @@ class Emitter:
         if params.qtype == INT32:
             inputs.pop()  # its zero point is 0, which is the default
         result = new_value(output, ir.DataType.FLOAT, codes)
-        return [self._node("DequantizeLinear", inputs, [result], _axis(params))]
+        return [self._node(DEQUANTIZE, inputs, [result], _axis(params))]
 
     def _quantize_dynamically(self, real: ir.Value, name: str, before: ir.Node | None) -> Dynamic:
         scalar = ir.Shape(())

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
 from ...model.subgraphs import bodies
+from ...operators.table import CONVERSIONS, MICROSOFT
 from ...plan.plan import Kind, QuantPlan
 from .emitter import Emitter
 from .task import Task
@@ -56,8 +57,8 @@ def write(
         return writer_of(task, form, writers)(task)
 
     _write_graph(graph, new_emitter(graph), write_node)
-    if any(node.domain == "com.microsoft" for node in graph.all_nodes()):
-        model.opset_imports.setdefault("com.microsoft", 1)
+    if any(node.domain == MICROSOFT for node in graph.all_nodes()):
+        model.opset_imports.setdefault(MICROSOFT, 1)
     if opset < WIDE_OPSET and any(needs_wide_codes(g) for g in model.graphs()):
         note = f"opset raised from {opset} to {WIDE_OPSET} for its wider codes"
         return Lowered(_raised(model, form), (note,))
@@ -130,7 +131,7 @@ def remove(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
 def needs_wide_codes(graph: ir.Graph) -> bool:
     """Whether a graph has codes that older opsets cannot write: 4 bits, 16 in a conversion, blocks."""
     for node in graph:
-        conversion = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        conversion = node.op_type in CONVERSIONS
         types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
         if types & set(_WIDE if conversion else _FOUR_BITS) or (
             conversion and "block_size" in node.attributes
