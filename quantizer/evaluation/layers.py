@@ -18,7 +18,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..equalization.apply import apply_factors
+from ..equalization.apply import apply_equalization
 from ..model.files import load_model, save_model
 from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan

@@ -105,7 +105,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
 def _from_dequantized(name: str, value: ir.Value) -> Match | None:
     """`value` is the DequantizeLinear of a quantized tensor."""
     node = value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+    if node is None or node.op_type != DEQUANTIZE or node.inputs[0] is None:
         return None
     return _read_with(name, node.inputs[0], node)
 
@@ -113,7 +113,7 @@ def _from_dequantized(name: str, value: ir.Value) -> Match | None:
 def _for_readers(name: str, value: ir.Value) -> Match | None:
     """`value` is float and goes into a QuantizeLinear."""
     for use in value.uses():
-        if use.node.op_type == "QuantizeLinear" and use.idx == 0:
+        if use.node.op_type == QUANTIZE and use.idx == 0:
             return _read_with(name, use.node.outputs[0], use.node)
     return None
 

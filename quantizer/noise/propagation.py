@@ -37,10 +37,6 @@ from ..operators.table import Constraint, Rule, rule_of
 Floats = npt.NDArray[np.float64]
 
 
-RECURRENT = ("LSTM", "GRU", "RNN")
-"""Operators whose first output is what they say, and the others what they remember."""
-
-
 @dataclass(frozen=True, eq=False)
 class NoiseFlow:
     """How noise reaches the outputs.
@@ -108,7 +104,8 @@ def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:
 def _is_state(graph: Graph, name: str) -> bool:
     """Whether a tensor is the last state of a recurrent operator, which is judged by what is made of it."""
     node = graph.producer(name)
-    return node is not None and node.op_type in RECURRENT and node.outputs[0].name != name
+    rule = None if node is None else rule_of(node)
+    return rule is not None and rule.is_recurrent and node is not None and node.outputs[0].name != name
 
 
 def _parts(graph: Graph, name: str) -> list[str]:

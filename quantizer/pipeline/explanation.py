@@ -18,7 +18,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
-from ..equalization.equalized_profile import adjusted_profile
+from ..equalization.equalized_profile import equalized_profile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise

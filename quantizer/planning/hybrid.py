@@ -32,7 +32,8 @@ from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import SCHEMAS, block_params, channel_params, span_params
 from ..operators.operands import match_nodes, name_of
-from ..operators.table import Rule, Weight, rule_of
+from ..operators.table import Rule, rule_of
+from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind
 from ..targets.config import AUTO_SQNR, QuantConfig
 from ..targets.target import FEW_BITS, Target
@@ -75,7 +76,7 @@ def all_float(graph: Graph, config: QuantConfig, target: Target) -> dict[str, Ch
     for node in graph.nodes:
         rule = rule_of(node)
         reason = f"mode {config.mode}: only nodes with a large constant weight change"
-        is_product = rule is not None and bool(rule.constants) and node.op_type != "Gather"
+        is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
         if is_product and config.mode == "dynamic" and node.op_type not in target.dynamic:
             reason = f"{target.name} has no kernel of {node.op_type} with parameters made at run time"
         choices[name_of(node)] = Choice(Kind.FLOAT, reason, rule)
@@ -209,7 +210,7 @@ def _weight_only(
     rule = choice.rule
     types = limits.target.weight_only.get(node.op_type, ())
     pays = config.mode == "weight-only" or node.op_type in limits.target.weight_kernels
-    if rule is None or not types or not pays or node.op_type == "Gather":
+    if rule is None or not types or not pays or rule.is_lookup:
         return None
     inputs: dict[int, QuantParams] = {}
     told = []
@@ -230,7 +231,7 @@ def _weight_only(
 
 
 def _weight_params(
-    array: Floats, node: ir.Node, weight: Weight, target: Target, config: QuantConfig
+    array: Floats, node: ir.Node, weight: WeightLayout, target: Target, config: QuantConfig
 ) -> QuantParams:
     """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
 
@@ -240,7 +241,7 @@ def _weight_params(
     types = target.weight_only[node.op_type]
     schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
     axis = weight.axis(node, array.ndim)
-    summed = _summed_axis(node, array.ndim, axis)
+    summed = weight.summed_axis(node, array.ndim)
     blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
     if qtype.storage in types and blocks and summed is not None:
         return block_params(array, summed, config.block_size, schema, qtype)
@@ -252,13 +253,6 @@ def _weight_params(
 def _signed_type(target: Target) -> QuantType:
     """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
     return INT8 if "int8" in target.weight_types else INT7
-
-
-def _summed_axis(node: ir.Node, rank: int, channels: int | None) -> int | None:
-    """Return the axis of a matrix that the product sums over."""
-    if node.op_type not in ("MatMul", "Gemm") or rank < 2 or channels is None:
-        return None
-    return rank - 2 if channels == rank - 1 else rank - 1
 
 
 def _least_sqnr(config: QuantConfig) -> float:

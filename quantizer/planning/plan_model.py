@@ -22,17 +22,17 @@ from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
-from ..equalization.apply import apply_biases, apply_factors, inserted_nodes
+from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
-from ..equalization.equalized_profile import adjusted_profile
-from ..equalization.factors import find_factors
+from ..equalization.equalized_profile import equalized_profile
+from ..equalization.scales import find_equalization_scales
 from ..model.graph import Graph, index
-from ..numerics.channel_density import Spreads
+from ..numerics.channel_density import ChannelDensities
 from ..plan.adjustments import Adjustments, ChannelFactors
 from ..plan.plan import Kind, QuantPlan
 from ..plan.verify import check_identity, verify_plan
 from ..ranges.clipped_activations import as_seen
-from ..rounding.collect import gather
+from ..rounding.collect import collect_moments
 from ..rounding.gptq_codes import carried_over, find_roundings
 from ..rounding.quantized_weights import round_weights, weights_in_codes
 from ..targets.config import DATA_FREE, QuantConfig
@@ -89,12 +89,12 @@ def plan_model(
         told = "the profile has no records of channels: no equalization, no bias correction; profile again"
         return open_plan(model, replace(plan, notes=(*plan.notes, told)), identity)
     factors: dict[str, ChannelFactors] = {}
-    spreads = Spreads(profile)
+    densities = ChannelDensities(profile)
     if config.equalization != "off":
-        factors = find_factors(graph, profile, config, plan, spreads)
-    adjusted = apply_factors(model, factors)
+        factors = find_equalization_scales(graph, profile, config, plan, densities)
+    adjusted = apply_equalization(model, factors)
     again = _Again(recipe, identity, (*notes, *_told(factors)), _fixed(plan, inserted_nodes(model, adjusted)))
-    even = adjusted_profile(graph, profile, factors, spreads)
+    even = equalized_profile(graph, profile, factors, densities)
     even_graph = index(adjusted)
     if factors:
         plan = again.plan(adjusted, even_graph, even)
@@ -149,7 +149,7 @@ def round_plan(
         profile: what it was made from.
         target: what the runtime can execute.
         samples: feeds of the model, which can be iterated more than once.
-        progress: see `gather`.
+        progress: see `collect_moments`.
 
     Raises:
         DataError: there are no samples, or one cannot be run.
@@ -160,7 +160,7 @@ def round_plan(
         planned.graph,
         plan,
         before.biases,
-        lambda readings: gather(planned.model, readings, samples, progress),
+        lambda inputs: collect_moments(planned.model, inputs, samples, progress),
     )
     rounded = replace(plan, adjustments=replace(before, roundings=found))
     biases: dict[str, tuple[float, ...]] = {}
@@ -171,7 +171,7 @@ def round_plan(
         biases = find_biases(planned.graph, index(round_weights(planned.model, rounded)), means, rounded)
         again = _Again(Recipe(plan.config, target), plan.model, plan.notes, _fixed(plan, ()))
         corrected = apply_biases(planned.model, biases)
-        rounded = again.plan(corrected, index(corrected), adjusted_profile(graph, even, before.factors))
+        rounded = again.plan(corrected, index(corrected), equalized_profile(graph, even, before.factors))
         found = carried_over(planned.graph, found, plan, rounded)
     every = sum(1 for _ in weights_in_codes(planned.graph, plan))
     told = f"{len(found)} of {every} weights in codes are rounded with samples, not to the nearest"
@@ -261,7 +261,7 @@ def open_plan(model: ir.Model, plan: QuantPlan, identity: ModelId, where: str = 
         PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
     """
     check_identity(plan, identity, where)
-    adjusted = apply_factors(model, plan.adjustments.factors, where)
+    adjusted = apply_equalization(model, plan.adjustments.factors, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)
     verify_plan(plan, index(corrected), identity, where)
     return PlannedModel(plan, adjusted, index(adjusted))

@@ -17,6 +17,7 @@ from ...profiles.records.store import load_profile
 from ..model.files import load_model
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
+from ..operators.table import CONVERSIONS
 from .prepare import prepare
 
 ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
@@ -87,7 +88,7 @@ def profile_name(source: ProfileLike) -> str:
 
 
 _TYPES = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
+    {*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
 )
 
 

@@ -1,7 +1,7 @@
-"""Second moments gathered from samples: the float model runs, and its products' inputs are looked at.
+"""Second moments collected from samples: the float model runs, and the inputs of its products are observed.
 
-One session gives the inputs of as many products as fit in `MEMORY`, with their moments; the samples run once
-for each such slice of the model.
+One session returns the inputs of as many products as fit in `MEMORY`, with their moments; the samples run
+once for each such slice of the model.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ...profiles.runtime.profiling_session import (
 )
 from ...profiles.runtime.run_sample import run_sample
 from ...profiles.samples.samples import Sample
-from .im2col import Reading, rows_of
+from .im2col import ProductInput, im2col_rows
 from .second_moments import Moments, moments_bytes, moments_of
 
 MEMORY = 512 << 20
 """Bytes that tensors and moments of a slice take together, unless a single one takes more."""
 
 ROWS = 1 << 14
-"""Rows of a tensor that all samples give together, unless there are more samples (see `rows.rows_of`). Four
+"""Rows of a tensor that all samples give together, unless there are more samples (see `im2col_rows`). Four
 times as many gained nothing on two models (waifu2x, silero), and an eighth lost 0.3 and 1.4 dB."""
 
 
-def gather(
+def collect_moments(
     model: ir.Model,
-    readings: Sequence[Reading],
+    inputs: Sequence[ProductInput],
     samples: Iterable[Sample],
     progress: Progress | None = None,
 ) -> Iterator[tuple[Reading, Moments]]:
@@ -47,18 +47,18 @@ def gather(
 
     Args:
         model: the float model.
-        readings: no two alike.
+        inputs: of products, no two alike.
         samples: can be iterated more than once.
         progress: called after each run of a sample, with the number of runs and their total.
 
     Raises:
         DataError: there are no samples, or one cannot be run. ModelError: the model cannot be loaded.
     """
-    if not readings:
+    if not inputs:
         return
-    names = list(dict.fromkeys(reading.tensor for reading in readings))
+    names = list(dict.fromkeys(source.tensor for source in inputs))
     with _tapped(model, names) as graph:
-        count, slices = _sliced(graph, readings, samples)
+        count, slices = _sliced(graph, inputs, samples)
         for number, chosen in enumerate(slices):
             runs = None if progress is None else partial(_told, progress, number * count, len(slices) * count)
             with session_for(graph, _made(graph, chosen)) as session:
@@ -67,25 +67,25 @@ def gather(
 
 @dataclass(frozen=True, eq=False)
 class _Slice:
-    """Readings whose moments are gathered together.
+    """Inputs whose moments are collected together.
 
     Attributes:
         graph, session: what runs.
-        readings: those of this slice.
+        inputs: those of this slice.
         most: rows that a sample gives of each.
     """
 
     graph: OptimisedGraph
     session: ort.InferenceSession
-    readings: Sequence[Reading]
+    inputs: Sequence[ProductInput]
     most: int
 
 
 def _moments(
     part: _Slice, samples: Iterable[Sample], progress: Callable[[int], None] | None
-) -> Iterator[tuple[Reading, Moments]]:
-    found: dict[Reading, Moments] = {}
-    fetched = [part.graph.sources[name] for name in _made(part.graph, part.readings)]
+) -> Iterator[tuple[ProductInput, Moments]]:
+    sums: dict[ProductInput, Moments] = {}
+    fetched = [part.graph.sources[name] for name in _made(part.graph, part.inputs)]
     for number, sample in enumerate(samples):
         arrays = {**sample.arrays, **run_sample(part.session, fetched, sample)}
         for reading in part.readings:
@@ -96,9 +96,9 @@ def _moments(
             found[reading] = found[reading].added(seen) if reading in found else seen
         if progress is not None:
             progress(number + 1)
-    while found:
-        first = next(iter(found))
-        yield first, found.pop(first)
+    while sums:
+        first = next(iter(sums))
+        yield first, sums.pop(first)
 
 
 def _told(progress: Progress, before: int, total: int, done: int) -> None:
@@ -134,16 +134,16 @@ def _sliced(
     made = _made(graph, readings)
     with size_session(graph, made) as session:
         sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
-    slices: list[list[Reading]] = []
+    slices: list[list[ProductInput]] = []
     used, held = 0, set[str]()
-    for reading in readings:
-        name = reading.tensor
+    for source in inputs:
+        name = source.tensor
         tensor = 4 * int(np.asarray(sizes[size_name(graph.sources[name])])) if name in graph.sources else 0
-        own = moments_bytes(reading.groups, reading.columns)
+        own = moments_bytes(source.groups, source.columns)
         if not slices or used + own + (0 if name in held else tensor) > MEMORY:
             slices.append([])
             used, held = 0, set()
         used += own + (0 if name in held else tensor)
         held.add(name)
-        slices[-1].append(reading)
+        slices[-1].append(source)
     return count, slices

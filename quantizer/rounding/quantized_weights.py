@@ -22,7 +22,7 @@ from ...profiles.base.errors import PlanError
 from ..model.graph import Graph, in_main, index, input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..operators.table import rule_of
-from ..operators.weight_layout import Array, input_channels
+from ..operators.weight_layout import Array
 from ..plan.adjustments import WeightMoves
 from ..plan.plan import Kind, QuantPlan
 from .squant import rounded_to_sums
@@ -71,7 +71,7 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
         if moves is not None:
             new = _moved(array, params, moves, f"plan: adjustments: rounding of '{node.name}'")
         elif plan.config.rounding == "squant" and _takes_sums(plan, weight):
-            new = rounded_to_sums(node, array, params, input_channels(node, array.shape))
+            new = rounded_to_sums(node, array, params)
         else:
             continue
         weight.value.const_value = ir.Tensor(new, name=weight.value.name)

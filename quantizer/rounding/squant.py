@@ -7,19 +7,19 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams
-from ..operators.weight_layout import Array, blocks, unblocked
+from ..operators.table import weight_axes
+from ..operators.weight_layout import Array
 
 Floats = npt.NDArray[np.float64]
 
 
-def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams, size: int) -> Array:
+def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams) -> Array:
     """Return a weight of nearby codes' real numbers, float32, whose errors nearly add up to zero.
 
     Args:
         node: the product that reads it.
         weight: the constant, float32.
         params: what it will be quantized with: one scale, or one for each output channel.
-        size: number of input channels.
 
     Returns:
         scale * (code - zero_point) for codes next to the weights; quantizing gives these codes again.
@@ -35,10 +35,11 @@ def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams, size: int
     low = np.broadcast_to(params.qtype.low - zero_point, exact.shape)
     high = np.broadcast_to(params.qtype.high - zero_point, exact.shape)
     nearest = np.clip(np.rint(exact), low, high)
-    flat, codes = blocks(node, exact, size), blocks(node, nearest, size)
-    free = [blocks(node, np.asarray(bound), size) for bound in (low, high)]
+    axes = weight_axes(node, weight.shape)
+    flat, codes = axes.blocks(exact), axes.blocks(nearest)
+    free = [axes.blocks(np.asarray(bound)) for bound in (low, high)]
     steps = _sums_kept(flat, codes, *free)
-    return np.asarray(unblocked(node, steps, weight.shape) * scale, np.float32)
+    return np.asarray(axes.unblocked(steps) * scale, np.float32)
 
 
 def _sums_kept(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:

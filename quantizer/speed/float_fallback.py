@@ -23,7 +23,7 @@ from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
-from ..equalization.equalized_profile import adjusted_profile
+from ..equalization.equalized_profile import equalized_profile
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
 from ..model.files import save_model

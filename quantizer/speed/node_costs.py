@@ -22,12 +22,11 @@ import onnx_ir as ir
 
 from ..lowering.written import WrittenNames
 from ..model.graph import Graph
+from ..operators.table import CONVERSIONS, PRODUCTS
 from ..plan.plan import Kind, QuantPlan
 from ..runtime.node_times import Executed
 
-CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
 
 FUSED = 4

@@ -14,14 +14,12 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..numerics.affine import TYPES
-from ..operators.table import RULES
+from ..operators.table import CONVERSIONS, MICROSOFT, QUANTIZE, RULES, STANDARD_DOMAINS
 from .target import Target
 
 Check = Callable[[ir.Model, Target], Iterator[str]]
 """Yields one sentence for each breach, or each remark."""
 
-CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
-MICROSOFT = "com.microsoft"
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 TOLERANCE = 1e-6
 """Of a scale, which is in float32."""

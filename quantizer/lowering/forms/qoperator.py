@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
+from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
@@ -26,7 +27,6 @@ from ..writers.products import OPERATORS, dynamic_product, fits
 from ..writers.task import Task, direct_table, float_node, weight_only
 from ..written import Lowered
 
-MICROSOFT = "com.microsoft"
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
 """With a smaller one onnxruntime 1.31 gives 0 to some of the largest probabilities: it wraps around."""
 IN_256THS = QuantParams((1.0 / 256.0,), (0,), UINT8)

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
 from ...model.subgraphs import bodies
+from ...operators.table import CONVERSIONS, MICROSOFT
 from ...plan.plan import Kind, QuantPlan
 from ..written import Lowered, with_record
 from .emitter import Emitter
@@ -126,7 +127,7 @@ def remove(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
 def needs_wide_types(graph: ir.Graph) -> bool:
     """Return whether a graph needs a later opset: 4 bits, 16 bits in a conversion, blocks."""
     for node in graph:
-        conversion = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        conversion = node.op_type in CONVERSIONS
         types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
         if types & set(_WIDE if conversion else _FOUR_BITS) or (
             conversion and "block_size" in node.attributes

@@ -28,8 +28,6 @@ from .task import Task, between_conversions
 
 Floats = npt.NDArray[np.float32]
 
-OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-
 
 @dataclass(frozen=True)
 class Operand:
@@ -74,8 +72,9 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
         PlanError: the node is no product of data and a weight in 8-bit codes.
     """
     node, emitter = task.node, task.emitter
-    weight = task.params(1) if node.op_type in OPERATORS else None
-    if weight is None or node.op_type == "ConvTranspose" or not _weight_fits(task, weight):
+    layout = product_layout(node)
+    weight = None if layout is None or layout.kernel is Kernel.SCATTERS else task.params(layout.index)
+    if weight is None or not _weight_fits(task, weight):
         raise task.error(
             "dynamic parameters are for Conv, Gemm (alpha = beta = 1) and MatMul with a weight in 8-bit "
             "codes; plan this node otherwise"
@@ -104,7 +103,7 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
 def fits(task: Task) -> bool:
     """Whether every scale of a product can be taken out of its sums, and the codes have 8 bits."""
     node = task.node
-    if node.op_type not in OPERATORS:
+    if product_layout(node) is None:
         return False
     data, weight, result = task.params(0), task.params(1), task.result()
     if data is None or weight is None or data.axis is not None or data.qtype.bits != 8:
@@ -127,9 +126,10 @@ def product_scale(data: QuantParams, weight: QuantParams) -> Floats:
 def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
     """Write the sums with ConvInteger or MatMulInteger, and the bias with an Add of int32."""
     node, emitter = task.node, task.emitter
-    left, right = data.codes, weight.codes
-    if node.op_type == "Gemm":
-        left, right = _transposed(task, left, "transA"), _transposed(task, right, "transB")
+    layout = product_layout(node)
+    assert layout is not None
+    left = _transposed(task, data.codes, layout.data_swapped_by)
+    right = _transposed(task, weight.codes, layout.swapped_by)
     inputs: list[ir.Value | None] = [left, right, data.zero_point, weight.zero_point]
     if data.zero_point is None and weight.zero_point is not None:
         assert left.dtype is not None
@@ -138,7 +138,7 @@ def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | No
         inputs.pop()
     output, name = node.outputs[0], emitter.name(node.outputs[0])
     made = new_value(f"{name}_sums", ir.DataType.INT32, output)
-    if node.op_type == "Conv":
+    if layout.kernel is Kernel.GATHERS:
         emitter.add("ConvInteger", inputs, made, node, dict(node.attributes))
     else:
         emitter.add("MatMulInteger", inputs, made, node)
@@ -193,7 +193,7 @@ def _operand(task: Task, index: int, params: QuantParams) -> Operand:
 
 def _weight_fits(task: Task, weight: QuantParams) -> bool:
     node, value = task.node, task.node.inputs[1]
-    if node.op_type == "Gemm" and any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
+    if any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):  # of Gemm
         return False
     if weight.qtype.bits not in (7, 8) or weight.block_size is not None:
         return False
@@ -201,38 +201,29 @@ def _weight_fits(task: Task, weight: QuantParams) -> bool:
         return True
     if any(weight.zero_point) or value is None or value.shape is None:
         return False
-    return weight.axis == _channel_axis(node, len(value.shape))
-
-
-def _channel_axis(node: ir.Node, rank: int) -> int:
-    """Return the axis of a weight that is the channel axis of the output."""
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "ConvTranspose":
-        return 1 if _number(node, "group", 1) == 1 else -1
-    if node.op_type == "Gemm":
-        return 0 if _number(node, "transB", 0) else 1
-    return rank - 1 if rank > 1 else -1
+    layout = product_layout(node)
+    return layout is not None and weight.axis == layout.axis(node, len(value.shape))
 
 
 def _channel_shape(task: Task, array: Floats) -> tuple[int, ...]:
-    """Return the shape in which one number for each output channel stands beside the output."""
-    if array.ndim == 0 or task.node.op_type in ("Gemm", "MatMul"):
-        return array.shape
-    value = task.node.inputs[1]
+    """Return the shape in which one number for each output channel broadcasts with the output."""
+    return array.shape if array.ndim == 0 else _shape_beside_result(task, array.size)
+
+
+def _shape_beside_result(task: Task, size: int) -> tuple[int, ...]:
+    layout, value = product_layout(task.node), task.node.inputs[1]
+    assert layout is not None
     assert value is not None
     assert value.shape is not None
-    return (array.size, *([1] * (len(value.shape) - 2)))
+    return layout.shape_beside_result(size, len(value.shape))
 
 
 def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
-    """Return the bias in a shape that stands beside the output."""
-    if task.node.op_type not in ("Conv", "ConvTranspose"):
+    """Return the bias in a shape that broadcasts with the output."""
+    shape = _shape_beside_result(task, -1)
+    if shape == (-1,):
         return bias
-    emitter, weight, array = task.emitter, task.node.inputs[1], constant_array(bias)
-    assert weight is not None
-    assert weight.shape is not None
-    shape = (-1, *([1] * (len(weight.shape) - 2)))
+    emitter, array = task.emitter, constant_array(bias)
     if array is not None:
         return emitter.constant(f"{emitter.name(task.node.outputs[0])}_bias", array.reshape(shape))
     target = emitter.constant("bias_shape", np.array(shape, np.int64))
@@ -241,7 +232,7 @@ def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
 
 
 def _transposed(task: Task, codes: ir.Value, attribute: str) -> ir.Value:
-    if not _number(task.node, attribute, 0):
+    if not attribute or not _number(task.node, attribute, 0):
         return codes
     array, name = constant_array(codes), f"{codes.name}_transposed"
     if array is not None:

@@ -19,7 +19,6 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
-from qprof_onnx.quantizer.operators.weight_layout import input_channels
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
@@ -27,10 +26,10 @@ from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, pl
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding import collect as gathering
 from qprof_onnx.quantizer.rounding import second_moments as sums
-from qprof_onnx.quantizer.rounding.collect import gather
-from qprof_onnx.quantizer.rounding.gptq import fed_back
+from qprof_onnx.quantizer.rounding.collect import collect_moments
+from qprof_onnx.quantizer.rounding.gptq import gptq
 from qprof_onnx.quantizer.rounding.gptq_codes import carried_over, columns_of
-from qprof_onnx.quantizer.rounding.im2col import reading_of, rows_of
+from qprof_onnx.quantizer.rounding.im2col import im2col_rows, product_input
 from qprof_onnx.quantizer.rounding.quantized_weights import round_weights
 from qprof_onnx.quantizer.rounding.second_moments import Moments, moments_of
 from qprof_onnx.quantizer.targets.config import FORMS
@@ -98,13 +97,13 @@ def test_rows_times_columns_are_what_the_operator_computes(name: str) -> None:
     (node,) = net.graph.nodes
     weight = net.graph.constant("w")
     assert weight is not None
-    reading = reading_of(net.graph, node, weight)
+    reading = product_input(net.graph, node, weight)
     assert reading is not None
     x = np.random.default_rng(5).standard_normal((1, 8, 6, 6)).astype("f")
     session = ort.InferenceSession(ir.to_proto(net.model).SerializeToString())
     expected = session.run(None, {"x": x})[0]
-    rows = rows_of(x, reading, 10**6)
-    columns = columns_of(node, weight.astype(np.float64), input_channels(node, weight.shape))
+    rows = im2col_rows(x, reading, 10**6)
+    columns = columns_of(node, weight.astype(np.float64))
     made = np.matmul(columns, rows.transpose(0, 2, 1))
     # Every output is one of the products: as multisets they are equal, up to float32 sums of 48 terms.
     np.testing.assert_allclose(np.sort(made.reshape(-1)), np.sort(expected.reshape(-1)), atol=2e-5)
@@ -115,10 +114,10 @@ def test_gemm_reads_its_rows_whichever_way_its_weight_lies() -> None:
         net = network(text, {"w": shape}, (3, 12))
         weight = net.graph.constant("w")
         assert weight is not None
-        reading = reading_of(net.graph, net.graph.nodes[0], weight)
+        reading = product_input(net.graph, net.graph.nodes[0], weight)
         assert reading is not None
         x = np.arange(36, dtype="f").reshape(3, 12)
-        np.testing.assert_array_equal(rows_of(x, reading, 100)[0], x)
+        np.testing.assert_array_equal(im2col_rows(x, reading, 100)[0], x)
 
 
 @pytest.mark.parametrize(
@@ -132,16 +131,16 @@ def test_what_rows_do_not_tell_is_left_to_the_nearest(text: str, shape: tuple[in
     net = network(text, {"w": shape})
     weight = net.graph.constant("w")
     assert weight is not None
-    assert reading_of(net.graph, net.graph.nodes[0], weight) is None
+    assert product_input(net.graph, net.graph.nodes[0], weight) is None
 
 
 def test_few_of_many_rows_lie_evenly_among_them() -> None:
     net = network("y = MatMul(x, w)", {"w": (1, 4)}, (1, 8, 50, 1))
     weight = net.graph.constant("w")
     assert weight is not None
-    reading = reading_of(net.graph, net.graph.nodes[0], weight)
+    reading = product_input(net.graph, net.graph.nodes[0], weight)
     assert reading is not None
-    rows = rows_of(np.arange(400, dtype="f").reshape(1, 8, 50, 1), reading, 40)[0, :, 0]
+    rows = im2col_rows(np.arange(400, dtype="f").reshape(1, 8, 50, 1), reading, 40)[0, :, 0]
     assert 38 <= rows.size <= 40
     assert np.diff(rows).max() < 30  # ten would be even
     assert (np.diff(rows) > 0).all()
@@ -203,14 +202,14 @@ def test_the_identity_gives_the_nearest_codes() -> None:
     weight, scale, low, high, second = flat(np.random.default_rng(0))
     identity = np.broadcast_to(np.eye(12), second.shape)
     nearest = np.clip(np.rint(weight / scale), low, high)
-    np.testing.assert_array_equal(fed_back(weight, scale, low, high, identity), nearest)
-    np.testing.assert_array_equal(fed_back(weight, scale, low, high, 0.0 * second), nearest)
+    np.testing.assert_array_equal(gptq(weight, scale, low, high, identity), nearest)
+    np.testing.assert_array_equal(gptq(weight, scale, low, high, 0.0 * second), nearest)
 
 
 @given(matrices)
 def test_errors_that_are_fed_back_cost_no_more_and_mostly_far_less(rng: np.random.Generator) -> None:
     weight, scale, low, high, second = flat(rng)
-    steps = fed_back(weight, scale, low, high, second)
+    steps = gptq(weight, scale, low, high, second)
     np.testing.assert_array_equal(steps, np.clip(np.rint(steps), low, high))
     nearest = np.clip(np.rint(weight / scale), low, high)
     found, plain = cost(weight, steps, second), cost(weight, nearest, second)
@@ -220,9 +219,9 @@ def test_errors_that_are_fed_back_cost_no_more_and_mostly_far_less(rng: np.rando
 
 def test_blocks_of_columns_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     given_ = flat(np.random.default_rng(3), 40)
-    whole = fed_back(*given_)
+    whole = gptq(*given_)
     monkeypatch.setattr("qprof_onnx.quantizer.rounding.gptq.BLOCK", 7)
-    np.testing.assert_array_equal(fed_back(*given_), whole)
+    np.testing.assert_array_equal(gptq(*given_), whole)
 
 
 def obs(weight: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -243,7 +242,7 @@ def obs(weight: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def test_the_codes_are_those_of_the_paper() -> None:
     weight, scale, low, high, second = flat(np.random.default_rng(4))
-    steps = fed_back(weight, scale, low, high, second)
+    steps = gptq(weight, scale, low, high, second)
     for group in range(2):
         expected = obs(weight[group], second[group])
         kept = cost(weight, steps, second)[group] < cost(weight, np.rint(weight / scale), second)[group]
@@ -408,9 +407,9 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
     net = network("a = Conv(x, w) b = Conv(x, v) y = Add(a, b)", {"w": (4, 8, 3, 3), "v": (4, 8, 3, 3)})
-    readings = {reading_of(net.graph, n, np.empty((4, 8, 3, 3))) for n in net.graph.nodes[:2]}
-    assert len(readings) == 1
-    ((_, found),) = gather(net.model, [r for r in readings if r is not None], samples(3))
+    inputs = {product_input(net.graph, n, np.empty((4, 8, 3, 3))) for n in net.graph.nodes[:2]}
+    assert len(inputs) == 1
+    ((_, found),) = collect_moments(net.model, [r for r in inputs if r is not None], samples(3))
     assert isinstance(found, Moments)
     assert found.rows == 3 * 16
 
@@ -440,14 +439,14 @@ def test_a_plan_without_weights_in_codes_runs_nothing() -> None:
 HASH = """
 import hashlib
 import numpy as np
-from qprof_onnx.quantizer.rounding.gptq import fed_back
+from qprof_onnx.quantizer.rounding.gptq import gptq
 from qprof_onnx.quantizer.rounding.second_moments import moments_of
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((1, 1000, 40)) @ rng.standard_normal((40, 400))
 rows += rng.standard_normal((1, 1000, 400))
 (second,) = moments_of(rows, "rows").means()
 weight = rng.standard_normal((1, 32, 400)).astype("f").astype(float)
-steps = fed_back(weight, *(np.full(weight.shape, v) for v in (0.25, -8.0, 7.0)), second)
+steps = gptq(weight, *(np.full(weight.shape, v) for v in (0.25, -8.0, 7.0)), second)
 print(hashlib.sha256(steps.astype("i1").tobytes()).hexdigest(), hashlib.sha256(second.tobytes()).hexdigest())
 """
 
