@@ -2,6 +2,6 @@
 
 Enters: two model files and samples.
 Leaves: `Evaluation`, `LayerReport`.
-Imports: lowering, equalization, plan, operators, prepare, runtime, model, numerics, profiles.samples,
+Imports: lowering, equalization, plan, prepare, operators, runtime, model, numerics, profiles.samples,
 profiles.base.
 """

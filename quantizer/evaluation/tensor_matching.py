@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ..lowering.written import QuantizedTensor, read_record
 from ..model.graph import FLOAT_TYPES
-from ..operators.table import is_clip
+from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 
 INTEGER_TYPES = (
     ir.DataType.INT8,

@@ -2,6 +2,6 @@
 
 Enters: models, samples, profiles and plans, each a path or an object; keywords.
 Leaves: results that show and save themselves.
-Imports: pipeline, tuning, evaluation, speed, plan, ranges, targets, prepare, runtime, model, profiles.runner,
-profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
+Imports: pipeline, tuning, evaluation, speed, plan, ranges, prepare, targets, runtime, model,
+profiles.runner, profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
 """

@@ -235,7 +235,7 @@ def explain(
         graph = open_plan(prepared.model, plan, prepared.identity, where).graph
         if profile_path is not None:
             profile = read_profile(profile_path, prepared.model, prepared.identity)
-            profile = adjusted_profile(prepared.graph, profile, plan.adjustments.factors)
+            profile = equalized_profile(prepared.graph, profile, plan.adjustments.factors)
     elif profile_path is not None:
         raise ConfigError(
             f"{profile_name(profile_path)}: a profile is read with its model; give the model too"

@@ -17,7 +17,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from ..lowering.forms.qoperator import MICROSOFT, QLINEAR
+from ..lowering.forms.qoperator import QLINEAR
+from ..operators.table import MICROSOFT
 from .lstm import LstmSettings, LstmWeights, run_lstm
 from .onnx_fixes import FIXED_OPERATORS
 

@@ -42,8 +42,8 @@ def collect_moments(
     inputs: Sequence[ProductInput],
     samples: Iterable[Sample],
     progress: Progress | None = None,
-) -> Iterator[tuple[Reading, Moments]]:
-    """Yield the moments of what products read, in the order of `readings`.
+) -> Iterator[tuple[ProductInput, Moments]]:
+    """Yield the moments of what products multiply, in the order of `inputs`.
 
     Args:
         model: the float model.
@@ -88,12 +88,12 @@ def _moments(
     fetched = [part.graph.sources[name] for name in _made(part.graph, part.inputs)]
     for number, sample in enumerate(samples):
         arrays = {**sample.arrays, **run_sample(part.session, fetched, sample)}
-        for reading in part.readings:
-            where = f"sample {sample.name}: tensor '{reading.tensor}'"
-            name = part.graph.sources.get(reading.tensor, reading.tensor)
-            rows = rows_of(np.asarray(arrays[name]), reading, part.most)
-            seen = moments_of(rows, where)
-            found[reading] = found[reading].added(seen) if reading in found else seen
+        for source in part.inputs:
+            where = f"sample {sample.name}: tensor '{source.tensor}'"
+            name = part.graph.sources.get(source.tensor, source.tensor)
+            rows = im2col_rows(np.asarray(arrays[name]), source, part.most)
+            of_sample = moments_of(rows, where)
+            sums[source] = sums[source].added(of_sample) if source in sums else of_sample
         if progress is not None:
             progress(number + 1)
     while sums:
@@ -107,7 +107,7 @@ def _told(progress: Progress, before: int, total: int, done: int) -> None:
 
 @contextmanager
 def _tapped(model: ir.Model, names: Sequence[str]) -> Iterator[OptimisedGraph]:
-    """Yield what runs the model, with these tensors to be read, graph inputs left out."""
+    """Yield the optimised model with these tensors as outputs, graph inputs left out."""
     copy = model.clone()
     values = {value.name: value for node in copy.graph for value in node.outputs}
     there = {value.name for value in copy.graph.outputs}
@@ -117,21 +117,21 @@ def _tapped(model: ir.Model, names: Sequence[str]) -> Iterator[OptimisedGraph]:
         yield graph
 
 
-def _made(graph: OptimisedGraph, readings: Sequence[Reading]) -> list[str]:
-    """Return the tensors of readings that nodes make."""
-    return list(dict.fromkeys(r.tensor for r in readings if r.tensor in graph.sources))
+def _made(graph: OptimisedGraph, inputs: Sequence[ProductInput]) -> list[str]:
+    """Return the tensors among the inputs of products that nodes make."""
+    return list(dict.fromkeys(r.tensor for r in inputs if r.tensor in graph.sources))
 
 
 def _sliced(
-    graph: OptimisedGraph, readings: Sequence[Reading], samples: Iterable[Sample]
-) -> tuple[int, list[list[Reading]]]:
-    """Return how many samples there are, and the readings in slices: what the first sample takes tells."""
+    graph: OptimisedGraph, inputs: Sequence[ProductInput], samples: Iterable[Sample]
+) -> tuple[int, list[list[ProductInput]]]:
+    """Return how many samples there are, and the inputs in slices that fit in `MEMORY` for the first one."""
     first, count = None, 0
     for sample in samples:
         first, count = first or sample, count + 1
     if first is None:
         raise DataError(f"{getattr(samples, 'source', 'samples')}: there are no samples; give at least one")
-    made = _made(graph, readings)
+    made = _made(graph, inputs)
     with size_session(graph, made) as session:
         sizes = run_sample(session, [output.name for output in session.get_outputs()], first)
     slices: list[list[ProductInput]] = []

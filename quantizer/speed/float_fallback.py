@@ -228,7 +228,7 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
 
 
 def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
-    profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
+    profile = equalized_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
     return find_float_regions(planned.graph, planned.plan, profile, costs)
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..numerics.affine import TYPES
-from ..operators.table import CONVERSIONS, MICROSOFT, QUANTIZE, RULES, STANDARD_DOMAINS
+from ..operators.table import CONVERSIONS, MICROSOFT, RULES
 from .target import Target
 
 Check = Callable[[ir.Model, Target], Iterator[str]]

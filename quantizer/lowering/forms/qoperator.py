@@ -23,7 +23,7 @@ from ..writers.graph_walk import Writers, write
 from ..writers.graph_writer import Attributes, integer_type, new_value
 from ..writers.lstm import dynamic_lstm
 from ..writers.pass_through import direct
-from ..writers.products import OPERATORS, dynamic_product, fits
+from ..writers.products import dynamic_product, fits
 from ..writers.task import Task, direct_table, float_node, weight_only
 from ..written import Lowered
 
@@ -143,7 +143,7 @@ def _takes(task: Task, counterpart: QLinear) -> bool:
         not _is_neutral(value, neutral) for value, neutral in _unsupported(node, counterpart)
     ):
         return False
-    if node.op_type in OPERATORS:
+    if product_layout(node) is not None:
         weight = given.pop(1)
         if not fits(task) or weight.qtype not in (INT7, INT8, given[0].qtype):
             return False

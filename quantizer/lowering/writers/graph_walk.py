@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
 from ...model.subgraphs import bodies
-from ...operators.table import CONVERSIONS, MICROSOFT
+from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
 from ..written import Lowered, with_record
 from .emitter import Emitter

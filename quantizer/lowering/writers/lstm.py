@@ -14,10 +14,10 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, quantize
+from ...operators.table import MICROSOFT
 from .graph_writer import constant_array
 from .task import Task
 
-MICROSOFT = "com.microsoft"
 STANDARD_INPUTS = 8
 """Inputs of the standard operator; scale and zero point of its two weights follow."""
 GATES_AXIS = 1

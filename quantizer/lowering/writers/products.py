@@ -22,6 +22,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import INT32, QuantParams
+from ...operators.table import product_layout
+from ...operators.weight_layout import Kernel
 from .emitter import Emitter
 from .graph_writer import constant_array, new_value
 from .task import Task, between_conversions
