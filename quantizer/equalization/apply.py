@@ -13,7 +13,7 @@ from ..model.editing import add_initializer, constant, fresh, replace_constant, 
 from ..model.graph import Graph, index
 from ..operators.table import rule_of
 from ..operators.weight_layout import Array, bias_place, bias_size, reader_factors
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from .paths import takes_factors, upstream
 
 SCALED = "_scaled"
@@ -21,7 +21,9 @@ SCALED = "_scaled"
 A name keeps its meaning: the activation without factors is another one."""
 
 
-def apply_factors(model: ir.Model, factors: Mapping[str, ChannelFactors], where: str = "plan") -> ir.Model:
+def apply_factors(
+    model: ir.Model, factors: Mapping[str, EqualizationScales], where: str = "plan"
+) -> ir.Model:
     """Return the prepared model with its factors; in real numbers it computes the same.
 
     Args:
@@ -70,11 +72,11 @@ def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
     return tuple(node.name or "" for node in adjusted.graph if node.name not in old)
 
 
-def _apply_factors(graph: Graph, name: str, factors: ChannelFactors, taken: set[str], where: str) -> None:
+def _apply_factors(graph: Graph, name: str, factors: EqualizationScales, taken: set[str], where: str) -> None:
     if name not in graph.values:
         raise PlanError(f"{where}: the model has no such activation; correct the name")
     shape = graph.shape(name)
-    divisors = np.asarray(factors.divisors, np.float32)
+    divisors = np.asarray(factors.scales, np.float32)
     if shape is None or not 0 <= factors.axis < len(shape) or shape[factors.axis] != divisors.size:
         raise PlanError(
             f"{where}: {divisors.size} divisors along axis {factors.axis} do not fit its shape "
@@ -105,13 +107,13 @@ def _apply_factors(graph: Graph, name: str, factors: ChannelFactors, taken: set[
 
 
 def _insert(
-    source: ir.Value, factors: ChannelFactors, readers: list[ir.Node], taken: set[str], where: str
+    source: ir.Value, factors: EqualizationScales, readers: list[ir.Node], taken: set[str], where: str
 ) -> None:
     """Put a Mul by 1 / divisors between an activation and some of its readers."""
     name, graph = source.name or "", readers[0].graph
     assert isinstance(graph, ir.Graph)
     assert source.shape is not None
-    inverse = 1 / np.asarray(factors.divisors, np.float32)
+    inverse = 1 / np.asarray(factors.scales, np.float32)
     along = inverse.reshape(-1, *(1,) * (len(source.shape) - factors.axis - 1))
     vector = add_initializer(graph, fresh(f"{name}_factors", taken), along)
     names = {node.name for node in graph if node.name}

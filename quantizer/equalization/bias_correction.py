@@ -20,7 +20,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name
 from ..numerics.affine import dequantize, quantize
 from ..operators.weight_layout import bias_place, blocks
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from ..plan.plan import Kind, QuantPlan
 from .apply import SCALED
 from .paths import takes_factors
@@ -53,7 +53,7 @@ def find_biases(
     return found
 
 
-def channel_means(profile: Profile, factors: Mapping[str, ChannelFactors]) -> dict[str, Floats]:
+def channel_means(profile: Profile, factors: Mapping[str, EqualizationScales]) -> dict[str, Floats]:
     """Return the mean of each channel of the activations of a model after `apply_factors`."""
     means: dict[str, Floats] = {}
     for name, tensor in profile.items():
@@ -61,7 +61,7 @@ def channel_means(profile: Profile, factors: Mapping[str, ChannelFactors]) -> di
             continue
         mean = np.asarray(tensor.channels.mean, np.float64)
         if name in factors:
-            means[f"{name}{SCALED}"] = mean / np.asarray(factors[name].divisors)
+            means[f"{name}{SCALED}"] = mean / np.asarray(factors[name].scales)
         if name not in factors or factors[name].inserted:
             means[name] = mean
     return means

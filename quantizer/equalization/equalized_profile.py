@@ -13,7 +13,7 @@ from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import Graph
 from ..numerics.channel_density import Spreads, divided
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from .apply import SCALED
 from .paths import SAME_RANGE, upstream
 
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def adjusted_profile(
-    graph: Graph, profile: Profile, factors: Mapping[str, ChannelFactors], spreads: Spreads | None = None
+    graph: Graph, profile: Profile, factors: Mapping[str, EqualizationScales], spreads: Spreads | None = None
 ) -> Profile:
     """Return the profile of a model after `apply_factors`, as far as it can be told without data.
 
@@ -37,7 +37,7 @@ def adjusted_profile(
     instead: dict[str, dict[str, TensorProfile]] = {}
     spreads = spreads or Spreads(profile)
     for name, entry in factors.items():
-        divisors, spread = np.asarray(entry.divisors), spreads.of(name)
+        divisors, spread = np.asarray(entry.scales), spreads.of(name)
         if spread is None:
             raise ProfileError(f"tensor '{name}': the profile has no records of its channels; profile again")
         new = divided(profile[name], spread, divisors)

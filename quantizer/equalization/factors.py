@@ -35,7 +35,7 @@ from ..numerics.channel_density import Spread, Spreads, channel_errors, divided
 from ..numerics.density import signal_power
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.weight_layout import blocks
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from ..plan.plan import Kind, QuantPlan
 from ..ranges.calibrators import calibrate
 from ..targets.config import QuantConfig
@@ -94,7 +94,7 @@ class Reader:
 
 def find_factors(
     graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, spreads: Spreads | None = None
-) -> dict[str, ChannelFactors]:
+) -> dict[str, EqualizationScales]:
     """Return the factors of every activation that gains enough by them, in graph order.
 
     Args:
@@ -104,7 +104,7 @@ def find_factors(
         plan: the plan of the model without adjustments: only what is in integers there is considered.
         spreads: of the profile; what is reckoned is kept there.
     """
-    found: dict[str, ChannelFactors] = {}
+    found: dict[str, EqualizationScales] = {}
     spreads = spreads or Spreads(profile)
     order = [*graph.inputs, *(v.name for node in graph.nodes for v in node.outputs if v.name)]
     for name in order:
@@ -116,7 +116,7 @@ def find_factors(
 
 def _factors(
     graph: Graph, profile: Profile, config: QuantConfig, plan: QuantPlan, name: str, *, spreads: Spreads
-) -> ChannelFactors | None:
+) -> EqualizationScales | None:
     channels, shape = profile[name].channels, graph.shape(name)
     if (
         channels is None
@@ -138,7 +138,7 @@ def _factors(
     divisors, gain = _best(profile[name], spreads.of(name), readers, config)
     if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
         return None
-    return ChannelFactors(axis, tuple(divisors.tolist()), not free)
+    return EqualizationScales(axis, tuple(divisors.tolist()), not free)
 
 
 def _may_be_renamed(graph: Graph, config: QuantConfig, name: str) -> bool:

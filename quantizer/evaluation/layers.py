@@ -111,7 +111,7 @@ def compare_layers(
     prepared, quantized = prepare(load_model(float_path)).model, load_model(quantized_path)
     loaded = None if plan is None else load_plan(plan)
     if loaded is not None:
-        prepared = apply_factors(prepared, loaded.adjustments.factors, str(plan))
+        prepared = apply_factors(prepared, loaded.adjustments.equalization, str(plan))
     found = matches(prepared, quantized, None if loaded is None else loaded.tensors)
     if not found:
         raise ModelError(

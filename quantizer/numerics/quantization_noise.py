@@ -66,7 +66,10 @@ class Noise:
 
 
 def expected_noise(
-    profile: TensorProfile, params: QuantParams, useful: tuple[float, float] = (-math.inf, math.inf)
+    profile: TensorProfile,
+    params: QuantParams,
+    useful: tuple[float, float] = (-math.inf, math.inf),
+    known: Density | None = None,
 ) -> Noise:
     """Return the expected noise of quantizing and dequantizing the tensor.
 
@@ -75,6 +78,7 @@ def expected_noise(
         params: one scale for the whole tensor.
         useful: the interval outside which no reader tells one value from another (see `Rule.useful`): signal
             and noise are those of the values clipped to it.
+        known: the density of the profile, where it was computed already.
 
     Raises:
         PlanError: there are several scales.
@@ -85,7 +89,7 @@ def expected_noise(
         )
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
-    seen = narrowed(density(profile), *useful)
+    seen = narrowed(known or density(profile), *useful)
     scale, zero_point = params.scale[0], params.zero_point[0]
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     steps = seen.edges / scale

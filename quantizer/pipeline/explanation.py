@@ -19,13 +19,14 @@ from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..plan.plan import Group, QuantPlan
+from ..plan.plan import QuantPlan, SharedScale
 from ..plan.store import load_plan
 from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
 from ..prepare.opening import open_prepared, read_profile
-from ..ranges.activation_ranges import useful_range
-from ..ranges.following_function import curve_behind
+from ..ranges.activation_ranges import effective_range
+from ..ranges.calibrators import parse_calibrator
+from ..ranges.following_function import following_function
 
 
 @dataclass(frozen=True)
@@ -116,11 +117,11 @@ def explain(
             raise ConfigError(f"{profile_path}: a profile is read with its model; give the model too")
         return explain_tensor(plan, tensor, str(plan_path))
     prepared = open_prepared(model_path)
-    graph = open_plan(prepared.model, plan, prepared.identity, str(plan_path)).graph
+    graph = open_plan(prepared, plan, str(plan_path)).graph
     profile = None
     if profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
-        profile = adjusted_profile(prepared.graph, profile, plan.adjustments.factors)
+        profile = adjusted_profile(prepared.graph, profile, plan.adjustments.equalization)
     return explain_tensor(plan, tensor, str(plan_path), graph, profile)
 
 
@@ -137,14 +138,14 @@ def explain_tensor(
     if tensor not in known:
         advice = "; if it stays float, give the model with --model" if graph is None else ""
         raise ConfigError(f"{where}: no tensor is called '{tensor}'{advice}.{nearest(tensor, sorted(known))}")
-    group = next((g for g in plan.groups if tensor in g.members and params is not None), None)
+    group = next((g for g in plan.shared_scales if tensor in g.members and params is not None), None)
     whole = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
     members = () if group is None else tuple(_member(n, group, plan, whole) for n in group.members)
     return Explanation(
         tensor,
         params,
         None if group is None else group.range,
-        () if group is None else group.ties,
+        () if group is None else group.tied_by,
         tuple(m for m in members if plan.tensors.get(m.name) == params),
         None if graph is None else _neighbours(plan, tensor, graph),
         _sqnr(tensor, params, whole),
@@ -156,22 +157,24 @@ def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, 
     found = {}
     for name, tensor in profile.items():
         if name in graph.values:
-            low, high = useful_range(graph, name)
+            low, high = effective_range(graph, name)
             whole = low <= tensor.minimum and tensor.maximum <= high
-            aimed = plan.config.calibrator == "mse"  # which takes the error that is left behind a function
-            if whole and not (aimed and curve_behind(graph, name, tensor, plan.model.opset)):
+            aims = parse_calibrator(plan.config.calibrator)[0].for_function is not None
+            if whole and not (aims and following_function(graph, name, tensor, plan.model.opset)):
                 found[name] = tensor
     return found
 
 
-def _member(name: str, group: Group, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None) -> Member:
+def _member(
+    name: str, group: SharedScale, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None
+) -> Member:
     own = group.members[name]
     config = plan.config
     alone = choose_params(*own, SCHEMAS[config.schema], TYPES[config.activation_type])
     return Member(
         name,
         own,
-        name in group.winners,
+        name in group.range_set_by,
         lost_to(own, group.range),
         _sqnr(name, plan.tensors.get(name), profile),
         _sqnr(name, alone, profile),

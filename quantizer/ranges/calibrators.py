@@ -58,7 +58,8 @@ class Calibrator:
         choose: the function; what it returns is cut to the data and extended to 0 afterwards.
         default: value of the parameter when none is written; None for a calibrator without parameter.
         least, most: values that the parameter may have.
-        behind: chooses by what a function of the values is left with; None where it makes no difference.
+        for_function: chooses by the error after a function of the values; None where that makes no
+            difference.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Calibrator:
     default: float | None = None
     least: float = 0.0
     most: float = 0.0
-    behind: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
+    for_function: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
 
 
 def calibrate(
@@ -81,7 +82,7 @@ def calibrate(
         profile: what the tensor held.
         calibrator: name, with the parameter after a colon where it has one: "percentile:99.9".
         schema, qtype: what the range is for.
-        curve: what all readers make of the tensor, if known: `mse` takes the error that is left behind it.
+        curve: the following activation function, if there is one: `mse` takes the error after it.
 
     Raises:
         ConfigError: no such calibrator, or a parameter that is not allowed.
@@ -91,8 +92,8 @@ def calibrate(
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
     floor, ceiling = min(low, 0.0), max(high, 0.0)
     if low < high and profile.histogram.total > 1:
-        if curve is not None and chosen.behind is not None and qtype.bits <= 8:
-            low, high = chosen.behind(profile, schema, qtype, curve)
+        if curve is not None and chosen.for_function is not None and qtype.bits <= 8:
+            low, high = chosen.for_function(profile, schema, qtype, curve)
         else:
             low, high = chosen.choose(profile, schema, qtype, parameter)
     return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
@@ -195,10 +196,8 @@ def _mse(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: fl
     return _least(profile, schema, qtype, partial(total_noise, density(profile)))
 
 
-def _mse_behind(
-    profile: TensorProfile, schema: Schema, qtype: QuantType, curve: Curve
-) -> tuple[float, float]:
-    """Cut to the range of least expected squared error behind a function."""
+def _mse_after(profile: TensorProfile, schema: Schema, qtype: QuantType, curve: Curve) -> tuple[float, float]:
+    """Cut to the range of least expected squared error after a function."""
     return _least(profile, schema, qtype, partial(noise_behind, density(profile), curve=curve))
 
 
@@ -233,7 +232,7 @@ CALIBRATORS: dict[str, Calibrator] = {
         Calibrator("minmax", _minmax),
         Calibrator("percentile", _percentile, default=99.99, least=50.0, most=100.0),
         Calibrator("kl", _kl),
-        Calibrator("mse", _mse, behind=_mse_behind),
+        Calibrator("mse", _mse, for_function=_mse_after),
     )
 }
 """The calibrators by the names that options and files use."""

@@ -28,7 +28,7 @@ BLOCK = 128
 """Columns whose errors reach those further on together."""
 
 
-def fed_back(weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats) -> Floats:
+def gptq(weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats) -> Floats:
     """Return steps (code - zero_point) next to or near the weights, with e' H e no larger than the nearest's.
 
     Args:

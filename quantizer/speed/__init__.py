@@ -2,6 +2,5 @@
 
 Enters: planned model, samples.
 Leaves: a faster plan and what was measured.
-Imports: lowering, planning, equalization, plan, targets, runtime, model, profiles.samples,
-profiles.records, profiles.base.
+Imports: lowering, planning, plan, runtime, model, profiles.samples, profiles.records, profiles.base.
 """

@@ -16,22 +16,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
-from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.samples import input_specs, open_samples
-from ..equalization.equalized_profile import adjusted_profile
 from ..lowering.lower import lower
 from ..model.files import save_model
-from ..model.graph import Graph
-from ..plan.plan import Kind, QuantPlan
-from ..planning.plan_model import PlannedModel, plan_model
+from ..plan.plan import QuantPlan
+from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, plan_from
 from ..runtime.latency import Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Feed, open_session, run
-from ..targets.target import Recipe
 from .float_islands import Island, find_islands
 from .node_costs import Costs, find_costs
 
@@ -104,23 +101,11 @@ class Subject:
 
     Attributes:
         float_path: file of the float model as the user has it.
-        model, graph, identity: the prepared model.
-        profile, recipe, notes: what plans are made from.
+        facts: what plans are made from.
     """
 
     float_path: Path
-    model: ir.Model
-    graph: Graph
-    identity: ModelId
-    profile: Profile
-    recipe: Recipe
-    notes: tuple[str, ...] = ()
-
-    def plan_without(self, names: Iterable[str]) -> PlannedModel:
-        """Return the verified plan that leaves these nodes float, besides those of the settings."""
-        config = self.recipe.config
-        recipe = Recipe(replace(config, keep_float=(*config.keep_float, *names)), self.recipe.target)
-        return plan_model(self.model, self.profile, recipe, self.identity, self.notes)
+    facts: PlanningFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +116,6 @@ class _Bench:
     demand: SpeedDemand
     feeds: tuple[Feed, ...]
     folder: Path
-
-    @property
-    def types(self) -> frozenset[str]:
-        """The operator types of the model."""
-        return frozenset(node.op_type for node in self.subject.graph.nodes)
 
     def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
@@ -162,7 +142,7 @@ class _Bench:
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.graph)
+        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.facts.prepared.graph)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
@@ -192,7 +172,9 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or FEEDS))
+    samples = list(
+        open_samples(demand.data, input_specs(subject.facts.prepared.model), demand.limit or FEEDS)
+    )
     if not samples:
         raise DataError(f"{demand.data}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
@@ -202,18 +184,18 @@ def check_speed(
 
 def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
     prepared = bench.folder / "prepared.onnx"
-    save_model(bench.subject.model, prepared)
+    save_model(bench.subject.facts.prepared.model, prepared)
     path = bench.written(planned, "plan-0")
     before = bench.compared(bench.subject.float_path, path)
     taken: tuple[Island, ...] = ()
     trials = 0
     while True:
         costs = bench.costs(planned, prepared, path)
-        islands = _worth_it(_islands(bench.subject, planned, costs), bench.types)
+        islands = _gainful_regions(planned, costs)
         accepted = False
         while islands and trials < TRIALS and not accepted:
             trials += 1
-            changed = _without(bench, (*taken, *islands))
+            changed = plan_from(bench.subject.facts, _slower_in_int8((*taken, *islands)))
             candidate = bench.written(changed, f"plan-{trials}")
             accepted = bench.compared(path, candidate).speedup_low > 1.0
             if accepted:
@@ -229,17 +211,11 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
-    profile = adjusted_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
-    return find_islands(planned.graph, planned.plan, profile, costs)
-
-
-def _worth_it(islands: Iterable[Island], types: frozenset[str]) -> tuple[Island, ...]:
-    """Return the islands that promise a gain, without those that have a node called like an operator type.
-
-    That name in `keep_float` would mean every node of the type.
-    """
-    return tuple(i for i in islands if i.gain_ms > 0.0 and not types & set(i.nodes))
+def _gainful_regions(planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
+    """Return the regions of a plan that promise to gain by float."""
+    assert planned.facts is not None
+    regions = find_islands(planned.graph, planned.plan, planned.facts.profile, costs)
+    return tuple(region for region in regions if region.gain_ms > 0.0)
 
 
 def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
@@ -252,18 +228,18 @@ def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
     return ()
 
 
-def _without(bench: _Bench, islands: Sequence[Island]) -> PlannedModel:
-    """Return the plan with the islands in float, and their nodes' reasons."""
-    made = bench.subject.plan_without(name for island in islands for name in island.nodes)
-    nodes = dict(made.plan.nodes)
-    for island in islands:
-        reason = f"slower in int8: {island.integer_ms:.3g} ms against {island.float_ms:.3g} ms float"
-        if len(island.nodes) > 1:
-            reason += f", with its {len(island.nodes) - 1} neighbours"
-        nodes.update(
-            {n: replace(nodes[n], reason=reason) for n in island.nodes if nodes[n].kind is Kind.FLOAT}
+def _slower_in_int8(regions: Iterable[Island]) -> FloatReasons:
+    """Return why the nodes of regions stay float."""
+    return {
+        name: because(
+            ReasonCode.SLOWER_IN_INT8,
+            int8_ms=region.integer_ms,
+            float_ms=region.float_ms,
+            region=f", with its {len(region.nodes) - 1} neighbours" if len(region.nodes) > 1 else "",
         )
-    return replace(made, plan=replace(made.plan, nodes=nodes))
+        for region in regions
+        for name in region.nodes
+    }
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:

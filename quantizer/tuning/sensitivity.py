@@ -137,10 +137,10 @@ def sensitivity(
     """
     prepared = open_prepared(model_path)
     if plan_path is not None:
-        planned = open_plan(prepared.model, load_plan(plan_path), prepared.identity, str(plan_path))
+        planned = open_plan(prepared, load_plan(plan_path), str(plan_path))
     elif profile_path is not None:
         profile = read_profile(profile_path, prepared.model, prepared.identity)
-        planned = plan_model(prepared.model, profile, recipe or load_recipe(), prepared.identity)
+        planned = plan_model(prepared, profile, recipe or load_recipe())
     else:
         raise PlanError(f"{model_path}: a profile or a plan is needed; make one with qprof dump-profile")
     samples = list(open_samples(str(data), input_specs(prepared.model), limit))

@@ -21,7 +21,8 @@ from ..model.graph import Graph
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
-from ..ranges.clipped_activations import as_seen
+from ..prepare.opening import PreparedModel
+from ..ranges.clipped_activations import with_clip_profiles
 from ..runtime.latency import measure
 from ..runtime.sessions import open_session, run
 from ..targets.conformance import check_conformity
@@ -80,7 +81,8 @@ def plan_of(subject: Subject, candidate: Candidate) -> PlannedModel:
     keep_float = (*config.keep_float, *candidate.keep_float)
     config = replace(config, **{**candidate.base.settings, "keep_float": keep_float})  # type: ignore[arg-type]
     recipe = Recipe(check_config(config, subject.recipe.target, candidate.base.name), subject.recipe.target)
-    return plan_model(subject.model, subject.profile, recipe, subject.identity, subject.notes)
+    prepared = PreparedModel(subject.model, subject.graph, subject.identity, subject.notes)
+    return plan_model(prepared, subject.profile, recipe)
 
 
 def try_candidate(
@@ -174,7 +176,7 @@ def integer_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     input where that is fixed, and every other node its output elements. Outputs that the profile has not
     (shapes, indices) count nothing.
     """
-    done, total, profile = 0.0, 0.0, as_seen(profile, graph)
+    done, total, profile = 0.0, 0.0, with_clip_profiles(profile, graph)
     for node in graph.nodes:
         name = node.outputs[0].name or ""
         if name not in profile:

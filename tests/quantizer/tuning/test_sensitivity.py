@@ -11,11 +11,13 @@ from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.opening import PreparedModel
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.tuning.sensitivity import Effect, effect_of, gain, segments, sensitivity_of
 from qprof_onnx.quantizer.tuning.submodels import cuttable, only, open_piece, without
+
+from ..networks import plan_alone
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N, 4] x, bool b) => (float[N, 3] y, float[N, 4] side)
@@ -48,7 +50,7 @@ def subject():
     identity = model_id(model, "m.onnx")
     profile = calibrate(model, samples, identity)
     recipe = load_recipe(None, {"granularity": "per-tensor", "weight_schema": "symmetric"})
-    plan = make_plan(index(model), profile, recipe, identity)
+    plan = plan_alone(model, profile, recipe)
     return model, plan, samples
 
 
@@ -162,7 +164,7 @@ def test_an_output_of_a_float_softmax_is_judged_at_its_input() -> None:
     identity = model_id(model, "m.onnx")
     sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
     profile = calibrate(model, [sample], identity)
-    plan = make_plan(index(model), profile, load_recipe(None, {"keep_float": ["end"]}), identity)
+    plan = plan_alone(model, profile, load_recipe(None, {"keep_float": ["end"]}))
     found = sensitivity_of(model, plan, [sample], threads=1)
     assert found.quantized.sqnr.keys() == {"logits"}
     assert found.quantized.worst < 60.0  # at the output, 45 against 3, nothing would differ
@@ -201,7 +203,9 @@ def tables():
     samples = [Sample(str(i), {"x": rng.standard_normal((6, 4)).astype(np.float32)}) for i in range(2)]
     identity = model_id(model, "m.onnx")
     settings = {"equalization": "off", "bias_correction": "off"}
-    planned = plan_model(model, calibrate(model, samples, identity), load_recipe("glow", settings), identity)
+    prepared = PreparedModel(model, index(model), identity, ())
+    profile = calibrate(model, samples, identity)
+    planned = plan_model(prepared, profile, load_recipe("glow", settings))
     return model, planned.plan, samples
 
 
