@@ -28,13 +28,7 @@ from ..render.progress import progress
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For both models.")
 @json_option
 def command(
-    model: Path,
-    quantized: Path,
-    data: str,
-    *,
-    as_json: bool,
-    no_latency: bool,
-    **options: Any,
+    model: Path, quantized: Path, data: str, *, as_json: bool, no_latency: bool, **options: Any
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 
@@ -48,16 +42,15 @@ def command(
     from ...quantizer.evaluation.evaluate import evaluate
     from ...quantizer.evaluation.gates import Gate
     from ...quantizer.evaluation.measuring import Measuring
-    from ...quantizer.runtime.latency import LatencySettings
     from ..render.evaluation import evaluation_json, evaluation_text
 
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
-    labels, latency = options.pop("labels"), None if no_latency else LatencySettings()
-    measuring = Measuring(latency=latency, **options)
+    labels = options.pop("labels")
+    if no_latency:
+        options["latency"] = None
+    how = Measuring(**options)
     with progress("evaluating") as report:
-        result = evaluate(
-            model, quantized, data, labels=labels, gate=gate, measuring=measuring, progress=report
-        )
+        result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
     click.echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

@@ -199,7 +199,7 @@ def test_infinite_values_saturate() -> None:
 
 def test_a_function_without_values_is_refused() -> None:
     source = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
-    with pytest.raises(PlanError, match="not defined for any code"):
+    with pytest.raises(PlanError, match="not defined for any value"):
         build_table(lambda x: np.full_like(x, np.nan), source, source)
 
 
