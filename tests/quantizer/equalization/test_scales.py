@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.equalization.scales import LARGEST_RATIO, find_equalization_scales
-from qprof_onnx.quantizer.plan.adjustments import ChannelFactors
+from qprof_onnx.quantizer.plan.adjustments import EqualizationScales
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -24,7 +24,7 @@ def uneven(text: str = "a = Conv(x, w) t = Relu(a) y = Conv(t, v)") -> Network:
     return network(text, weights)
 
 
-def scales_of(net: Network, **settings: object) -> dict[str, ChannelFactors]:
+def scales_of(net: Network, **settings: object) -> dict[str, EqualizationScales]:
     config: QuantConfig = load_recipe("onnxruntime-x86", settings).config
     plan = net.plan(**{**settings, "equalization": "off", "bias_correction": "off"})
     return find_equalization_scales(net.graph, net.profile, config, plan)
@@ -32,14 +32,14 @@ def scales_of(net: Network, **settings: object) -> dict[str, ChannelFactors]:
 
 def test_scales_are_powers_of_two_within_a_bound() -> None:
     (entry,) = scales_of(uneven()).values()
-    assert all(math.frexp(scale)[0] == 0.5 for scale in entry.divisors)
-    assert min(entry.divisors) >= 1.0 / LARGEST_RATIO
+    assert all(math.frexp(scale)[0] == 0.5 for scale in entry.scales)
+    assert min(entry.scales) >= 1.0 / LARGEST_RATIO
 
 
 def test_the_channel_with_the_largest_range_keeps_its_scale() -> None:
     (entry,) = scales_of(uneven()).values()
-    assert entry.divisors[0] == 1.0
-    assert entry.divisors[0] > entry.divisors[3] > entry.divisors[6]
+    assert entry.scales[0] == 1.0
+    assert entry.scales[0] > entry.scales[3] > entry.scales[6]
 
 
 def test_a_constant_upstream_needs_no_mul() -> None:
