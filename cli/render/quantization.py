@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def summary_text(result: QuantizeResult) -> str:
     """Return the sizes, the number of nodes of each kind, the reasons of those that stay float, and notes."""
     ratio = result.float_bytes / max(result.quantized_bytes, 1)
-    counts, reasons = result.summary.counts, result.summary.float_reasons
-    width = len(str(max([*counts.values(), *reasons.values()], default=0)))
+    counts, floats = result.summary.counts, result.summary.floats
+    width = len(str(max(counts.values(), default=0)))
     return "\n".join(
         [
             f"{result.model_path}: {size_text(result.quantized_bytes)}, {ratio:.2f} times smaller than "
             f"the float model's {size_text(result.float_bytes)}",
             f"{sum(counts.values())} nodes:",
             *(f"  {count:>{width}}  {kind}" for kind, count in counts.items()),
-            *(["why float:"] if reasons else []),
-            *(f"  {count:>{width}}  {reason}" for reason, count in reasons.items()),
+            *(["why float:"] if floats else []),
+            *(f"  {group.nodes:>{width}}  {group.reason}" for group in floats),
             *(f"note: {note}" for note in result.notes),
             *([] if result.speed is None else _speed_lines(result.speed)),
         ]

@@ -13,7 +13,7 @@ from ..model.editing import add_initializer, constant, fresh, replace_constant, 
 from ..model.graph import Graph, index
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from .paths import EqualizationPath, absorbs_scales, find_path
 
 
@@ -26,7 +26,7 @@ def equalized_name(name: str) -> str:
 
 
 def apply_equalization(
-    model: ir.Model, scales: Mapping[str, ChannelFactors], where: str = "plan"
+    model: ir.Model, scales: Mapping[str, EqualizationScales], where: str = "plan"
 ) -> ir.Model:
     """Return the prepared model with equalized channels; in float it computes the same.
 
@@ -76,7 +76,7 @@ def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
     return tuple(node.name or "" for node in adjusted.graph if node.name not in old)
 
 
-def _equalize(graph: Graph, name: str, entry: ChannelFactors, taken: set[str], where: str) -> None:
+def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str], where: str) -> None:
     """Divide the channels of one activation, and multiply its readers' weights."""
     scales = _checked_scales(graph, name, entry, where)
     readers = [use for use in graph.consumers(name) if absorbs_scales(graph, use, entry.axis)]
@@ -101,7 +101,7 @@ def _equalize(graph: Graph, name: str, entry: ChannelFactors, taken: set[str], w
         _insert_mul(graph.values[name], entry, [node for node, _ in readers], taken, where)
 
 
-def _checked_scales(graph: Graph, name: str, entry: ChannelFactors, where: str) -> Array:
+def _checked_scales(graph: Graph, name: str, entry: EqualizationScales, where: str) -> Array:
     """Return the equalization scales of an activation, float32, after a check that there is one per channel.
 
     Raises:
@@ -110,7 +110,7 @@ def _checked_scales(graph: Graph, name: str, entry: ChannelFactors, where: str) 
     if name not in graph.values:
         raise PlanError(f"{where}: the model has no such activation; correct the name")
     shape = graph.shape(name)
-    scales = np.asarray(entry.divisors, np.float32)
+    scales = np.asarray(entry.scales, np.float32)
     if shape is None or not 0 <= entry.axis < len(shape) or shape[entry.axis] != scales.size:
         raise PlanError(
             f"{where}: {scales.size} divisors along axis {entry.axis} do not fit its shape "
@@ -128,13 +128,13 @@ def _divide_upstream(path: EqualizationPath, scales: Array, taken: set[str], whe
 
 
 def _insert_mul(
-    source: ir.Value, entry: ChannelFactors, readers: list[ir.Node], taken: set[str], where: str
+    source: ir.Value, entry: EqualizationScales, readers: list[ir.Node], taken: set[str], where: str
 ) -> None:
     """Put a Mul by 1 / scales between an activation and some of its readers."""
     name, graph = source.name or "", readers[0].graph
     assert isinstance(graph, ir.Graph)
     assert source.shape is not None
-    inverse = 1 / np.asarray(entry.divisors, np.float32)
+    inverse = 1 / np.asarray(entry.scales, np.float32)
     along = inverse.reshape(-1, *(1,) * (len(source.shape) - entry.axis - 1))
     vector = add_initializer(graph, fresh(f"{name}_factors", taken), along)
     names = {node.name for node in graph if node.name}

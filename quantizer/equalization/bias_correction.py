@@ -21,7 +21,7 @@ from ..model.graph import Graph, input_name
 from ..numerics.quantization_noise import weight_error
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from ..plan.plan import Kind, QuantPlan
 from .apply import equalized_name
 from .paths import absorbs_scales
@@ -56,7 +56,7 @@ def find_biases(
     return biases
 
 
-def channel_means(profile: Profile, scales: Mapping[str, ChannelFactors]) -> dict[str, Floats]:
+def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) -> dict[str, Floats]:
     """Return the mean of each channel of the activations of a model after `apply_equalization`."""
     means: dict[str, Floats] = {}
     for name, tensor in profile.items():
@@ -64,7 +64,7 @@ def channel_means(profile: Profile, scales: Mapping[str, ChannelFactors]) -> dic
             continue
         mean = np.asarray(tensor.channels.mean, np.float64)
         if name in scales:
-            means[equalized_name(name)] = mean / np.asarray(scales[name].divisors)
+            means[equalized_name(name)] = mean / np.asarray(scales[name].scales)
         if name not in scales or scales[name].inserted:
             means[name] = mean
     return means

@@ -13,7 +13,7 @@ from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import Graph
 from ..numerics.channel_density import ChannelDensities, equalized
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from .apply import equalized_name
 from .paths import find_path
 
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 def equalized_profile(
     graph: Graph,
     profile: Profile,
-    scales: Mapping[str, ChannelFactors],
+    scales: Mapping[str, EqualizationScales],
     densities: ChannelDensities | None = None,
 ) -> Profile:
     """Return the profile of a model after `apply_equalization`, as far as it is known without data.
@@ -40,7 +40,7 @@ def equalized_profile(
     densities = densities or ChannelDensities(profile)
     replaced: dict[str, dict[str, TensorProfile]] = {}
     for name, entry in scales.items():
-        divisors, density = np.asarray(entry.divisors), densities.of(name)
+        divisors, density = np.asarray(entry.scales), densities.of(name)
         if density is None:
             raise ProfileError(f"tensor '{name}': the profile has no records of its channels; profile again")
         new = equalized(profile[name], density, divisors)
@@ -55,7 +55,7 @@ def equalized_profile(
 
 
 def _along_path(
-    graph: Graph, profile: Profile, name: str, entry: ChannelFactors, new: TensorProfile
+    graph: Graph, profile: Profile, name: str, entry: EqualizationScales, new: TensorProfile
 ) -> dict[str, dict[str, TensorProfile]]:
     """Return what stands for the activations between the divided constants and an activation.
 
@@ -65,9 +65,9 @@ def _along_path(
         entry: its equalization scales.
         new: its profile after equalization.
     """
-    path = find_path(graph, name, entry.axis, len(entry.divisors))
+    path = find_path(graph, name, entry.axis, len(entry.scales))
     assert path is not None
-    scales = np.asarray(entry.divisors)
+    scales = np.asarray(entry.scales)
     return {
         tensor.name: {
             equalized_name(tensor.name): new if tensor.keeps_range else _bounded(profile[tensor.name], scales)

@@ -36,7 +36,7 @@ from ..numerics.density import signal_power
 from ..numerics.quantization_noise import decibels
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.table import ChannelScaling, rule_of, weight_axes
-from ..plan.adjustments import ChannelFactors
+from ..plan.adjustments import EqualizationScales
 from ..plan.plan import Kind, QuantPlan
 from ..ranges.calibrators import calibrate
 from ..targets.config import QuantConfig
@@ -118,7 +118,7 @@ def find_equalization_scales(
     config: QuantConfig,
     plan: QuantPlan,
     densities: ChannelDensities | None = None,
-) -> dict[str, ChannelFactors]:
+) -> dict[str, EqualizationScales]:
     """Return the equalization scales of every activation that gains enough by them, in graph order.
 
     Args:
@@ -134,7 +134,7 @@ def find_equalization_scales(
     return {name: scales for name, scales in by_name.items() if scales is not None}
 
 
-def _scales_of(search: _Search, name: str) -> ChannelFactors | None:
+def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     graph, plan, config = search.graph, search.plan, search.config
     channels, shape = search.profile[name].channels, graph.shape(name)
     if channels is None or shape is None or name not in plan.tensors or not _may_be_renamed(search, name):
@@ -152,7 +152,7 @@ def _scales_of(search: _Search, name: str) -> ChannelFactors | None:
     scales, gain = _best(search.profile[name], search.densities.of(name), readers, config)
     if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
         return None
-    return ChannelFactors(axis, tuple(scales.tolist()), not free)
+    return EqualizationScales(axis, tuple(scales.tolist()), not free)
 
 
 def _may_be_renamed(search: _Search, name: str) -> bool:

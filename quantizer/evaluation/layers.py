@@ -134,7 +134,7 @@ def compare_layers(
     nodes: Mapping[str, NodePlan] = {}
     if plan is not None:
         loaded = read_plan(plan)
-        prepared = apply_equalization(prepared, loaded.adjustments.factors, plan_name(plan))
+        prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
         nodes = loaded.nodes
     pairs = matches(prepared, quantized)
     if not pairs:

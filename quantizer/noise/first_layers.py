@@ -1,10 +1,11 @@
-"""Products at the head of a model that are cheap in float and loud in integers. Pure.
+"""First layers: products at the head of a model that are cheap in float and add much noise in int8. Pure.
 
-Where a model begins with few channels, a product takes little of the time and may leave much of the noise:
-what it loses is lost to all that follows. Only the outermost products are asked, those before which all is
-float already: one of them in float moves the border and adds no conversions.
+Where a model begins with few channels, a product takes little of the time and may add much of the noise:
+what it loses is lost to all that follows. Only the outermost products are considered, those before which all
+is float already: one of them in float moves the border and adds no conversions.
 
-Noise is compared with what varies in an output, not with its power: the mean of a picture carries nothing.
+Noise is compared with the variance of an output, not with its power: a constant offset, such as an image's
+mean brightness, carries no information.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from ..model.graph import Graph
 from ..numerics.density import density, mean_of
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, ReasonCode, because
 from .propagation import NoiseFlow
 
 Floats = npt.NDArray[np.float64]
 
-QUIET_DB = 30.0
-"""Variance of an output over its noise, as reckoned, from which nothing is gained by less noise. Of 14 models
-nine have 31 to 59 dB and keep their scores, but for nudenet; waifu2x (27) and basic-pitch (10) lay below and
-did not; captcha-det (25), silero and swift-f0 (16) lie below and do (tuning splits)."""
+LOW_NOISE_DB = 30.0
+"""Variance of an output over its noise, as estimated, from which nothing is gained by less noise. Of 14
+models nine have 31 to 59 dB and keep their scores, but for nudenet; waifu2x (27) and basic-pitch (10) lay
+below and did not; captcha-det (25), silero and swift-f0 (16) lie below and do (tuning splits)."""
 
-TIMES_AS_LOUD = 4.0
-"""Least ratio of a node's part of the noise to its part of the products."""
+TIMES_ITS_COST = 4.0
+"""Least ratio of a node's part of the noise to its part of the multiplications."""
 
 MOST_PRODUCTS = 0.05
-"""Part of all products in integers that may go back to float in all."""
+"""Part of all quantized multiplications that may go back to float in all."""
 
 
 def cheap_nodes(
     graph: Graph, profile: Profile, flow: NoiseFlow, plan: QuantPlan, noise: Mapping[str, Floats]
-) -> dict[str, str]:
+) -> dict[str, FloatReason]:
     """Return products at the head of the model that are better in float, each with the figures.
 
     Args:
@@ -50,26 +52,28 @@ def cheap_nodes(
     total = sum(noise.values(), np.zeros(len(flow.outputs)))
     varying = np.array([_variance(profile, name) / flow.powers[name] for name in flow.outputs])
     level = np.divide(total, varying, out=np.zeros_like(total), where=varying > 0.0)
-    if not level.size or level.max() <= 10.0 ** (-QUIET_DB / 10.0):
+    if not level.size or level.max() <= 10.0 ** (-LOW_NOISE_DB / 10.0):
         return {}
     worst = int(np.argmax(level))
     products = _products(graph, profile, plan)
     all_products = sum(products.values())
-    found: dict[str, str] = {}
+    found: dict[str, FloatReason] = {}
     spent = 0.0
-    coded = _after_codes(graph, products, found)
+    after = _after_quantized(graph, products, found)
     for name in products:
         part = float(noise[name][worst] / total[worst]) if name in noise else 0.0
         cost = products[name] / all_products
-        if name in coded or part < TIMES_AS_LOUD * cost or spent + cost > MOST_PRODUCTS:
+        if name in after or part < TIMES_ITS_COST * cost or spent + cost > MOST_PRODUCTS:
             continue
         spent += cost
-        found[name] = (
-            f"it makes {100 * part:.0f} % of the noise in output '{flow.outputs[worst]}' (all of it is "
-            f"{-10.0 * math.log10(level[worst]):.1f} dB under what varies there) and {100 * cost:.1f} % of "
-            "the products: cheap in float"
+        found[name] = because(
+            ReasonCode.CHEAP_FIRST_LAYER,
+            noise_share=100.0 * part,
+            output=flow.outputs[worst],
+            level=-10.0 * math.log10(level[worst]),
+            cost_share=100.0 * cost,
         )
-        coded = _after_codes(graph, products, found)
+        after = _after_quantized(graph, products, found)
     return found
 
 
@@ -79,7 +83,7 @@ def _variance(profile: Profile, name: str) -> float:
 
 
 def _products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, float]:
-    """Return the number of products of each integer node with a constant weight, in graph order."""
+    """Return the number of multiplications of each quantized node with a constant weight, in graph order."""
     found = {}
     for node in graph.nodes:
         rule, name = rule_of(node), node.outputs[0].name or ""
@@ -94,14 +98,14 @@ def _products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, floa
     return found
 
 
-def _after_codes(graph: Graph, products: Collection[str], floats: Collection[str]) -> set[str]:
-    """Return the nodes behind a product in codes."""
-    behind: set[str] = set()
+def _after_quantized(graph: Graph, products: Collection[str], floats: Collection[str]) -> set[str]:
+    """Return the nodes after a quantized product."""
+    after: set[str] = set()
     reached: set[str] = set()
     for node in graph.nodes:
         name = node.name or ""
         if any(value is not None and value.name in reached for value in node.inputs):
-            behind.add(name)
-        if name in behind or (name in products and name not in floats):
+            after.add(name)
+        if name in after or (name in products and name not in floats):
             reached |= {value.name or "" for value in node.outputs}
-    return behind
+    return after

@@ -90,7 +90,10 @@ class Noise:
 
 
 def expected_noise(
-    profile: TensorProfile, params: QuantParams, effective: tuple[float, float] = (-math.inf, math.inf)
+    profile: TensorProfile,
+    params: QuantParams,
+    effective: tuple[float, float] = (-math.inf, math.inf),
+    known: Density | None = None,
 ) -> Noise:
     """Return the expected noise of quantizing and dequantizing the tensor.
 
@@ -99,6 +102,7 @@ def expected_noise(
         params: one scale for the whole tensor.
         effective: the effective range, outside which the consumers do not tell values apart: signal and noise
             are those of the values clipped to it.
+        known: the density of the profile, where it was computed already.
 
     Raises:
         PlanError: there are several scales.
@@ -109,7 +113,7 @@ def expected_noise(
         )
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
-    values = clipped(density(profile), *effective)
+    values = clipped(known or density(profile), *effective)
     scale, zero_point = params.scale[0], params.zero_point[0]
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     steps = values.edges / scale

@@ -23,13 +23,13 @@ from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..plan.plan import Group, QuantPlan
+from ..plan.plan import QuantPlan, SharedScale
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
 from ..prepare.opening import ProfileLike, open_prepared, profile_name, read_profile
-from ..ranges.activation_ranges import useful_range
-from ..ranges.following_function import curve_behind
+from ..ranges.activation_ranges import effective_range
+from ..ranges.following_function import following_function
 from .drift_check import covered
 
 
@@ -232,10 +232,10 @@ def explain(
     graph, profile = None, None
     if model_path is not None:
         prepared = open_prepared(model_path)
-        graph = open_plan(prepared.model, plan, prepared.identity, where).graph
+        graph = open_plan(prepared, plan, where).graph
         if profile_path is not None:
             profile = read_profile(profile_path, prepared.model, prepared.identity)
-            profile = equalized_profile(prepared.graph, profile, plan.adjustments.factors)
+            profile = equalized_profile(prepared.graph, profile, plan.adjustments.equalization)
     elif profile_path is not None:
         raise ConfigError(
             f"{profile_name(profile_path)}: a profile is read with its model; give the model too"
@@ -257,7 +257,7 @@ def explain_tensor(
     if tensor not in names:
         raise _unknown(tensor, {*names, *plan.nodes}, where, has_model=graph is not None)
     params = plan.tensors.get(tensor)
-    group = next((g for g in plan.groups if tensor in g.members and params is not None), None)
+    group = next((g for g in plan.shared_scales if tensor in g.members and params is not None), None)
     whole = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
     members = () if group is None else tuple(_member(n, group, plan, whole) for n in group.members)
     return TensorExplanation(
@@ -265,7 +265,7 @@ def explain_tensor(
         params=params,
         calibrator=plan.config.calibrator,
         range=None if group is None else group.range,
-        tied_by=() if group is None else group.ties,
+        tied_by=() if group is None else group.tied_by,
         members=tuple(m for m in members if plan.tensors.get(m.name) == params),
         neighbours=None if graph is None else _neighbours(plan, tensor, graph),
         observed=None if graph is None else _observed(plan, tensor, graph, profile),
@@ -331,7 +331,7 @@ def _observed(plan: QuantPlan, name: str, graph: Graph, profile: Profile | None)
     clipped = None
     if params is not None and params.axis is None and isinstance(tensor.histogram, Histogram):
         clipped = share_outside(tensor, covered(params))
-    low, high = useful_range(graph, name)
+    low, high = effective_range(graph, name)
     is_clipped = low > tensor.minimum or high < tensor.maximum
     readers = dict.fromkeys(reader.op_type for reader, _ in graph.consumers(name))
     return Observed(
@@ -347,7 +347,7 @@ def _observed(plan: QuantPlan, name: str, graph: Graph, profile: Profile | None)
 def _error_is_after_function(graph: Graph, name: str, tensor: TensorProfile, plan: QuantPlan) -> bool:
     """Whether the range of a tensor is chosen by the error after the activation function that follows it."""
     minimises_error = plan.config.calibrator == "mse"
-    return minimises_error and curve_behind(graph, name, tensor, plan.model.opset) is not None
+    return minimises_error and following_function(graph, name, tensor, plan.model.opset) is not None
 
 
 def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, TensorProfile]:
@@ -355,21 +355,23 @@ def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, 
     tensors = {}
     for name, tensor in profile.items():
         if name in graph.values:
-            low, high = useful_range(graph, name)
+            low, high = effective_range(graph, name)
             whole = low <= tensor.minimum and tensor.maximum <= high
             if whole and not _error_is_after_function(graph, name, tensor, plan):
                 tensors[name] = tensor
     return tensors
 
 
-def _member(name: str, group: Group, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None) -> Member:
+def _member(
+    name: str, group: SharedScale, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None
+) -> Member:
     own = group.members[name]
     config = plan.config
     alone = choose_params(*own, SCHEMAS[config.schema], TYPES[config.activation_type])
     return Member(
         name=name,
         own_range=own,
-        sets_range=name in group.winners,
+        sets_range=name in group.range_set_by,
         lost_db=lost_to(own, group.range),
         sqnr_db=_sqnr(name, plan.tensors.get(name), profile),
         own_sqnr_db=_sqnr(name, alone, profile),

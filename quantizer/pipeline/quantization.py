@@ -12,20 +12,23 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, kilobytes
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
+from ...profiles.samples.samples import Samples, input_specs, open_samples
 from ..lowering.lower import lower
 from ..model.files import has_external_data, model_bytes, save_model
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
 from ..planning.needed_tensors import one_with_others
-from ..planning.plan_model import open_plan, plan_model, round_plan, rounding_samples, without_samples
+from ..planning.plan_model import gptq_rounded, model_facts, open_plan, plan_from
 from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
 from ..prepare.passes.float16 import narrow_constants
-from ..ranges.clipped_activations import as_seen
+from ..ranges.clipped_activations import with_clip_profiles
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
@@ -34,16 +37,31 @@ from .written_model import check_target, save_checked
 
 
 @dataclass(frozen=True)
+class FloatGroup:
+    """Nodes that stay float for reasons of one code.
+
+    Attributes:
+        code: the code.
+        nodes: how many there are.
+        reason: what is said of all of them: names, and figures with their range.
+    """
+
+    code: ReasonCode
+    nodes: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Summary:
     """What became of the nodes.
 
     Attributes:
-        counts: number of nodes of each kind ("integer", "table", "move", "float", ...), zeros left out.
-        float_reasons: reason -> number of nodes that stay float for it, most frequent first.
+        counts: number of nodes of each kind ("quantized", "lookup-table", "float", ...), zeros left out.
+        floats: those that stay float by the code of their reason, most frequent first.
     """
 
     counts: Mapping[str, int]
-    float_reasons: Mapping[str, int]
+    floats: tuple[FloatGroup, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +102,7 @@ class QuantizeResult(Presented):
         if self.speed is not None:
             facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
         kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
-        reasons = tuple((str(count), reason) for reason, count in self.summary.float_reasons.items())
+        reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]
         tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
         return Presentation(tuple(facts), tuple(tables))
@@ -96,7 +114,7 @@ class QuantizeResult(Presented):
             "float_bytes": self.float_bytes,
             "quantized_bytes": self.quantized_bytes,
             "nodes": dict(self.summary.counts),
-            "float_reasons": dict(self.summary.float_reasons),
+            "floats": [to_jsonable(group) for group in self.summary.floats],
             "notes": list(self.notes),
             "speedup": None if self.speed is None else self.speed.after.speedup,
         }
@@ -138,8 +156,8 @@ def quantize(
         plan_path: apply this plan, which a person may have edited, instead of making one.
         save_plan_path: write the plan that was applied.
         accept_retrained: take a profile of the same graph with other weights.
-        speed: measure the plan that is made against float, and take back to float what is slower on codes;
-            None does not. A plan that is given stays as it is.
+        speed: measure the plan that is made against float, and leave float what is slower in int8; None does
+            not. A plan that is given stays as it is.
         data: samples for rounding "gptq", a folder or "module:function"; no other setting needs any.
         limit: the first so many of them; None for all.
         progress: called while the model runs on them.
@@ -148,33 +166,30 @@ def quantize(
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
     prepared = open_prepared(model_path)
-    found = None
+    check: SpeedCheck | None = None
     elements: Mapping[str, float] = {}
     if plan_path is not None:
-        planned = open_plan(prepared.model, read_plan(plan_path), prepared.identity, plan_name(plan_path))
+        planned = open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
     else:
         recipe = recipe or load_recipe()
-        samples = rounding_samples(prepared.model, recipe, data, limit)
-        profile, more = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
+        samples = _rounding_samples(prepared, recipe, data, limit)
+        profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
         elements = {name: tensor.count / max(1, profile.data.samples) for name, tensor in profile.items()}
-        notes, plain = (*prepared.notes, *more), without_samples(recipe)
-        planned = plan_model(prepared.model, profile, plain, prepared.identity, notes)
+        facts = model_facts(prepared, profile, recipe, notes)
+        planned = plan_from(facts)
         if speed is not None:
-            subject = Subject(
-                Path(model_path), prepared.model, prepared.graph, prepared.identity, profile, plain, notes
-            )
-            planned, found = check_speed(subject, planned, speed)
+            planned, check = check_speed(Subject(Path(model_path), facts), planned, speed)
         if samples is not None:
-            planned = round_plan(prepared.model, planned, profile, recipe.target, samples, progress=progress)
+            planned = gptq_rounded(planned, samples, progress)
     plan = planned.plan
     lowered = lower(planned.model, plan)
-    made = lowered.model
+    written = lowered.model
     if prepared.narrow is not None:
-        made = narrow_constants(made, prepared.narrow)
-    remarks = check_target(made, plan, recipe, str(output))
+        written = narrow_constants(written, prepared.narrow)
+    remarks = check_target(written, plan, recipe, str(output))
     external = has_external_data(prepared.model)
-    told = save_checked(made, Path(output), Path(model_path), elements, external)
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *told])))
+    more = save_checked(written, Path(output), Path(model_path), elements, external)
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *more])))
     if save_plan_path is not None:
         save_plan(plan, save_plan_path)
     return QuantizeResult(
@@ -184,9 +199,27 @@ def quantize(
         plan.notes,
         model_bytes(Path(model_path)),
         model_bytes(Path(output)),
-        found,
-        model=made,
+        check,
+        model=written,
     )
+
+
+def _rounding_samples(
+    prepared: PreparedModel, recipe: Recipe, data: DataLike | None, limit: int | None
+) -> Samples | None:
+    """Return the samples that rounding needs; None where the settings need none.
+
+    Raises:
+        ConfigError: there must be some, and none are given. DataError: they cannot be opened.
+    """
+    if recipe.config.rounding != "gptq":
+        return None
+    if data is None:
+        raise ConfigError(
+            "rounding gptq: needs samples, as for calibration; give them with --data DIR, or choose rounding "
+            "squant or nearest, which need none"
+        )
+    return open_samples(data, input_specs(prepared.model), limit)
 
 
 def _profile_for(
@@ -210,7 +243,7 @@ def _profile_for(
 
 def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ...]:
     """Return a note when the profile, which may be Glow's, lacks activations of the model."""
-    profile, inner = as_seen(profile, graph), one_with_others(graph)
+    profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
     names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
     lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
@@ -222,7 +255,12 @@ def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ..
 def summarize(plan: QuantPlan) -> Summary:
     """Count what became of the nodes, and why those that stay float do."""
     counts = Counter(node.kind.value for node in plan.nodes.values())
-    reasons = Counter(node.reason for node in plan.nodes.values() if node.kind is Kind.FLOAT)
+    by_code: dict[ReasonCode, list[FloatReason]] = {}
+    for node in plan.nodes.values():
+        if node.kind is Kind.FLOAT:
+            by_code.setdefault(node.float_reason.code, []).append(node.float_reason)
+    groups = [FloatGroup(code, len(found), summary(found)) for code, found in by_code.items()]
     return Summary(
-        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]}, dict(reasons.most_common())
+        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
+        tuple(sorted(groups, key=lambda group: -group.nodes)),
     )

@@ -1,4 +1,4 @@
-"""Adjustments as lines of a plan file, and back. The layout is told in `plan_store`."""
+"""Adjustments as lines of a plan file, and back. The layout is described in `store`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import zlib
 import numpy as np
 
 from ...profiles.base.strict_yaml import MalformedError, entry, fields, integer_at, mapping_at, text, text_at
-from .adjustments import Adjustments, ChannelFactors, WeightMoves
+from .adjustments import Adjustments, EqualizationScales, RoundingOffsets
 
 EXPONENT = 60
-"""Largest magnitude of the exponent of a divisor."""
+"""Largest magnitude of the exponent of a scale."""
+
+SECTIONS = ("equalization", "biases", "roundings")
 
 
 def adjustments_text(adjustments: Adjustments) -> str:
@@ -22,19 +24,19 @@ def adjustments_text(adjustments: Adjustments) -> str:
     if not adjustments:
         return ""
     lines = ["adjustments:\n"]
-    lines += ["  factors:\n"] if adjustments.factors else []
-    for name, factors in adjustments.factors.items():
-        exponents = " ".join(str(math.frexp(divisor)[1] - 1) for divisor in factors.divisors)
-        inserted = "true" if factors.inserted else "false"
-        value = f"{{axis: {factors.axis}, inserted: {inserted}, exponents: {text(exponents)}}}"
+    lines += ["  equalization:\n"] if adjustments.equalization else []
+    for name, scales in adjustments.equalization.items():
+        exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
+        inserted = "true" if scales.inserted else "false"
+        value = f"{{axis: {scales.axis}, inserted: {inserted}, log2_scales: {text(exponents)}}}"
         lines.append(entry(name, value, 4))
     lines += ["  biases:\n"] if adjustments.biases else []
     for name, delta in adjustments.biases.items():
         lines.append(entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4))
     lines += ["  roundings:\n"] if adjustments.roundings else []
     for name, rounding in adjustments.roundings.items():
-        packed = base64.b64encode(zlib.compress(rounding.moves, 9)).decode()
-        lines.append(entry(name, f"{{params: {text(rounding.params)}, moves: {text(packed)}}}", 4))
+        packed = base64.b64encode(zlib.compress(rounding.offsets, 9)).decode()
+        lines.append(entry(name, f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}", 4))
     return "".join(lines)
 
 
@@ -44,26 +46,24 @@ def adjustments_at(value: object) -> Adjustments:
     Raises:
         MalformedError: saying where.
     """
-    found = fields({} if value is None else value, "adjustments", (), ("factors", "biases", "roundings"))
-    factors = mapping_at(found.get("factors", {}), "adjustments: factors")
-    biases = mapping_at(found.get("biases", {}), "adjustments: biases")
-    roundings = mapping_at(found.get("roundings", {}), "adjustments: roundings")
+    sections = fields({} if value is None else value, "adjustments", (), SECTIONS)
+    scales, biases, roundings = (mapping_at(sections.get(s, {}), f"adjustments: {s}") for s in SECTIONS)
     return Adjustments(
-        {name: _factors(item, f"adjustments: factors of '{name}'") for name, item in factors.items()},
+        {name: _scales(item, f"adjustments: equalization of '{name}'") for name, item in scales.items()},
         {name: _numbers(item, f"adjustments: bias of '{name}'") for name, item in biases.items()},
-        {name: _moves(item, f"adjustments: rounding of '{name}'") for name, item in roundings.items()},
+        {name: _offsets(item, f"adjustments: rounding of '{name}'") for name, item in roundings.items()},
     )
 
 
-def _factors(value: object, where: str) -> ChannelFactors:
-    found = fields(value, where, ("axis", "inserted", "exponents"))
-    words = str(found["exponents"]).split()
+def _scales(value: object, where: str) -> EqualizationScales:
+    found = fields(value, where, ("axis", "inserted", "log2_scales"))
+    words = str(found["log2_scales"]).split()
     if not words or not all(re.fullmatch("-?[0-9]{1,3}", w) and abs(int(w)) <= EXPONENT for w in words):
-        raise MalformedError(f"{where}: exponents must be whole numbers from -{EXPONENT} to {EXPONENT}")
+        raise MalformedError(f"{where}: log2_scales must be whole numbers from -{EXPONENT} to {EXPONENT}")
     if not isinstance(found["inserted"], bool):
         raise MalformedError(f"{where}: inserted must be true or false")
-    divisors = tuple(math.ldexp(1.0, int(word)) for word in words)
-    return ChannelFactors(integer_at(found["axis"], f"{where}: axis", 0), divisors, found["inserted"])
+    scales = tuple(math.ldexp(1.0, int(word)) for word in words)
+    return EqualizationScales(integer_at(found["axis"], f"{where}: axis", 0), scales, found["inserted"])
 
 
 def _numbers(value: object, where: str) -> tuple[float, ...]:
@@ -78,11 +78,11 @@ def _numbers(value: object, where: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-def _moves(value: object, where: str) -> WeightMoves:
-    found = fields(value, where, ("params", "moves"))
-    packed = text_at(found["moves"], f"{where}: moves")
+def _offsets(value: object, where: str) -> RoundingOffsets:
+    found = fields(value, where, ("params", "offsets"))
+    packed = text_at(found["offsets"], f"{where}: offsets")
     try:
-        moves = zlib.decompress(base64.b64decode(packed, validate=True))
+        offsets = zlib.decompress(base64.b64decode(packed, validate=True))
     except (binascii.Error, zlib.error, ValueError):
-        raise MalformedError(f"{where}: moves must be int8 numbers, deflated and in base 64") from None
-    return WeightMoves(moves, text_at(found["params"], f"{where}: params"))
+        raise MalformedError(f"{where}: offsets must be int8 numbers, deflated and in base 64") from None
+    return RoundingOffsets(offsets, text_at(found["params"], f"{where}: params"))

@@ -7,33 +7,34 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class ChannelFactors:
-    """The channels of one activation are divided by factors, and its readers' weights multiplied by them.
+class EqualizationScales:
+    """The channels of one activation are divided by scales, and its readers' weights multiplied by them.
 
-    The result of the model stays the same in real numbers.
+    In float the result of the model stays the same.
 
     Attributes:
         axis: axis of the channels in the activation, counted from the front.
-        divisors: one for each channel: a positive power of two, so that no float loses a bit.
-        inserted: whether a Mul is put between the activation and those readers; else whoever makes the
-            activation makes it divided.
+        scales: one for each channel: a positive power of two, so that no float loses a bit.
+        inserted: whether a Mul is put between the activation and those readers; else what computes the
+            activation computes it divided.
     """
 
     axis: int
-    divisors: tuple[float, ...]
+    scales: tuple[float, ...]
     inserted: bool = False
 
 
 @dataclass(frozen=True)
-class WeightMoves:
-    """The codes of one weight, by how far each is from the code nearest to the weight.
+class RoundingOffsets:
+    """How one weight is rounded: how far each quantized value is from the nearest.
 
     Attributes:
-        moves: one for each element, in row-major order, as int8.
-        params: digest of the parameters that they were chosen for (`rounding.params_digest`).
+        offsets: one for each element, in row-major order, as int8.
+        params: digest of the parameters that they were chosen for
+            (`rounding.quantized_weights.params_digest`).
     """
 
-    moves: bytes
+    offsets: bytes
     params: str
 
 
@@ -42,19 +43,19 @@ class Adjustments:
     """Everything that is changed in a prepared model before it is planned and written.
 
     Attributes:
-        factors: by the name of the activation, in graph order.
-        biases: node name -> what is added to the bias of each output channel when the node computes on
-            codes, float32-exact.
-        roundings: node name -> the codes of its weight when it is in codes, where they were chosen with
-            samples.
+        equalization: by the name of the activation, in graph order.
+        biases: node name -> what is added to the bias of each output channel when the node is quantized,
+            float32-exact.
+        roundings: node name -> how its weight is rounded when it is quantized, where that is not to the
+            nearest.
     """
 
-    factors: Mapping[str, ChannelFactors] = field(default_factory=dict)
+    equalization: Mapping[str, EqualizationScales] = field(default_factory=dict)
     biases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    roundings: Mapping[str, WeightMoves] = field(default_factory=dict)
+    roundings: Mapping[str, RoundingOffsets] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.factors or self.biases or self.roundings)
+        return bool(self.equalization or self.biases or self.roundings)
 
 
 NONE = Adjustments()

@@ -14,6 +14,9 @@ _SETTINGS = {
     "tables": "lookup_tables",
     "resolution": "scale_sharing",
 }
+_GROUP = {"winners": "range_set_by", "ties": "tied_by"}
+_ADJUSTMENTS = {"factors": "equalization"}
+_ADJUSTMENT = {"exponents": "log2_scales", "moves": "offsets"}
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "inter_layer": {"stay": "quantized", "return": "float"},
     "granularity": {"channel": "per-channel", "tensor": "per-tensor"},
@@ -35,7 +38,30 @@ def from_format_1(top: Mapping[str, object]) -> dict[str, object]:
         changed["tensors"] = {name: _params(value) for name, value in tensors.items()}
     if isinstance(nodes := top.get("nodes"), dict):
         changed["nodes"] = {name: _node(value) for name, value in nodes.items()}
+    if "groups" in top:
+        groups = changed.pop("groups")
+        changed["shared_scales"] = (
+            [_renamed(_GROUP, g) for g in groups] if isinstance(groups, list) else groups
+        )
+    if isinstance(adjustments := top.get("adjustments"), dict):
+        changed["adjustments"] = _adjustments(adjustments)
     return changed
+
+
+def _adjustments(value: Mapping[Any, Any]) -> Any:
+    """Return the sections of the adjustments with the keys of their entries."""
+    return {
+        _ADJUSTMENTS.get(section, section): {
+            name: _renamed(_ADJUSTMENT, entry) for name, entry in found.items()
+        }
+        if isinstance(found, dict)
+        else found
+        for section, found in value.items()
+    }
+
+
+def _renamed(keys: Mapping[str, str], value: Any) -> Any:
+    return {keys.get(key, key): item for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _word(words: Mapping[str, str], value: Any) -> Any:
@@ -43,15 +69,13 @@ def _word(words: Mapping[str, str], value: Any) -> Any:
 
 
 def _params(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {"block_size" if key == "block" else key: item for key, item in value.items()}
+    return _renamed({"block": "block_size"}, value)
 
 
 def _node(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    node = {"implementation" if key == "spelling" else key: item for key, item in value.items()}
+    node = _renamed({"spelling": "implementation"}, value)
     if "kind" in node:
         node["kind"] = _word(_KINDS, node["kind"])
     if "implementation" in node:

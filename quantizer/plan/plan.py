@@ -18,6 +18,7 @@ from ...profiles.records.profile import ModelId
 from ..numerics.affine import QuantParams
 from ..targets.config import QuantConfig
 from .adjustments import NONE, Adjustments
+from .reasons import FloatReason, ReasonCode, because
 
 IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu")
 """Ways of writing a node that the plan can ask for; `lowering.implementations` has each."""
@@ -70,7 +71,8 @@ class NodePlan:
 
     Attributes:
         kind: what becomes of it.
-        reason: why it stays float (required for FLOAT), or a remark, such as the figures of a weight.
+        because: why it stays float (required for FLOAT), or a remark in words, such as the figures of a
+            weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
@@ -81,26 +83,38 @@ class NodePlan:
     """
 
     kind: Kind
-    reason: str = ""
+    because: FloatReason | str = ""
     inputs: Mapping[int, QuantParams] = field(default_factory=dict)
     implementation: str = ""
 
+    @property
+    def reason(self) -> str:
+        """Why it stays float, or a remark, in words."""
+        return str(self.because)
+
+    @property
+    def float_reason(self) -> FloatReason:
+        """Why a node stays float; what was told in words alone has the code UNKNOWN."""
+        if isinstance(self.because, FloatReason):
+            return self.because
+        return because(ReasonCode.UNKNOWN, text=self.because)
+
 
 @dataclass(frozen=True)
-class Group:
+class SharedScale:
     """Activations that share their parameters, and how they came to: a record for people, see `explain`.
 
     Attributes:
         members: name -> smallest and largest number of its own calibrated range.
         range: the common range.
-        winners: the members whose ranges make it.
-        ties: names of the nodes that tied them.
+        range_set_by: the members whose ranges make it.
+        tied_by: names of the nodes that tied them.
     """
 
     members: Mapping[str, tuple[float, float]]
     range: tuple[float, float]
-    winners: tuple[str, ...]
-    ties: tuple[str, ...]
+    range_set_by: tuple[str, ...]
+    tied_by: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +129,7 @@ class QuantPlan(Presented):
         nodes: decision for every node of the main graph, by node name, in graph order.
         notes: remarks for the user, such as an opset that had to be raised.
         tool: name and version of the writer.
-        groups: activations that share their parameters, two or more each.
+        shared_scales: activations that share their parameters, two or more each.
         adjustments: what is changed in the float model first; tensors and nodes are those of the result.
     """
 
@@ -125,7 +139,7 @@ class QuantPlan(Presented):
     nodes: Mapping[str, NodePlan]
     notes: tuple[str, ...] = ()
     tool: str = field(default="", compare=False)
-    groups: tuple[Group, ...] = ()
+    shared_scales: tuple[SharedScale, ...] = ()
     adjustments: Adjustments = NONE
 
     def headline(self) -> str:

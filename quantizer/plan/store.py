@@ -11,25 +11,26 @@
     nodes:                           one line for each node, in graph order
       conv1: {kind: quantized}
       tanh: {kind: lookup-table, implementation: sigmoid}
-      einsum: {kind: float, reason: no rule for Einsum}
+      einsum: {kind: float, reason: {code: unsupported-operator, operator: Einsum}}      see `reasons`
       add: {kind: quantized, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
-    groups:                          who shares parameters and why: a record for people, not read when applied
-      - range: [-1.5, 2.0]           of all of them, in real numbers
-        winners: [x]                 those whose own ranges make it
-        ties: [concat1]              the nodes that tied them
+    shared_scales:                   what shares parameters and why: a record for people, not read when
+        applied
+      - range: [-1.5, 2.0]           of all of them
+        range_set_by: [x]            those whose own ranges make it
+        tied_by: [concat1]           the nodes that tied them
         members: each with its own range
     adjustments:                     only when there are some; each vector is one text
-      factors:                       log2 of the divisor of each channel
-        x: {axis: 1, inserted: false, exponents: 0 -1 -3}
+      equalization:                  log2 of what each channel is divided by
+        x: {axis: 1, inserted: false, log2_scales: 0 -1 -3}
       biases:                        what is added to the bias of each output channel
         conv1: 0.25 -1e-05
-      roundings:                     codes of weights chosen with samples: what each is off the nearest
-        conv1: {params: 0123456789abcdef, moves: eNpjYGBg...}      int8, deflated, in base 64
+      roundings:                     how far each quantized weight is from the nearest
+        conv1: {params: 0123456789abcdef, offsets: eNpjYGBg...}      int8, deflated, in base 64
     ...
 
-The last line is "...", so that a cut-off file is noticed. A scale is written as the shortest decimal of
-its float32, and what a person writes is rounded to float32. A zero_point for many scales may be written
-once when all are equal.
+A reason that a person writes may be a text. The last line is "...", so that a cut-off file is noticed. A
+scale is written as the shortest decimal of its float32, and what a person writes is rounded to float32. A
+zero_point for many scales may be written once when all are equal.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ from ..targets.config import QuantConfig
 from ..targets.records import config_from_mapping
 from .adjustment_store import adjustments_at, adjustments_text
 from .format_1 import from_format_1
-from .plan import IMPLEMENTATIONS, Group, Kind, NodePlan, QuantPlan
+from .plan import IMPLEMENTATIONS, Kind, NodePlan, QuantPlan, SharedScale
+from .reasons import Detail, FloatReason, ReasonCode, detail_names, figure_names
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
@@ -77,7 +79,7 @@ PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 FAMILY, VERSION = "qprof-plan", 2
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
-_LATER = ("tool", "notes", "groups", "adjustments")
+_LATER = ("tool", "notes", "shared_scales", "adjustments")
 """Keys that may be missing: older files lack them, and people need not write them."""
 
 
@@ -120,7 +122,7 @@ def dumps(plan: QuantPlan) -> str:
     tensors = "".join(entry(name, _params_text(p), 2) for name, p in plan.tensors.items())
     nodes = "".join(entry(name, _node_text(node), 2) for name, node in plan.nodes.items())
     notes = "".join(f"  - {text(note)}\n" for note in plan.notes)
-    groups = "".join(_group_text(group) for group in plan.groups)
+    shared = "".join(_shared_text(shared) for shared in plan.shared_scales)
     return "".join(
         [
             block({"format": f"{FAMILY}/{VERSION}", "tool": plan.tool}),
@@ -129,7 +131,7 @@ def dumps(plan: QuantPlan) -> str:
             "notes:\n" + notes if notes else "notes: []\n",
             "tensors:\n" + tensors if tensors else "tensors: {}\n",
             "nodes:\n" + nodes if nodes else "nodes: {}\n",
-            "groups:\n" + groups if groups else "groups: []\n",
+            "shared_scales:\n" + shared if shared else "shared_scales: []\n",
             adjustments_text(plan.adjustments),
             "...\n",
         ]
@@ -169,7 +171,7 @@ def _params_text(params: QuantParams) -> str:
 def _node_text(node: NodePlan) -> str:
     parts = [f"kind: {node.kind.value}"]
     parts += [f"implementation: {node.implementation}"] if node.implementation else []
-    parts += [f"reason: {text(node.reason)}"] if node.reason else []
+    parts += [f"reason: {_reason_text(node.because)}"] if node.because else []
     if node.inputs:
         inputs = ", ".join(
             f"{index}: {_params_text(params)}" for index, params in sorted(node.inputs.items())
@@ -178,9 +180,22 @@ def _node_text(node: NodePlan) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
-def _group_text(group: Group) -> str:
-    members = "".join(entry(name, flow_text(list(own)), 6) for name, own in group.members.items())
-    head = {"range": list(group.range), "winners": list(group.winners), "ties": list(group.ties)}
+def _reason_text(reason: FloatReason | str) -> str:
+    if isinstance(reason, str):
+        return text(reason)
+    if reason.code is ReasonCode.UNKNOWN:
+        return text(str(reason))
+    details = {"code": reason.code.value, **reason.details}
+    return "{" + ", ".join(f"{name}: {flow_text(value)}" for name, value in details.items()) + "}"
+
+
+def _shared_text(shared: SharedScale) -> str:
+    members = "".join(entry(name, flow_text(list(own)), 6) for name, own in shared.members.items())
+    head = {
+        "range": list(shared.range),
+        "range_set_by": list(shared.range_set_by),
+        "tied_by": list(shared.tied_by),
+    }
     return "  - " + (block(head, 4) + entry("members", "\n" + members.rstrip("\n"), 4)).removeprefix("    ")
 
 
@@ -198,20 +213,22 @@ def _plan(top: dict[str, object]) -> QuantPlan:
         tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
         nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
         notes=tuple(text_at(note, "notes") for note in notes),
-        groups=tuple(_group(item) for item in list_at(top.get("groups", []), "groups")),
+        shared_scales=tuple(_shared(s) for s in list_at(top.get("shared_scales", []), "shared_scales")),
         adjustments=adjustments_at(top.get("adjustments")),
         tool=text_at(top.get("tool", ""), "tool"),
     )
 
 
-def _group(value: object) -> Group:
-    found = fields(value, "groups", ("range", "winners", "ties", "members"))
-    members = mapping_at(found["members"], "groups: members")
-    return Group(
-        {name: _range(own, f"groups: members: '{name}'") for name, own in members.items()},
-        _range(found["range"], "groups: range"),
-        tuple(text_at(name, "groups: winners") for name in list_at(found["winners"], "groups: winners")),
-        tuple(text_at(name, "groups: ties") for name in list_at(found["ties"], "groups: ties")),
+def _shared(value: object) -> SharedScale:
+    where = "shared_scales"
+    found = fields(value, where, ("range", "range_set_by", "tied_by", "members"))
+    members = mapping_at(found["members"], f"{where}: members")
+    setters, nodes = (list_at(found[key], f"{where}: {key}") for key in ("range_set_by", "tied_by"))
+    return SharedScale(
+        {name: _range(own, f"{where}: members: '{name}'") for name, own in members.items()},
+        _range(found["range"], f"{where}: range"),
+        tuple(text_at(name, f"{where}: range_set_by") for name in setters),
+        tuple(text_at(name, f"{where}: tied_by") for name in nodes),
     )
 
 
@@ -278,4 +295,22 @@ def _node(value: object, where: str) -> NodePlan:
         if "implementation" in found
         else ""
     )
-    return NodePlan(kind, text_at(found.get("reason", ""), f"{where}: reason"), inputs, implementation)
+    return NodePlan(kind, _because(found.get("reason", ""), f"{where}: reason"), inputs, implementation)
+
+
+def _because(value: object, where: str) -> FloatReason | str:
+    """Return why a node stays float, or a remark about another one."""
+    if not isinstance(value, dict):
+        return text_at(value, where)
+    code = ReasonCode(_word(value.get("code"), f"{where}: code", tuple(ReasonCode)))
+    details = fields(value, where, ("code", *detail_names(code)))
+    figures = figure_names(code)
+    return FloatReason(
+        code, {name: _detail(details[name], name in figures, where) for name in detail_names(code)}
+    )
+
+
+def _detail(value: object, is_figure: bool, where: str) -> Detail:
+    if not is_figure:
+        return text_at(value, where)
+    return value if isinstance(value, int) and not isinstance(value, bool) else float_at(value, where)

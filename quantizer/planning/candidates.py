@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.records.profile import Profile
 from ..model.graph import FLOAT_TYPES, Graph
-from ..operators.operands import activation_names, match_nodes, name_of, operator_of, outputs_of
+from ..operators.operands import activation_names, name_of, operator_of, outputs_of
 from ..operators.table import Constraint, Rule, is_clip, rule_of
 from ..plan.plan import ON_CODES, Kind
-from ..targets.target import FLOAT, Target, lut_implementation
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..targets.target import FLOAT, lut_implementation
+from .facts import PlanningFacts
 
 
 @dataclass(frozen=True)
@@ -21,135 +21,123 @@ class Choice:
     """What was selected for one node.
 
     Attributes:
-        kind: as in `NodePlan`.
-        reason: why it stays float.
-        rule: its entry in the table, when it has one.
-        implementation: how a table is written.
-        heavy: whether integers start at this node (see `Rule.heavy`).
-        returns_float: whether an integer node gives float outputs.
+        kind: as in `NodePlan`; a clip is PASS_THROUGH here, and becomes one where it shares parameters.
+        reason: why it stays float, or a remark.
+        rule: its entry in the operator table, when it has one.
+        implementation: how a look-up table is written.
+        compute_bound: whether quantization starts at this node (see `Rule.heavy`).
+        returns_float: whether a quantized node gives float outputs.
     """
 
     kind: Kind
-    reason: str = ""
+    reason: FloatReason | str = ""
     rule: Rule | None = None
     implementation: str = ""
-    heavy: bool = False
+    compute_bound: bool = False
     returns_float: bool = False
 
     @property
     def quantized(self) -> bool:
-        """Whether the node computes on codes."""
+        """Whether the node reads and computes quantized values."""
         return self.kind in ON_CODES
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What bounds the choice besides the table.
-
-    Attributes:
-        profile: of the model, bound to its tensors.
-        target: what the runtime can execute.
-        lookup_tables: `QuantConfig.lookup_tables`.
-        keep_float: node names, operator types or globs that stay float.
-        inter_layer: `QuantConfig.inter_layer`.
-        noisy: tensors that must not be in codes, each with the reason.
-        loud: nodes that stay float because of what their noise does to the outputs, or for what they serve,
-            each with the reason.
-    """
-
-    profile: Profile
-    target: Target
-    lookup_tables: str = "target"
-    keep_float: tuple[str, ...] = ()
-    inter_layer: str = "quantized"
-    noisy: Mapping[str, str] = field(default_factory=dict)
-    loud: Mapping[str, str] = field(default_factory=dict)
-
-
-def find_candidates(graph: Graph, limits: Limits) -> dict[str, Choice]:
+def find_candidates(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
     """Return the best that could become of every node, its neighbours not considered, by name in graph order.
+
+    Args:
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
 
     Raises:
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
-    kept = match_nodes(graph, limits.keep_float)
-    return {name_of(node): _candidate(node, graph, limits, kept) for node in graph.nodes}
+    return {name_of(node): _candidate(node, facts, floats) for node in facts.graph.nodes}
 
 
-def _candidate(node: ir.Node, graph: Graph, limits: Limits, kept: Mapping[str, str]) -> Choice:
-    rule, target = rule_of(node), limits.target
-    op = operator_of(node)
-    if name_of(node) in kept:
-        return Choice(Kind.FLOAT, f"kept float by request ('{kept[name_of(node)]}')", rule)
-    if name_of(node) in limits.loud:
-        return Choice(Kind.FLOAT, limits.loud[name_of(node)], rule)
-    if _makes_no_float(node, graph):
-        return Choice(Kind.FLOAT, INDICES, rule)
-    if rule is None:
-        return Choice(Kind.FLOAT, f"no rule for {op}")
-    implementation = lut_implementation(node.op_type, target, limits.lookup_tables) if rule.curve else ""
-    if node.op_type not in target.operators and not implementation:
-        return Choice(Kind.FLOAT, f"{target.name} has no integer kernel for {op}", rule)
-    reason = (
-        rule.refusal(node, graph)
-        or _cut_range(node, graph, target)
-        or _unfit_tensor(node, rule, graph, limits.profile)
-        or _noise(node, rule, graph, limits)
-    )
-    if reason:
-        return Choice(Kind.FLOAT, reason, rule)
+def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Choice:
+    rule, target, name = rule_of(node), facts.target, name_of(node)
+    reason = facts.requested_float.get(name) or floats.get(name) or _unsupported(node, facts)
+    if reason is not None or rule is None:
+        return Choice(Kind.FLOAT, reason or "", rule)
     if node.op_type not in target.operators:
-        return Choice(Kind.LOOKUP_TABLE, "", rule, implementation)
+        return Choice(Kind.LOOKUP_TABLE, "", rule, _lut(node, rule, facts))
     moves = rule.constraint in (Constraint.SAME, Constraint.CLAMP)
-    return Choice(Kind.PASS_THROUGH if moves else Kind.QUANTIZED, "", rule, heavy=rule.heavy(node, graph))
+    return Choice(
+        Kind.PASS_THROUGH if moves else Kind.QUANTIZED,
+        "",
+        rule,
+        compute_bound=rule.heavy(node, facts.graph),
+    )
 
 
-INDICES = "it computes shapes, indices or conditions, no real numbers"
+def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
+    """Return why a node cannot be quantized whatever its neighbours are, None when it can."""
+    rule, op = rule_of(node), operator_of(node)
+    if _computes_no_float(node, facts.graph):
+        return because(ReasonCode.SHAPE_ARITHMETIC)
+    if rule is None:
+        return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=op)
+    if node.op_type not in facts.target.operators and not _lut(node, rule, facts):
+        return because(ReasonCode.NO_KERNEL, target=facts.target.name, operator=op)
+    if refusal := rule.refusal(node, facts.graph):
+        return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    if _narrows_full_range(node, facts):
+        return because(ReasonCode.CLIPPED_FULL_RANGE, operator=node.op_type)
+    return _unfit_tensor(node, rule, facts) or _below_limit(node, rule, facts)
 
 
-def _makes_no_float(node: ir.Node, graph: Graph) -> bool:
+def _lut(node: ir.Node, rule: Rule, facts: PlanningFacts) -> str:
+    """Return the implementation of a node as a look-up table, "" where it is none."""
+    return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.curve else ""
+
+
+def _computes_no_float(node: ir.Node, graph: Graph) -> bool:
     """Whether every result is known to be of a type that is not floating-point."""
     names = [value.name for value in node.outputs if value.name]
     types = [graph.dtype(name) for name in names]
     return all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types) and bool(types)
 
 
-def _cut_range(node: ir.Node, graph: Graph, target: Target) -> str:
-    """Return why a kernel that needs parameters for its full range cannot have them, "" where it can."""
-    for name in outputs_of(node) if node.op_type in target.full_range else ():
-        for reader, _ in graph.consumers(name):
-            if is_clip(reader):
-                return (
-                    f"the kernel of {node.op_type} needs codes for all that it can give, and a clip follows"
-                )
-    return ""
+def _narrows_full_range(node: ir.Node, facts: PlanningFacts) -> bool:
+    """Whether a clip follows a kernel that needs output parameters for its full range."""
+    names = outputs_of(node) if node.op_type in facts.target.full_range else []
+    return any(is_clip(reader) for name in names for reader, _ in facts.graph.consumers(name))
 
 
-def _unfit_tensor(node: ir.Node, rule: Rule, graph: Graph, profile: Profile) -> str:
-    """Return why one of the node's tensors cannot be in codes, "" when all can."""
+def _unfit_tensor(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
+    """Return why one of the node's tensors cannot be quantized, None when all can."""
+    graph, profile = facts.graph, facts.profile
     if all(graph.constant(name) is not None for name in activation_names(node, rule, graph)):
-        return "it reads no activation, only constants"
+        return because(ReasonCode.ONLY_CONSTANTS)
     for name in [*activation_names(node, rule, graph), *outputs_of(node)]:
         constant = graph.constant(name)
         if constant is not None:
             if constant.dtype != np.float32:
-                return f"constant '{name}' is {constant.dtype}, not float"
+                return because(ReasonCode.CONSTANT_TYPE, tensor=name, type=str(constant.dtype))
             if constant.size == 0 or not np.isfinite(constant).all():
-                return f"constant '{name}' is empty or holds values that are not finite"
+                return because(ReasonCode.CONSTANT_VALUES, tensor=name)
         elif not graph.is_float(name):
-            return f"tensor '{name}' is not float"
+            dtype = graph.dtype(name)
+            return because(
+                ReasonCode.NOT_FLOAT32,
+                tensor=name,
+                type="of no known type" if dtype is None else dtype.name.lower(),
+            )
         elif name not in profile:
-            return f"tensor '{name}' has no profile"
+            return because(ReasonCode.NO_PROFILE, tensor=name)
         elif profile[name].dtype != "float":
-            return f"tensor '{name}' is {profile[name].dtype}: only float is quantized"
+            return because(ReasonCode.NOT_FLOAT32, tensor=name, type=profile[name].dtype)
         elif profile[name].count == 0:
-            return f"tensor '{name}' was never seen during calibration"
-    return ""
+            return because(ReasonCode.NOT_OBSERVED, tensor=name)
+    return None
 
 
-def _noise(node: ir.Node, rule: Rule, graph: Graph, limits: Limits) -> str:
-    """Return the reason of a tensor that must not be in codes and would be, "" when there is none."""
-    names = activation_names(node, rule, graph)
-    if not (rule.heavy(node, graph) and FLOAT in limits.target.operators.get(node.op_type, ())):
+def _below_limit(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
+    """Return the reason of a tensor that must stay float and would be quantized, None when there is none."""
+    names = activation_names(node, rule, facts.graph)
+    may_return_float = FLOAT in facts.target.operators.get(node.op_type, ())
+    if not (rule.heavy(node, facts.graph) and may_return_float):
         names += outputs_of(node)
-    return next((limits.noisy[name] for name in names if name in limits.noisy), "")
+    precisions = (facts.precisions.get(name) for name in names)
+    return next((found for found in precisions if isinstance(found, FloatReason)), None)

@@ -24,15 +24,13 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.editing import take_over
-from ..model.graph import Graph, index
+from ..model.graph import Graph, input_name
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, Chain, nodes_between
-from ..operators.operands import match_nodes, name_of
+from ..operators.operands import name_of
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
-from ..targets.config import QuantConfig
 from ..targets.target import Target, chain_implementation, lut_implementation
-from .mixed_precision import named_wide
+from .facts import PlanningFacts, named_16bit
 
 REACH = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
@@ -118,7 +116,7 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
     return Chain(nodes, sources[0])
 
 
-def taken_apart(
+def planned_separately(
     chain: Chain, target: Target, tables: str = "target", seen: Collection[str] | None = None
 ) -> bool:
     """Whether each operator of a chain is planned by itself.
@@ -146,105 +144,108 @@ def _alone(node: ir.Node, target: Target, tables: str) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Contracted:
-    """A model in which a node stands for each chain that is taken as one.
+def with_chains(facts: PlanningFacts) -> PlanningFacts:
+    """Return the facts with the chains that are planned as one node.
 
-    Attributes:
-        graph: its index.
-        keep_float: the patterns of the settings that name something in it, and the chains that they name.
-        kept: chain -> the pattern that named one of its nodes.
-        chains: by name, their nodes being those of the model itself.
-        nodes: names of the nodes of the model itself, in graph order.
-    """
-
-    graph: Graph
-    keep_float: tuple[str, ...]
-    kept: Mapping[str, str]
-    chains: Mapping[str, Chain]
-    nodes: tuple[str, ...]
-
-    def seen(self, profile: Profile) -> Profile:
-        """Return the profile without the tensors inside chains."""
-        inner = inner_tensors(self.chains.values())
-        if not inner:
-            return profile
-        return replace(profile, tensors={n: t for n, t in profile.tensors.items() if n not in inner})
-
-
-def contracted(
-    model: ir.Model, graph: Graph, config: QuantConfig, target: Target, seen: Collection[str]
-) -> Contracted:
-    """Return a model as it is planned for a target; the argument stays as it is.
-
-    Args:
-        model: the prepared model.
-        graph: its index.
-        config: what was asked for. A chain of which a node is to stay float stays so as a whole; one whose
-            inner tensors are to have 16 bits is taken apart.
-        target: the runtime.
-        seen: tensors with a profile.
+    A chain with an activation inside that is to have 16 bits is planned node by node.
 
     Raises:
         ConfigError: a setting names nothing in the model.
     """
-    names = tuple(name_of(node) for node in graph.nodes)
-    wide = named_wide(graph, config.keep_16bit)
+    graph, config = facts.graph, facts.config
+    named = named_16bit(graph, config.keep_16bit)
     chains = {
         chain.name: chain
         for chain in find_chains(graph)
-        if not taken_apart(chain, target, config.lookup_tables, seen)
-        and not any(node.outputs[0].name in wide for node in chain.nodes[:-1])
+        if not planned_separately(chain, facts.target, config.lookup_tables, facts.profile)
+        and not any(node.outputs[0].name in named for node in chain.nodes[:-1])
     }
-    if not chains:
-        return Contracted(graph, config.keep_float, {}, {}, names)
-    matched = match_nodes(graph, config.keep_float)
-    kept = {
-        name: matched[name_of(node)]
-        for name, chain in chains.items()
-        for node in chain.nodes
-        if name_of(node) in matched
-    }
-    view = model.clone()
-    by_name = {name_of(node): node for part in view.graphs() for node in part}
-    for chain in chains.values():
-        _replace(chain, by_name)
-    inside = {name_of(node) for chain in chains.values() for node in chain.nodes}
-    outside = {pattern for name, pattern in matched.items() if name not in inside}
-    patterns = [pattern for pattern in config.keep_float if pattern in outside]
-    return Contracted(index(view), (*patterns, *kept), kept, chains, names)
+    return replace(facts, chains=chains)
 
 
-def _replace(chain: Chain, nodes: Mapping[str, ir.Node]) -> None:
-    """Put one node in the place of a chain, in a copy of the model whose nodes are given by name."""
-    own = [nodes[name_of(node)] for node in chain.nodes]
-    source = next(v for node in own for v in node.inputs if v is not None and v.name == chain.source.name)
-    end, graph = own[-1], own[-1].graph
-    assert graph is not None
-    call = ir.Node(CHAIN_DOMAIN, CHAIN, [source], name=end.name)
+def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> PlanningFacts:
+    """Return the facts of the model after an adjustment, with its copies of the chains."""
+    nodes = {name_of(node): node for node in graph.nodes}
+    copies = {name: _copy(chain, nodes, graph) for name, chain in facts.chains.items()}
+    chains = {name: chain for name, chain in copies.items() if chain is not None}
+    return replace(facts, graph=graph, profile=profile, chains=chains)
+
+
+def _copy(chain: Chain, nodes: Mapping[str, ir.Node], graph: Graph) -> Chain | None:
+    """Return a chain in a copy of its model; None where an adjustment made another function of it."""
+    reader, place = next((n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs)
+    end = nodes[chain.name]
+    if not all(_varying(nodes[name_of(node)], graph) for node in chain.nodes):
+        return None
+    return _chain(end, input_name(nodes[name_of(reader)], place), graph)
+
+
+@dataclass(frozen=True, eq=False)
+class ContractedGraph(Graph):
+    """The index of a model in which one node stands for each chain; the model itself is left as it is.
+
+    Attributes:
+        calls: name of the result of a chain -> the node that stands for it.
+    """
+
+    calls: Mapping[str, ir.Node]
+
+    def producer(self, name: str) -> ir.Node | None:
+        """Return the node that makes the value, None for a graph input or an initialiser."""
+        return self.calls.get(name) or super().producer(name)
+
+
+def contracted(facts: PlanningFacts) -> PlanningFacts:
+    """Return the facts with a node in the place of each chain, and without the tensors inside chains."""
+    if not facts.chains:
+        return facts
+    graph = facts.graph
+    ends = {chain.nodes[-1]: chain for chain in facts.chains.values()}
+    inside = {node for chain in facts.chains.values() for node in chain.nodes}
+    inner = inner_tensors(facts.chains.values())
+    calls = {end: _call(chain) for end, chain in ends.items()}
+    nodes = tuple(calls.get(node, node) for node in graph.nodes if node not in inside or node in ends)
+    position = {node: number for number, node in enumerate(nodes)}
+    uses = {name: tuple(u for u in found if u[0] not in inside) for name, found in graph.uses.items()}
+    for end, chain in ends.items():
+        source = chain.source.name or ""
+        uses[source] = tuple(sorted((*uses[source], (calls[end], 0)), key=lambda use: position[use[0]]))
+    view = ContractedGraph(
+        nodes,
+        graph.inputs,
+        graph.outputs,
+        {name: value for name, value in graph.values.items() if name not in inner},
+        {name: found for name, found in uses.items() if found},
+        {chain.result.name or "": calls[end] for end, chain in ends.items()},
+    )
+    tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
+    return replace(facts, graph=view, profile=replace(facts.profile, tensors=tensors))
+
+
+def _call(chain: Chain) -> ir.Node:
+    """Return the node that stands for a chain. Its input and output only have the names of the model's
+    own."""
+    ends = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in (chain.source, chain.result)]
+    call = ir.Node(CHAIN_DOMAIN, CHAIN, [ends[0]], outputs=[ends[1]], name=chain.name)
     call.meta[CHAIN] = chain
-    graph.insert_before(end, call)
-    take_over(call.outputs[0], end.outputs[0])
-    for node in reversed(own):
-        graph.remove(node, safe=True)
+    return call
 
 
-def expanded(plan: QuantPlan, view: Contracted) -> QuantPlan:
-    """Return the plan of a contracted model as one of the model itself."""
-    if not view.chains:
+def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
+    """Return the plan of a contracted graph as one of the model itself, whose facts are given."""
+    if not facts.chains:
         return plan
     entries: dict[str, NodePlan] = {}
     for name, entry in plan.nodes.items():
-        chain = view.chains.get(name)
-        entries |= {name: entry} if chain is None else _entries(chain, entry, view.kept.get(name, ""))
-    return replace(plan, nodes={name: entries[name] for name in view.nodes})
+        chain = facts.chains.get(name)
+        entries |= {name: entry} if chain is None else _entries(chain, entry)
+    return replace(plan, nodes={name_of(node): entries[name_of(node)] for node in facts.graph.nodes})
 
 
-def _entries(chain: Chain, entry: NodePlan, pattern: str) -> dict[str, NodePlan]:
+def _entries(chain: Chain, entry: NodePlan) -> dict[str, NodePlan]:
     """Return the entry of every node of a chain."""
     if entry.kind is Kind.FLOAT:
-        reason = f"kept float by request ('{pattern}')" if pattern else entry.reason
-        return {name_of(node): replace(entry, reason=reason) for node in chain.nodes}
+        return {name_of(node): entry for node in chain.nodes}
     found = {}
     for node in chain.nodes:
         inputs = (
@@ -252,10 +253,10 @@ def _entries(chain: Chain, entry: NodePlan, pattern: str) -> dict[str, NodePlan]
             if entry.inputs
             else {}
         )
-        told = f"part of the table of '{chain.name}'"
+        remark = f"part of the look-up table of '{chain.name}'"
         if node is chain.nodes[-1]:
-            told = f"one table for {chain.operators}"
-        found[name_of(node)] = replace(entry, inputs=inputs, reason=told)
+            remark = f"one look-up table for {chain.operators}"
+        found[name_of(node)] = replace(entry, inputs=inputs, because=remark)
     return found
 
 

@@ -1,19 +1,22 @@
-"""Nodes that compute on real numbers, but keep their weights in codes: dynamic and weight-only ones. Pure.
+"""Nodes that compute in float, or nearly, and keep their weights quantized: dynamic and weight-only ones.
+Pure.
 
 What the selection left in float is looked at once more, in this order:
 
-1. A large constant table that nodes only read entries from is stored in codes, in every mode: each entry has
-   a scale of its own, and what was read is made float. That costs no time worth measuring.
-2. Modes "dynamic" and "auto": a product whose kernel can find the parameters of its activations at run time
-   becomes `Kind.DYNAMIC`. In "auto" only where the noise of the codes, reckoned for the smallest and largest
+1. A large embedding table that nodes only read entries from is quantized in every mode: each entry has a
+scale
+   of its own, and what was read is dequantized. That costs no time worth measuring.
+2. Modes "dynamic" and "auto": a product whose kernel can compute the parameters of its activations at run
+time
+   becomes `Kind.DYNAMIC`. In "auto" only where the quantization noise, estimated for the smallest and largest
    value of all samples, leaves `DYNAMIC_SQNR`: one sample spans no more than all do, so this is the worst.
-   An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: no static codes are known for it,
+   An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
    and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
-3. Mode "weight-only": any operator that the target can give a constant in codes becomes
-   `Kind.WEIGHT_ONLY`; in modes "dynamic" and "auto" those whose kernel computes on the codes, since the
-   others pay for the smaller file with time.
+3. Mode "weight-only": any operator that the target can give a quantized constant becomes
+   `Kind.WEIGHT_ONLY`; in modes "dynamic" and "auto" those whose kernel computes with the quantized weight,
+   since the others pay for the smaller file with time.
 
-Each entry has its figures as the reason. Weights whose own codes leave too little signal stay float.
+Each entry has its figures as a remark. Weights that would keep too low an SQNR stay float.
 """
 
 from __future__ import annotations
@@ -26,40 +29,43 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import SCHEMAS, block_params, channel_params, span_params
-from ..operators.operands import match_nodes, name_of
+from ..operators.operands import name_of
 from ..operators.table import Rule, rule_of
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, QuantConfig
 from ..targets.target import FEW_BITS, Target
-from .candidates import Choice, Limits
+from .candidates import Choice
+from .facts import PlanningFacts
 
 LEAST_WEIGHT = 1024
-"""Elements of a weight below which codes save less than they add to the file."""
+"""Fewest elements of a weight that is quantized: a smaller one saves less than its parameters add to the
+file."""
 LEAST_RECURRENT = 16384
 """Elements of both weights of an LSTM from which it is dynamic unasked. Measured with onnxruntime 1.31 on
 AVX512-VNNI, one thread: 0.9 times float's speed at 8,192 elements, 1.5 at 32,768, 2.0 at 131,072, 2.9 at
 524,288; for one sequence and for eight at once."""
 LEAST_TABLE = 16384
-"""The same for tables that are in codes whatever the mode."""
+"""Fewest elements of an embedding table that is quantized whatever the mode."""
 LEAST_ROW = 8
-"""Elements of a table's entry below which the scale of each is no small part of it."""
+"""Minimum row length of an embedding table: with shorter rows the per-row scales are a noticeable part of the
+size."""
 TABLE_SQNR = 35.0
-"""Signal over noise (dB) that the codes of a table must leave, where no limit was asked for."""
+"""SQNR (dB) that an embedding table must keep, where no limit was asked for."""
 DYNAMIC_SQNR = 10.0
-"""Signal over noise (dB) below which even codes made at run time are too coarse for mode auto."""
+"""SQNR (dB) below which even dynamic quantization is too coarse for mode auto."""
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Hybrid:
-    """A node that keeps its constants in codes and its activations in float.
+    """A node that keeps its constants quantized and its activations in float.
 
     Attributes:
         choice: kind, figures and implementation.
@@ -70,59 +76,80 @@ class Hybrid:
     inputs: Mapping[int, QuantParams]
 
 
-def all_float(graph: Graph, config: QuantConfig, target: Target) -> dict[str, Choice]:
-    """Return the choices of a mode without static codes, by node name in graph order."""
-    choices = {}
-    for node in graph.nodes:
-        rule = rule_of(node)
-        reason = f"mode {config.mode}: only nodes with a large constant weight change"
-        is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
-        if is_product and config.mode == "dynamic" and node.op_type not in target.dynamic:
-            reason = f"{target.name} has no kernel of {node.op_type} with parameters made at run time"
-        choices[name_of(node)] = Choice(Kind.FLOAT, reason, rule)
-    return choices
+def all_float(facts: PlanningFacts) -> dict[str, Choice]:
+    """Return the choices of a mode without a profile, by node name in graph order."""
+    return {
+        name_of(node): Choice(Kind.FLOAT, _data_free(node, facts), rule_of(node))
+        for node in facts.graph.nodes
+    }
+
+
+def _data_free(node: ir.Node, facts: PlanningFacts) -> FloatReason:
+    """Return why a node stays float in a mode without a profile, unless it becomes a hybrid."""
+    if name_of(node) in facts.requested_float:
+        return facts.requested_float[name_of(node)]
+    rule, mode, target = rule_of(node), facts.config.mode, facts.target
+    is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
+    if is_product and mode == "dynamic" and node.op_type not in target.dynamic:
+        return because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
+    return because(ReasonCode.DATA_FREE_MODE, mode=mode)
 
 
 def find_hybrids(
-    graph: Graph, choices: Mapping[str, Choice], limits: Limits, config: QuantConfig
+    facts: PlanningFacts, choices: Mapping[str, Choice], floats: FloatReasons
 ) -> dict[str, Hybrid]:
     """Return the nodes that become dynamic or weight-only, by node name in graph order.
 
     A recurrent node that only its kind or its size keeps float is among them, with that as the reason.
 
     Args:
-        graph: the prepared model.
+        facts: the model.
         choices: what was selected so far.
-        limits: what bounds the choice.
-        config: what was asked for.
+        floats: nodes that are not to be quantized statically, each with the reason.
 
     Raises:
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
-    kept = match_nodes(graph, limits.keep_float)
     found: dict[str, Hybrid] = {}
-    for node in graph.nodes:
+    for node in facts.graph.nodes:
         choice = choices[name_of(node)]
-        rule = choice.rule
-        if choice.kind is not Kind.FLOAT or rule is None or name_of(node) in kept:
+        if choice.kind is not Kind.FLOAT or choice.rule is None or _is_pinned(node, facts, floats):
             continue
-        hybrid = _table(node, rule, graph, limits, config) if rule.stored else None
-        why_not = ""
-        if hybrid is None and _may_be_dynamic(node, rule, limits, config):
-            why_not = _unfit_recurrent(node, rule, graph, config) if rule.stored else ""
-            hybrid = None if why_not else _dynamic(node, choice, graph, limits, config)
-        if hybrid is None and config.mode != "static":
-            hybrid = _weight_only(node, choice, graph, limits, config)
+        hybrid = _hybrid(node, choice, facts, floats)
         if hybrid is not None:
             found[name_of(node)] = hybrid
-        elif why_not:
-            found[name_of(node)] = Hybrid(replace(choice, reason=why_not), {})
     return found
 
 
-def _table(node: ir.Node, rule: Rule, graph: Graph, limits: Limits, config: QuantConfig) -> Hybrid | None:
-    """Return a node that reads entries of a constant table, None for any other."""
-    if node.op_type != "Gather" or "int8" not in limits.target.weight_only.get("Gather", ()):
+PINNED = (ReasonCode.SLOWER_IN_INT8,)
+"""Reasons in front of which a node stays float as it is, its weights too."""
+
+
+def _is_pinned(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> bool:
+    name = name_of(node)
+    return name in facts.requested_float or (name in floats and floats[name].code in PINNED)
+
+
+def _hybrid(node: ir.Node, choice: Choice, facts: PlanningFacts, floats: FloatReasons) -> Hybrid | None:
+    """Return what becomes of a node that the selection left float, None where nothing does."""
+    rule = choice.rule
+    assert rule is not None
+    hybrid = _embedding(node, rule, facts) if rule.stored else None
+    unfit = None
+    if hybrid is None and _may_be_dynamic(node, rule, facts, floats):
+        unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
+        hybrid = None if unfit else _dynamic(node, choice, facts)
+    if hybrid is None and facts.config.mode != "static":
+        hybrid = _weight_only(node, choice, facts)
+    if hybrid is None and unfit is not None:
+        return Hybrid(replace(choice, reason=unfit), {})
+    return hybrid
+
+
+def _embedding(node: ir.Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None:
+    """Return a node that reads entries of an embedding table, None for any other."""
+    graph = facts.graph
+    if node.op_type != "Gather" or "int8" not in facts.target.weight_only.get("Gather", ()):
         return None
     (weight,) = rule.stored
     name = input_name(node, weight.index)
@@ -130,7 +157,7 @@ def _table(node: ir.Node, rule: Rule, graph: Graph, limits: Limits, config: Quan
     axis = None if table is None else weight.axis(node, table.ndim)
     if table is None or axis is None or table.size < LEAST_ROW * table.shape[axis]:
         return None
-    # A reader of another kind would keep the float table in the file, beside the codes.
+    # A reader of another kind would keep the float table in the file, beside the quantized one.
     readers = graph.consumers(name)
     if any(
         r.op_type != "Gather" or i != weight.index or weight.axis(r, table.ndim) != axis for r, i in readers
@@ -138,34 +165,40 @@ def _table(node: ir.Node, rule: Rule, graph: Graph, limits: Limits, config: Quan
         return None
     params = channel_params(table, axis, SCHEMAS["symmetric"], INT8)
     sqnr = weight_sqnr(table, params)
-    if sqnr < (config.min_sqnr or TABLE_SQNR):
+    if sqnr < (facts.config.min_sqnr or TABLE_SQNR):
         return None
-    reason = f"table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
+    reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "integer"), {weight.index: params})
 
 
-def _may_be_dynamic(node: ir.Node, rule: Rule, limits: Limits, config: QuantConfig) -> bool:
-    """Whether the target has the kernel, and the mode asks for it; a recurrent node has no other codes."""
-    if node.op_type not in limits.target.dynamic or (rule.stored and name_of(node) in limits.loud):
+def _may_be_dynamic(node: ir.Node, rule: Rule, facts: PlanningFacts, floats: FloatReasons) -> bool:
+    """Whether the target has the kernel, and the mode asks for it; a recurrent node has no other."""
+    if node.op_type not in facts.target.dynamic or (rule.stored and name_of(node) in floats):
         return False
-    return config.mode in ("dynamic", "auto") or (config.mode == "static" and bool(rule.stored))
+    mode = facts.config.mode
+    return mode in ("dynamic", "auto") or (mode == "static" and bool(rule.stored))
 
 
-def _unfit_recurrent(node: ir.Node, rule: Rule, graph: Graph, config: QuantConfig) -> str:
-    """Return why a recurrent node cannot be dynamic or would gain nothing; "" when it can and would."""
+def _unfit_recurrent(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
+    """Return why a recurrent node cannot be dynamic or would gain nothing; None when it can and would."""
+    graph, config = facts.graph, facts.config
     if config.form not in RUNTIME_FORMS:
-        return f"form {config.form} has no operator for a dynamic {node.op_type}; {RUNTIME_FORMS[0]} has"
+        return because(
+            ReasonCode.NO_DYNAMIC_FORM, form=config.form, operator=node.op_type, instead=RUNTIME_FORMS[0]
+        )
     arrays = [graph.constant(input_name(node, weight.index)) for weight in rule.stored]
     size = sum(array.size for array in arrays if array is not None)
-    if not rule.refusal(node, graph) and config.mode != "dynamic" and size < LEAST_RECURRENT:
-        return f"its weights have {size} elements; below {LEAST_RECURRENT} float is as fast"
-    return rule.refusal(node, graph)
+    if refusal := rule.refusal(node, graph):
+        return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    if config.mode != "dynamic" and size < LEAST_RECURRENT:
+        return because(ReasonCode.SMALL_RECURRENT, elements=size, limit=LEAST_RECURRENT)
+    return None
 
 
-def _dynamic(
-    node: ir.Node, choice: Choice, graph: Graph, limits: Limits, config: QuantConfig
-) -> Hybrid | None:
-    rule = choice.rule
+def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
+    """Return a product or a recurrent node with dynamic quantization parameters, None where it cannot be
+    one."""
+    rule, graph, config = choice.rule, facts.graph, facts.config
     if rule is None or rule.refusal(node, graph):
         return None
     data = input_name(node, 0)
@@ -175,18 +208,18 @@ def _dynamic(
         return None
     if graph.constant(data) is not None or graph.dtype(data) != ir.DataType.FLOAT:
         return None
-    figure, made = "", _made_at_run_time(node, rule)
-    if config.mode != "dynamic" and all(name in limits.profile for name in made):
-        sqnr = min(_span_sqnr(limits.profile, name) for name in made)
+    figure, names = "", _dynamically_quantized(node, rule)
+    if config.mode != "dynamic" and all(name in facts.profile for name in names):
+        sqnr = min(_whole_range_sqnr(facts, name) for name in names)
         if sqnr < (DYNAMIC_SQNR if config.mode == "auto" else AUTO_SQNR):
             return None
-        told = " and ".join(f"'{name}'" for name in made)
-        figure = f"; parameters of {told} at run time: {sqnr:.1f} dB or more"
+        listed = " and ".join(f"'{name}'" for name in names)
+        figure = f"; dynamic parameters of {listed}: {sqnr:.1f} dB or more"
     inputs: dict[int, QuantParams] = {}
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = channel_params(array, axis, SCHEMAS["symmetric"], _signed_type(limits.target))
+        inputs[weight.index] = channel_params(array, axis, SCHEMAS["symmetric"], _signed_type(facts.target))
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None
@@ -196,37 +229,37 @@ def _dynamic(
     return Hybrid(Choice(Kind.DYNAMIC, reason, rule, "runtime" if rule.stored else ""), inputs)
 
 
-def _made_at_run_time(node: ir.Node, rule: Rule) -> list[str]:
-    """Return the activations whose parameters a dynamic node makes; of a recurrent one its result too."""
+def _dynamically_quantized(node: ir.Node, rule: Rule) -> list[str]:
+    """Return the activations whose parameters a node computes at run time; of a recurrent one its result
+    too."""
     names = [input_name(node, 0)]
     if rule.weight is None and node.outputs[0].name:
         names.append(node.outputs[0].name)
     return names
 
 
-def _weight_only(
-    node: ir.Node, choice: Choice, graph: Graph, limits: Limits, config: QuantConfig
-) -> Hybrid | None:
-    rule = choice.rule
-    types = limits.target.weight_only.get(node.op_type, ())
-    pays = config.mode == "weight-only" or node.op_type in limits.target.weight_kernels
+def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
+    """Return a float node with quantized constants, None where it has none worth it."""
+    rule, config, graph = choice.rule, facts.config, facts.graph
+    types = facts.target.weight_only.get(node.op_type, ())
+    pays = config.mode == "weight-only" or node.op_type in facts.target.weight_kernels
     if rule is None or not types or not pays or rule.is_lookup:
         return None
     inputs: dict[int, QuantParams] = {}
-    told = []
+    remarks = []
     for weight in rule.constants:
         array = _large(graph, input_name(node, weight.index), LEAST_WEIGHT)
         if array is None:
             continue
-        params = _weight_params(array, node, weight, limits.target, config)
+        params = _weight_params(array, node, weight, facts.target, config)
         sqnr = weight_sqnr(array, params)
         if sqnr >= _least_sqnr(config):
             inputs[weight.index] = params
             blocks = f" in blocks of {params.block_size}" if params.block_size else ""
-            told.append(f"weight {_shape(array)} in {params.qtype.name}{blocks}: {sqnr:.1f} dB")
+            remarks.append(f"weight {_shape(array)} in {params.qtype.name}{blocks}: {sqnr:.1f} dB")
     if not inputs:
         return None
-    reason = "; ".join([*([choice.reason] if config.mode == "auto" else []), *told])
+    reason = "; ".join([*([str(choice.reason)] if config.mode == "auto" else []), *remarks])
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule), inputs)
 
 
@@ -235,7 +268,7 @@ def _weight_params(
 ) -> QuantParams:
     """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
 
-    Signed codes of 8 bits stand in where the target has not the type that was asked for, and where 4 bits
+    A signed type of 8 bits stands in where the target has not the type that was asked for, and where 4 bits
     would have to do with one scale for a channel.
     """
     types = target.weight_only[node.op_type]
@@ -259,15 +292,16 @@ def _least_sqnr(config: QuantConfig) -> float:
     return config.min_sqnr or (AUTO_SQNR if config.mode in ("static", "auto") else 0.0)
 
 
-def _span_sqnr(profile: Profile, name: str) -> float:
-    tensor = profile[name]
+def _whole_range_sqnr(facts: PlanningFacts, name: str) -> float:
+    """Return the SQNR (dB) of an activation with parameters for all that was observed."""
+    tensor = facts.profile[name]
     if tensor.count == 0:
         return math.inf
     return expected_noise(tensor, span_params(tensor.minimum, tensor.maximum)).sqnr_db
 
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:
-    """Return a constant that is worth codes: float32, finite, large, and read by nodes alone."""
+    """Return a constant that is worth quantizing: float32, finite, large, and read by nodes alone."""
     if not graph.is_constant(name) or graph.is_result(name) or any(i < 0 for _, i in graph.consumers(name)):
         return None
     array = graph.constant(name)

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from ..model.graph import Graph
 from ..operators.operands import activation_names
 from ..operators.table import rule_of
-from ..ranges.clipped_activations import clipped_as
+from ..ranges.clipped_activations import clip_outputs
 from ..targets.loading import packaged_targets
-from .chains import find_chains, inner_tensors, taken_apart
+from .chains import find_chains, inner_tensors, planned_separately
 
 
 def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
@@ -33,7 +33,7 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
         "",
         *hidden,
         *one_with_others(graph),
-        *(name for name, to in clipped_as(graph).items() if to not in hidden),
+        *(name for name, to in clip_outputs(graph).items() if to not in hidden),
     }
     return frozenset(name for name in names if graph.is_float(name) and graph.constant(name) is None)
 
@@ -43,7 +43,7 @@ def one_with_others(graph: Graph) -> frozenset[str]:
     chains = [
         chain
         for chain in find_chains(graph)
-        if not any(taken_apart(chain, target) for target in packaged_targets())
+        if not any(planned_separately(chain, target) for target in packaged_targets())
     ]
     return frozenset(inner_tensors(chains))
 

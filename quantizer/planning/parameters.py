@@ -2,104 +2,182 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import Graph, input_name
-from ..numerics.affine import TYPES, QuantParams, QuantType
+from ..model.graph import input_name
+from ..numerics.affine import TYPES, QuantParams, unsigned_twin
 from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.operands import activation_names, outputs_of
+from ..operators.operands import activation_names, name_of, outputs_of
 from ..operators.table import Rule
-from ..plan.plan import Group, Kind
-from ..targets.config import QuantConfig
-from ..targets.target import Recipe
+from ..plan.plan import Kind
 from .candidates import Choice
-from .mixed_precision import wide_type
+from .facts import PlanningFacts, type_16bit
+from .shared_scales import ScaleGroup
+
+NodeParams = Mapping[str, Mapping[int, QuantParams]]
+"""Node name -> index of an input -> its parameters."""
 
 
-def activation_params(
-    graph: Graph,
-    choices: Mapping[str, Choice],
-    groups: Iterable[Group],
-    wide: Collection[str],
-    config: QuantConfig,
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters that a plan gives to tensors.
+
+    Attributes:
+        activations: of every activation that a quantized node reads or makes, in graph order.
+        tensors: of every tensor that is stored quantized: activations in graph order, then constants.
+        inputs: where a node reads other parameters than its tensor is stored in.
+        retyped: how many tensors are stored unsigned for the target's sake.
+    """
+
+    activations: Mapping[str, QuantParams]
+    tensors: Mapping[str, QuantParams]
+    inputs: NodeParams
+    retyped: int
+
+
+def choose_parameters(
+    facts: PlanningFacts, choices: Mapping[str, Choice], groups: Iterable[ScaleGroup], hybrids: NodeParams
+) -> Parameters:
+    """Return the parameters of all tensors.
+
+    Args:
+        facts: the model.
+        choices: what becomes of its nodes.
+        groups: the activations that are quantized, with their ranges.
+        hybrids: parameters of the constants of dynamic and weight-only nodes.
+    """
+    chosen = _activation_params(facts, choices, groups)
+    activations = {name: _stored(facts, params) for name, params in chosen.items()}
+    left_float = _left_float(facts, choices)
+    tensors = {name: params for name, params in activations.items() if name not in left_float}
+    signed = {name for name in tensors if chosen[name].qtype.signed}
+    inputs: dict[str, dict[int, QuantParams]] = {}
+    for node in facts.graph.nodes:
+        name, choice = name_of(node), choices[name_of(node)]
+        own = hybrids[name] if name in hybrids else _weight_params(facts, node, choice, activations)
+        operands = _operand_params(facts, node, choice, activations)
+        signed |= {input_name(node, index) for index, params in operands.items() if params.qtype.signed}
+        wanted = {**{i: _stored(facts, params) for i, params in operands.items()}, **own}
+        inputs[name] = {}
+        for index, params in wanted.items():
+            if tensors.setdefault(input_name(node, index), params) != params:
+                inputs[name][index] = params
+        for index, value in enumerate(node.inputs if choice.quantized else ()):
+            if value is not None and value.name in left_float:
+                inputs[name][index] = activations[value.name]
+    retyped = len(signed & tensors.keys()) if facts.target.unsigned_activations else 0
+    return Parameters(activations, tensors, inputs, retyped)
+
+
+def _stored(facts: PlanningFacts, params: QuantParams) -> QuantParams:
+    """Return what stands for parameters in the target: unsigned ones of the same float values where it
+    wants."""
+    return unsigned_twin(params) if facts.target.unsigned_activations else params
+
+
+def _left_float(facts: PlanningFacts, choices: Mapping[str, Choice]) -> frozenset[str]:
+    """Return the results that kernels leave in float and whose quantized readers convert them themselves."""
+    if facts.config.inter_layer != "float":
+        return frozenset()
+    return frozenset(
+        name
+        for node in facts.graph.nodes
+        if choices[name_of(node)].returns_float
+        for name in outputs_of(node)
+        if not any(choices[name_of(r)].kind is Kind.PASS_THROUGH for r, _ in facts.graph.consumers(name))
+    )
+
+
+def _activation_params(
+    facts: PlanningFacts, choices: Mapping[str, Choice], groups: Iterable[ScaleGroup]
 ) -> dict[str, QuantParams]:
-    """Return the parameters of every activation that is in codes, by name in graph order."""
-    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
+    """Return the parameters of every activation that is quantized, as the schema has them, in graph order."""
+    schema, qtype = SCHEMAS[facts.config.schema], TYPES[facts.config.activation_type]
+    groups = list(groups)
+    in_16_bits = {name for group in groups if _has_16_bits(facts, group) for name in group.members}
     params: dict[str, QuantParams] = {}
     for group in groups:
-        is_wide = any(name in wide for name in group.members)
-        chosen = choose_params(*group.range, schema, wide_type(config) if is_wide else qtype)
-        params.update(dict.fromkeys(group.members, chosen))
-    for node in graph.nodes:  # the sigmoid table gives tanh in 128ths, whatever was profiled
-        spelled = choices[node.name or ""].implementation == "sigmoid"
-        if spelled and not touches_wide(node, choices[node.name or ""], graph, params):
-            zero_point = 0 if qtype.signed else 128
-            fixed = QuantParams((1.0 / 128.0,), (zero_point,), qtype)
-            params = _spread_params(graph, choices, params, node.outputs[0].name or "", fixed)
-    return {name: params[name] for name in graph.values if name in params}
-
-
-def _spread_params(
-    graph: Graph, choices: Mapping[str, Choice], params: dict[str, QuantParams], name: str, fixed: QuantParams
-) -> dict[str, QuantParams]:
-    """Give `fixed` to a tensor and to all that is merely moved from it."""
-    params = {**params, name: fixed}
-    for reader, _ in graph.consumers(name):
-        if choices[reader.name or ""].kind is Kind.PASS_THROUGH:
-            for value in reader.outputs:
-                if value.name in params:
-                    params = _spread_params(graph, choices, params, value.name, fixed)
-    return params
-
-
-def constant_params(
-    node: ir.Node, choice: Choice, graph: Graph, activations: Mapping[str, QuantParams], recipe: Recipe
-) -> dict[int, QuantParams]:
-    """Return the parameters of the constant inputs of a quantized node: weight, bias, constant operands."""
-    rule, config = choice.rule, recipe.config
-    if not choice.quantized or rule is None:
-        return {}
-    found: dict[int, QuantParams] = {}
-    for index in rule.activations(node):
-        constant = graph.constant(input_name(node, index))
-        if constant is not None and choice.kind is Kind.QUANTIZED:
-            found[index] = choose_params(
-                float(constant.min()),
-                float(constant.max()),
-                SCHEMAS[config.schema],
-                _operand_type(node, choice, graph, activations, config),
+        if group.fixed_by is not None and not in_16_bits & _activations(facts, group.fixed_by, choices):
+            own = QuantParams((TANH_SCALE,), (0 if qtype.signed else 128,), qtype)
+        else:
+            wide = _has_16_bits(facts, group)
+            own = choose_params(
+                group.range.low, group.range.high, schema, type_16bit(facts.config) if wide else qtype
             )
-    if rule.weight is not None:
-        weight = graph.constant(input_name(node, rule.weight.index))
-        if weight is not None:
-            found |= _weight_and_bias(node, rule, graph, activations, config)
-    if rule.bias is not None and recipe.target.bias == "float":
+        params.update(dict.fromkeys(group.members, own))
+    return {name: params[name] for name in facts.graph.values if name in params}
+
+
+TANH_SCALE = 1.0 / 128.0
+"""The scale in which the sigmoid look-up table gives tanh, whatever was profiled."""
+
+
+def _has_16_bits(facts: PlanningFacts, group: ScaleGroup) -> bool:
+    """Whether one activation of a group has 16 bits where the others have 8, so that all get them."""
+    return any(facts.has_16_bits(name) for name in group.members)
+
+
+def _activations(facts: PlanningFacts, node: ir.Node, choices: Mapping[str, Choice]) -> set[str]:
+    rule = choices[name_of(node)].rule
+    return set() if rule is None else {*activation_names(node, rule, facts.graph), *outputs_of(node)}
+
+
+def touches_16_bits(
+    facts: PlanningFacts, node: ir.Node, choice: Choice, tensors: Mapping[str, QuantParams]
+) -> bool:
+    """Whether a quantized node reads or makes activations with more than 8 bits."""
+    if not choice.quantized or choice.rule is None:
+        return False
+    names = [*activation_names(node, choice.rule, facts.graph), *outputs_of(node)]
+    return any(tensors[name].qtype.bits > 8 for name in names if name in tensors)
+
+
+def _operand_params(
+    facts: PlanningFacts, node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]
+) -> dict[int, QuantParams]:
+    """Return the parameters of constants in the place of activations: of the type of those beside them."""
+    if choice.kind is not Kind.QUANTIZED or choice.rule is None:
+        return {}
+    config, found = facts.config, {}
+    wide = touches_16_bits(facts, node, choice, activations)
+    qtype = type_16bit(config) if wide else TYPES[config.activation_type]
+    for index in choice.rule.activations(node):
+        constant = facts.graph.constant(input_name(node, index))
+        if constant is not None:
+            ends = float(constant.min()), float(constant.max())
+            found[index] = choose_params(*ends, SCHEMAS[config.schema], qtype)
+    return found
+
+
+def _weight_params(
+    facts: PlanningFacts, node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]
+) -> dict[int, QuantParams]:
+    """Return the parameters of the constant weight and bias of a quantized node."""
+    rule = choice.rule
+    if not choice.quantized or rule is None or rule.weight is None:
+        return {}
+    if facts.graph.constant(input_name(node, rule.weight.index)) is None:
+        return {}
+    found = _weight_and_bias(facts, node, rule, activations)
+    if rule.bias is not None and facts.target.bias == "float":
         found.pop(rule.bias, None)
     return found
 
 
-def _operand_type(
-    node: ir.Node, choice: Choice, graph: Graph, activations: Mapping[str, QuantParams], config: QuantConfig
-) -> QuantType:
-    """Return the type of a constant operand: that of the activations beside it."""
-    return (
-        wide_type(config) if touches_wide(node, choice, graph, activations) else TYPES[config.activation_type]
-    )
-
-
 def _weight_and_bias(
-    node: ir.Node, rule: Rule, graph: Graph, activations: Mapping[str, QuantParams], config: QuantConfig
+    facts: PlanningFacts, node: ir.Node, rule: Rule, activations: Mapping[str, QuantParams]
 ) -> dict[int, QuantParams]:
     assert rule.weight is not None
+    graph, config = facts.graph, facts.config
     constant = graph.constant(input_name(node, rule.weight.index))
     assert constant is not None
     weight = constant.astype(np.float32, copy=False)
-    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
     axis = rule.weight.axis(node, weight.ndim) if config.granularity == "per-channel" else None
-    params = channel_params(weight, axis, schema, qtype)
+    params = channel_params(weight, axis, SCHEMAS[config.weight_schema], TYPES[config.weight_type])
     bias = None
     if rule.bias is not None and rule.bias < len(node.inputs):
         bias = graph.constant(input_name(node, rule.bias))
@@ -108,11 +186,3 @@ def _weight_and_bias(
     data = activations[input_name(node, 0)]
     params = weight_for_bias(data, params, bias.astype(np.float32, copy=False))
     return {rule.weight.index: params, rule.bias: bias_params(data, params)}
-
-
-def touches_wide(node: ir.Node, choice: Choice, graph: Graph, tensors: Mapping[str, QuantParams]) -> bool:
-    """Whether a node reads or makes activations with more than 8 bits."""
-    if not choice.quantized or choice.rule is None:
-        return False
-    names = [*activation_names(node, choice.rule, graph), *outputs_of(node)]
-    return any(tensors[name].qtype.bits > 8 for name in names if name in tensors)

@@ -1,208 +1,223 @@
 """A plan with its adjustments: the one way from a prepared model and its profile to what is written.
 
-    prepared model, profile -> a first plan: what would be in integers
-                            -> factors (`adjust.factors`): the model and the profile with channels evened out
-                            -> a second plan, of that model; what was float stays float
-                            -> biases (`adjust.biases`) of what is in integers there
-                            -> the plan: of the model with both
-    the plan, samples       -> codes of weights (`adjust.rounding`), biases for these, and the plan once more
+    planned = first_plan(facts)            what would be quantized in the model as it is
+    planned = equalized(planned)           equalization scales; a plan of the model and the profile that they
+    lead to planned = squant_rounded(planned)      rounding offsets without data, where asked for
+    planned = bias_corrected(planned)      biases that make up for rounded weights; a plan of the model with
+    them planned = gptq_rounded(planned, ...)   rounding offsets chosen with samples, where asked for, and
+    biases again
 
-A plan belongs to the prepared model and carries its adjustments; `open_plan` applies them to the model again.
+Each step takes and returns a `PlannedModel`. What is float in one plan stays float in the next: its noise at
+the outputs was estimated there. A plan belongs to the prepared model and carries its adjustments; `open_plan`
+applies them to the model again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.tool import Progress
-from ...profiles.records.profile import ModelId, Profile
-from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
+from ...profiles.records.profile import Profile
+from ...profiles.samples.samples import Sample
 from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
 from ..equalization.equalized_profile import equalized_profile
 from ..equalization.scales import find_equalization_scales
 from ..model.graph import Graph, index
-from ..numerics.channel_density import ChannelDensities
-from ..plan.adjustments import Adjustments, ChannelFactors
+from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
-from ..ranges.clipped_activations import as_seen
+from ..prepare.opening import PreparedModel
 from ..rounding.collect import collect_moments
-from ..rounding.gptq_codes import carried_over, find_roundings
-from ..rounding.quantized_weights import round_weights, weights_in_codes
+from ..rounding.gptq_rounding import find_roundings, rebased
+from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
 from ..targets.config import DATA_FREE, QuantConfig
-from ..targets.target import Recipe, Target
-from .chains import contracted, expanded
-from .planner import make_plan
-
-INSERTED_REASON = "evens out the channels of an activation before it is rounded"
+from ..targets.target import Recipe
+from .chains import contracted, expanded, of_adjusted, with_chains
+from .facts import PlanningFacts, planning_facts
+from .planner import NO_FLOATS, decide, make_plan
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedModel:
-    """A verified plan and the model that its names are those of.
+    """A plan and the model that its names are those of.
 
     Attributes:
         plan: the plan.
-        model: the prepared model with the plan's factors; in real numbers it computes the same. This is what
-            is lowered.
+        model: the prepared model with the plan's equalization scales; in float it computes the same. This is
+            what is lowered.
         graph: its index.
+        facts: what the plan was made from, of the model with its corrected biases; None for one that was
+            read.
     """
 
     plan: QuantPlan
     model: ir.Model
     graph: Graph
+    facts: PlanningFacts | None = None
 
 
 def plan_model(
-    model: ir.Model,
-    profile: Profile,
-    recipe: Recipe,
-    identity: ModelId,
-    notes: tuple[str, ...] = (),
+    prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
 ) -> PlannedModel:
     """Decide everything about a prepared model.
 
     Args:
-        model, identity: the prepared model.
+        prepared: the model.
         profile: its profile, bound to its tensor names.
         recipe: what was asked for and what the runtime can execute.
         notes: remarks of earlier steps that the user should see.
 
     Raises:
         ConfigError: the settings name something that the model does not have, or round with samples, for
-            which there is `round_plan`. PlanError: the plan breaks a rule.
+            which there is `gptq_rounded`. PlanError: the plan breaks a rule.
     """
-    config, graph = recipe.config, index(model)
-    check_without_samples(config)
-    profile = as_seen(profile, graph)
-    plan = _one_plan(model, graph, profile, recipe, identity=identity, notes=notes)
-    if config.mode in DATA_FREE:
-        return open_plan(model, plan, identity)
-    wanted = config.equalization != "off" or config.bias_correction != "off"
-    if wanted and not any(tensor.channels is not None for tensor in profile.values()):
-        told = "the profile has no records of channels: no equalization, no bias correction; profile again"
-        return open_plan(model, replace(plan, notes=(*plan.notes, told)), identity)
-    factors: dict[str, ChannelFactors] = {}
-    densities = ChannelDensities(profile)
-    if config.equalization != "off":
-        factors = find_equalization_scales(graph, profile, config, plan, densities)
-    adjusted = apply_equalization(model, factors)
-    again = _Again(recipe, identity, (*notes, *_told(factors)), _fixed(plan, inserted_nodes(model, adjusted)))
-    even = equalized_profile(graph, profile, factors, densities)
-    even_graph = index(adjusted)
-    if factors:
-        plan = again.plan(adjusted, even_graph, even)
-    biases: dict[str, tuple[float, ...]] = {}
-    corrected = even_graph
-    if config.bias_correction != "off":
-        means = channel_means(profile, factors)
-        biases = find_biases(even_graph, index(round_weights(adjusted, plan)), means, plan)
-        if biases:
-            changed = apply_biases(adjusted, biases)
-            corrected = index(changed)
-            plan = again.plan(changed, corrected, even)
-    plan = replace(plan, adjustments=Adjustments(factors, biases))
-    verify_plan(plan, corrected, identity)
-    return PlannedModel(plan, adjusted, even_graph)
+    check_without_samples(recipe.config)
+    return plan_from(model_facts(prepared, profile, recipe, notes))
 
 
-def _one_plan(
-    model: ir.Model,
-    graph: Graph,
-    profile: Profile,
-    recipe: Recipe,
-    *,
-    identity: ModelId,
-    notes: tuple[str, ...],
-    fixed: Mapping[str, str] | None = None,
-) -> QuantPlan:
-    """Make a plan in which chains that are taken as one are one node (see `chains`)."""
-    config = recipe.config
-    if config.mode in DATA_FREE:
-        return make_plan(graph, profile, recipe, identity, notes, fixed=fixed)
-    view = contracted(model, graph, config, recipe.target, profile.tensors)
-    asked = Recipe(replace(config, keep_float=view.keep_float), recipe.target)
-    made = make_plan(view.graph, view.seen(profile), asked, identity, notes, fixed=fixed)
-    return expanded(replace(made, config=config), view)
+def model_facts(
+    prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
+) -> PlanningFacts:
+    """Return what plans of a model are made from; see `plan_model`."""
+    facts = planning_facts(prepared, profile, recipe, notes)
+    return facts if recipe.config.mode in DATA_FREE else with_chains(facts)
 
 
-def round_plan(
-    model: ir.Model,
-    planned: PlannedModel,
-    profile: Profile,
-    target: Target,
-    samples: Iterable[Sample],
-    *,
-    progress: Progress | None = None,
-) -> PlannedModel:
-    """Return the plan with codes of weights that are chosen with samples ("gptq"), and biases for these.
+def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
+    """Return the verified plan that takes no samples.
 
     Args:
-        model: the prepared model.
-        planned: what `plan_model` has made of it.
-        profile: what it was made from.
-        target: what the runtime can execute.
-        samples: feeds of the model, which can be iterated more than once.
+        facts: what it is made from.
+        floats: nodes that stay float whatever the settings say, each with the reason.
+    """
+    planned = first_plan(facts, floats)
+    if _has_channels(facts):
+        planned = equalized(planned)
+        planned = squant_rounded(planned)
+        planned = bias_corrected(planned)
+    else:
+        planned = squant_rounded(_without_channels(planned))
+    return _verified(planned)
+
+
+def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
+    """Return the plan of a model without adjustments, within the noise budget."""
+    view = contracted(facts)
+    plan = make_plan(view, view.by_planned_node(floats))
+    return PlannedModel(expanded(plan, facts), facts.prepared.model, facts.graph, facts)
+
+
+def equalized(planned: PlannedModel) -> PlannedModel:
+    """Return the plan of the model whose activation channels are equalized where that gains enough."""
+    facts = _facts(planned)
+    if facts.config.equalization == "off":
+        return planned
+    densities = facts.channel_densities
+    scales = find_equalization_scales(facts.graph, facts.profile, facts.config, planned.plan, densities)
+    if not scales:
+        return planned
+    model = apply_equalization(planned.model, scales)
+    inserted = inserted_nodes(planned.model, model)
+    note = f"the channels of {len(scales)} activations are equalized, {len(inserted)} of them by an added Mul"
+    profile = equalized_profile(facts.graph, facts.profile, scales, densities)
+    graph = index(model)
+    after = replace(of_adjusted(facts, graph, profile), notes=(*facts.notes, note))
+    floats = {
+        **_float_nodes(planned.plan),
+        **dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL)),
+    }
+    adjustments = replace(planned.plan.adjustments, equalization=scales)
+    return PlannedModel(replace(_plan_again(after, floats), adjustments=adjustments), model, graph, after)
+
+
+def squant_rounded(planned: PlannedModel) -> PlannedModel:
+    """Return the plan with rounding offsets whose errors cancel, where the settings ask for SQuant."""
+    facts = _facts(planned)
+    if facts.config.rounding != "squant":
+        return planned
+    known = planned.plan.adjustments.roundings
+    return _with_offsets(planned, squant_offsets(planned.graph, planned.plan, known))
+
+
+def bias_corrected(planned: PlannedModel) -> PlannedModel:
+    """Return the plan of the model with biases that make up for the rounding of weights, as it is now.
+
+    New biases may change the parameters of weights, and those their rounding offsets.
+    """
+    facts, before = _facts(planned), planned.plan.adjustments
+    if facts.config.bias_correction == "off":
+        return planned
+    rounded = index(round_weights(planned.model, planned.plan))
+    means = channel_means(facts.measured, before.equalization)
+    biases = find_biases(planned.graph, rounded, means, planned.plan)
+    if not biases and not before.biases:
+        return planned
+    after = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
+    plan = _plan_again(after, _float_nodes(planned.plan))
+    plan = replace(
+        plan,
+        notes=tuple(dict.fromkeys([*planned.plan.notes, *plan.notes])),
+        adjustments=replace(before, biases=biases),
+    )
+    corrected = replace(planned, plan=plan, facts=after)
+    if facts.config.rounding == "squant":
+        return squant_rounded(corrected)
+    return _with_offsets(corrected, rebased(planned.graph, before.roundings, planned.plan, plan))
+
+
+def gptq_rounded(
+    planned: PlannedModel,
+    samples: Iterable[Sample],
+    progress: Callable[[int, int | None], None] | None = None,
+) -> PlannedModel:
+    """Return the verified plan with rounding offsets that are chosen with samples, and biases for these.
+
+    Args:
+        planned: the plan that takes no samples.
+        samples: of the model, which can be iterated more than once.
         progress: see `collect_moments`.
 
     Raises:
         DataError: there are no samples, or one cannot be run.
     """
-    plan, config = planned.plan, replace(planned.plan.config, rounding="gptq")
-    before = plan.adjustments
-    found = find_roundings(
+    biases = planned.plan.adjustments.biases
+    offsets = find_roundings(
         planned.graph,
-        plan,
-        before.biases,
+        planned.plan,
+        biases,
         lambda inputs: collect_moments(planned.model, inputs, samples, progress),
     )
-    rounded = replace(plan, adjustments=replace(before, roundings=found))
-    biases: dict[str, tuple[float, ...]] = {}
-    if before.biases:
-        graph = index(model)
-        even = as_seen(profile, graph)
-        means = channel_means(even, before.factors)
-        biases = find_biases(planned.graph, index(round_weights(planned.model, rounded)), means, rounded)
-        again = _Again(Recipe(plan.config, target), plan.model, plan.notes, _fixed(plan, ()))
-        corrected = apply_biases(planned.model, biases)
-        rounded = again.plan(corrected, index(corrected), equalized_profile(graph, even, before.factors))
-        found = carried_over(planned.graph, found, plan, rounded)
-    every = sum(1 for _ in weights_in_codes(planned.graph, plan))
-    told = f"{len(found)} of {every} weights in codes are rounded with samples, not to the nearest"
-    notes = (*dict.fromkeys([*rounded.notes, told]),)
-    adjustments = Adjustments(before.factors, biases, found)
-    finished = replace(rounded, config=config, notes=notes, adjustments=adjustments)
-    return open_plan(model, finished, plan.model)
+    count = sum(1 for _ in quantized_weights(planned.graph, planned.plan))
+    planned = _with_offsets(planned, offsets)
+    if biases:
+        planned = bias_corrected(planned)
+    found = len(planned.plan.adjustments.roundings)
+    note = f"{found} of {count} quantized weights are rounded with samples, not to the nearest"
+    notes = tuple(dict.fromkeys([*planned.plan.notes, note]))
+    return _verified(replace(planned, plan=replace(planned.plan, notes=notes)))
 
 
-def rounding_samples(
-    model: ir.Model, recipe: Recipe, data: DataLike | None, limit: int | None = None
-) -> Samples | None:
-    """Return the samples that `round_plan` takes; None where the settings need none.
+def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> PlannedModel:
+    """Return a plan with the model that it is to be applied to, after `verify_plan`.
 
     Args:
-        model: the prepared model.
-        recipe: the settings.
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        limit: the first so many; None for all.
+        prepared: the model.
+        plan: made for it, perhaps edited since.
+        where: how to name the plan in messages.
 
     Raises:
-        ConfigError: there must be some, and none are given. DataError: they cannot be opened.
+        PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
     """
-    if recipe.config.rounding != "gptq":
-        return None
-    if data is None:
-        raise ConfigError(
-            "rounding gptq: needs samples, as for calibration; give them with --data DIR, or choose rounding "
-            "sums or nearest, which need none"
-        )
-    return open_samples(data, input_specs(model), limit)
+    check_identity(plan, prepared.identity, where)
+    adjusted = apply_equalization(prepared.model, plan.adjustments.equalization, where)
+    corrected = apply_biases(adjusted, plan.adjustments.biases, where)
+    verify_plan(plan, index(corrected), prepared.identity, where)
+    return PlannedModel(plan, adjusted, index(adjusted))
 
 
 def check_without_samples(config: QuantConfig) -> None:
@@ -214,61 +229,45 @@ def check_without_samples(config: QuantConfig) -> None:
         )
 
 
-def without_samples(recipe: Recipe) -> Recipe:
-    """Return a recipe that `plan_model` takes: nearest codes stand in where samples are to round."""
-    if recipe.config.rounding != "gptq":
-        return recipe
-    return Recipe(replace(recipe.config, rounding="nearest"), recipe.target)
+def _facts(planned: PlannedModel) -> PlanningFacts:
+    assert planned.facts is not None, "a plan that was read is not planned further"
+    return planned.facts
 
 
-@dataclass(frozen=True)
-class _Again:
-    """What plans of the adjusted model are made from, besides it and its profile.
-
-    What the first plan left float stays so: its noise at the outputs was judged there, for which the channels
-    of a divided activation are too uneven.
-    """
-
-    recipe: Recipe
-    identity: ModelId
-    notes: tuple[str, ...]
-    fixed: Mapping[str, str]
-
-    def plan(self, model: ir.Model, graph: Graph, profile: Profile) -> QuantPlan:
-        config = self.recipe.config
-        judged = Recipe(replace(config, min_output_sqnr=0.0), self.recipe.target)
-        made = _one_plan(
-            model, graph, profile, judged, identity=self.identity, notes=self.notes, fixed=self.fixed
-        )
-        return replace(made, config=replace(made.config, min_output_sqnr=config.min_output_sqnr))
+def _plan_again(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
+    """Return the plan of an adjusted model. Its noise is not estimated again: the channels of an equalized
+    activation are too uneven for that."""
+    view = contracted(facts)
+    return expanded(decide(view, view.by_planned_node(floats)), facts)
 
 
-def _fixed(plan: QuantPlan, inserted: Iterable[str]) -> dict[str, str]:
+def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
     """Return the nodes that stay float in further plans, each with its reason."""
-    floats = {name: entry.reason for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
-    return {**floats, **dict.fromkeys(inserted, INSERTED_REASON)}
+    return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
 
 
-def open_plan(model: ir.Model, plan: QuantPlan, identity: ModelId, where: str = "plan") -> PlannedModel:
-    """Return a plan with the model that it is to be applied to, after `verify_plan`.
-
-    Args:
-        model, identity: the prepared model.
-        plan: made for it, perhaps edited since.
-        where: how to name the plan in messages.
-
-    Raises:
-        PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
-    """
-    check_identity(plan, identity, where)
-    adjusted = apply_equalization(model, plan.adjustments.factors, where)
-    corrected = apply_biases(adjusted, plan.adjustments.biases, where)
-    verify_plan(plan, index(corrected), identity, where)
-    return PlannedModel(plan, adjusted, index(adjusted))
+def _with_offsets(planned: PlannedModel, offsets: Mapping[str, RoundingOffsets]) -> PlannedModel:
+    adjustments = replace(planned.plan.adjustments, roundings=offsets)
+    return replace(planned, plan=replace(planned.plan, adjustments=adjustments))
 
 
-def _told(factors: dict[str, ChannelFactors]) -> tuple[str, ...]:
-    if not factors:
-        return ()
-    inserted = sum(entry.inserted for entry in factors.values())
-    return (f"the channels of {len(factors)} activations are evened out, {inserted} of them by an added Mul",)
+def _has_channels(facts: PlanningFacts) -> bool:
+    """Whether adjustments can be found: they need records of channels."""
+    return facts.config.mode not in DATA_FREE and any(
+        tensor.channels is not None for tensor in facts.measured.values()
+    )
+
+
+def _without_channels(planned: PlannedModel) -> PlannedModel:
+    """Return the plan, with a remark where the settings ask for adjustments that it cannot have."""
+    config = _facts(planned).config
+    if config.mode in DATA_FREE or config.equalization == config.bias_correction == "off":
+        return planned
+    note = "the profile has no records of channels: no equalization, no bias correction; profile again"
+    return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, note)))
+
+
+def _verified(planned: PlannedModel) -> PlannedModel:
+    facts = _facts(planned)
+    verify_plan(planned.plan, facts.graph, facts.identity)
+    return planned

@@ -1,205 +1,149 @@
-"""Model + profile + recipe -> plan. Pure: no data is run and nothing is written."""
+"""Facts -> plan. Pure: no data is run and nothing is written.
+
+`make_plan` asks one question after the other, and no answer is changed by a later one:
+
+    what becomes of each node?              `kinds`: selection, then dynamic and weight-only nodes
+    which activations share a scale?        `shared_scales.find_groups`
+    which parameters has each tensor?       `parameters.choose_parameters`
+    how is each node written?               `_node_plan`
+
+The plan is made again with more nodes in float until its noise is within the budget (`noise.budget`).
+"""
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ...profiles.records.profile import ModelId, Profile
-from ..model.graph import Graph, input_name
-from ..noise.budget import Known, quiet_plan
-from ..numerics.affine import QuantParams, unsigned_twin
-from ..operators.operands import activation_names, outputs_of
-from ..operators.table import rule_of
-from ..plan.plan import ON_CODES, Group, Kind, NodePlan, QuantPlan
-from ..ranges.activation_ranges import Spans, find_spans, range_of
-from ..ranges.calibrators import Range
-from ..ranges.clipped_activations import as_seen
-from ..targets.config import DATA_FREE, with_limit
-from ..targets.target import Recipe
-from .candidates import Choice, Limits
-from .hybrid import all_float, find_hybrids
-from .mixed_precision import judge_noise, wide_note, wide_type
-from .parameters import activation_params, constant_params, touches_wide
+from ..noise.budget import plan_within_noise_budget
+from ..numerics.affine import QuantParams
+from ..operators.operands import activation_names, name_of, outputs_of
+from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.reasons import FloatReasons
+from ..targets.config import DATA_FREE
+from .candidates import Choice
+from .facts import PlanningFacts
+from .hybrid import Hybrid, all_float, find_hybrids
+from .parameters import Parameters, choose_parameters, touches_16_bits
 from .selection import select
-from .shared_scales import find_groups
+from .shared_scales import find_groups, shared_scales
+
+NO_FLOATS: FloatReasons = {}
 
 
 def make_plan(
-    graph: Graph,
-    profile: Profile,
-    recipe: Recipe,
-    model: ModelId,
-    notes: tuple[str, ...] = (),
-    *,
-    start_everywhere: bool = False,
-    fixed: Mapping[str, str] | None = None,
+    facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
 ) -> QuantPlan:
-    """Decide everything about one model.
+    """Decide everything about one model, its noise at the outputs included.
 
     Args:
-        graph: the prepared model.
-        profile: its profile, bound to its tensor names.
-        recipe: what was asked for and what the runtime can execute.
-        model: identity of the prepared model.
-        notes: remarks of earlier steps that the user should see.
-        start_everywhere: let integers start at light operators too, whatever their neighbours are.
-        fixed: nodes that stay float whatever was asked for, each with the reason.
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
 
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    profile = as_seen(profile, graph)
-    spans = find_spans(graph, profile, recipe, model.opset)
-
-    def make(loud: Mapping[str, str]) -> QuantPlan:
-        floats = {**loud, **(fixed or {})}
-        plan = _plan(graph, profile, recipe, floats, spans, start_everywhere=start_everywhere)
-        return replace(plan, model=model, notes=(*notes, *plan.notes))
-
-    known = Known(graph, profile, spans.useful)
-    return quiet_plan(make, known, recipe.config.min_output_sqnr, model.opset)
-
-
-def _plan(
-    graph: Graph,
-    profile: Profile,
-    recipe: Recipe,
-    loud: Mapping[str, str],
-    spans: Spans,
-    *,
-    start_everywhere: bool,
-) -> QuantPlan:
-    """Make the plan in which the `loud` nodes stay float; its model is left open."""
-    config = with_limit(recipe.config)
-    found: Mapping[str, Range] = {} if config.mode in DATA_FREE else spans.ranges
-    noisy, wide = judge_noise(
-        graph,
-        profile,
-        found,
-        config,
-        recipe.target,
-        in_16_bits=partial(range_of, qtype=wide_type(config), graph=graph, profile=profile, recipe=recipe),
-        useful=spans.useful,
+    return plan_within_noise_budget(
+        lambda noisy: decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere),
+        facts.activations,
+        facts.config.min_output_sqnr,
     )
-    ranges = ChainMap(wide, found)  # type: ignore[arg-type]  # it is only read
-    limits = Limits(
-        profile, recipe.target, config.lookup_tables, config.keep_float, config.inter_layer, noisy, loud
+
+
+def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
+    """Return the plan in which these nodes stay float, whatever its noise is. See `make_plan`."""
+    choices, hybrids = kinds(facts, floats, start_everywhere=start_everywhere)
+    groups = find_groups(facts, choices)
+    parameters = choose_parameters(
+        facts, choices, groups, {name: hybrid.inputs for name, hybrid in hybrids.items()}
     )
-    if config.mode in DATA_FREE:
-        choices = all_float(graph, config, recipe.target)
+    nodes = {name_of(n): _node_plan(facts, n, choices[name_of(n)], parameters) for n in facts.graph.nodes}
+    notes = (*facts.notes, *_note_16_bits(facts, choices, parameters), *_note_retyped(parameters))
+    return QuantPlan(
+        facts.identity,
+        facts.recipe.config,
+        parameters.tensors,
+        nodes,
+        notes,
+        shared_scales=shared_scales(groups),
+    )
+
+
+def kinds(
+    facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
+) -> tuple[dict[str, Choice], dict[str, Hybrid]]:
+    """Return what becomes of every node, by name in graph order, and of them those that are hybrids."""
+    if facts.config.mode in DATA_FREE:
+        choices = all_float(facts)
     else:
-        choices = select(graph, limits, start_everywhere=start_everywhere)
-    hybrids = find_hybrids(graph, choices, limits, config)
-    choices |= {name: hybrid.choice for name, hybrid in hybrids.items()}
-    groups = find_groups(graph, choices, ranges, config.scale_sharing)
-    activations = activation_params(graph, choices, groups, wide, config)
-    tensors: dict[str, QuantParams] = dict(activations)
-    nodes: dict[str, NodePlan] = {}
-    touching: list[str] = []
-    for node in graph.nodes:
-        choice = choices[node.name or ""]
-        overrides: dict[int, QuantParams] = {}
-        hybrid = hybrids.get(node.name or "")
-        constants = (
-            constant_params(node, choice, graph, activations, recipe) if hybrid is None else hybrid.inputs
-        )
-        for index, params in constants.items():
-            name = input_name(node, index)
-            if tensors.setdefault(name, params) != params:
-                overrides[index] = params
-        shared = _share_params(node, choice, graph, tensors)
-        kind = choice.kind
-        if kind is Kind.PASS_THROUGH and not shared:
-            kind = Kind.QUANTIZED  # a clip with parameters of its own is a conversion, not a move
-        implementation = choice.implementation or (
-            recipe.target.implementations.get(node.op_type, "") if shared else ""
-        )
-        if touches_wide(node, choice, graph, tensors):
-            implementation = IMPLEMENTATIONS_16BIT.get(implementation, implementation)
-            touching.append(node.op_type)
-        nodes[node.name or ""] = NodePlan(kind, choice.reason, overrides, implementation)
-    if config.inter_layer == "float":
-        tensors, nodes = _returned(graph, choices, tensors, nodes)
-    notes = wide_note(touching, sum(p.qtype.bits == 16 for p in activations.values()), recipe.target)
-    if recipe.target.unsigned_activations:
-        tensors, nodes, more = _unsigned(graph, tensors, nodes)
-        notes = (*notes, *more)
-    return QuantPlan(NO_MODEL, recipe.config, tensors, nodes, notes, groups=_shared(groups, activations))
+        choices = select(facts, floats, start_everywhere=start_everywhere)
+    hybrids = find_hybrids(facts, choices, floats)
+    return choices | {name: hybrid.choice for name, hybrid in hybrids.items()}, hybrids
 
 
-NO_MODEL = ModelId("", "", 0)
+def _node_plan(facts: PlanningFacts, node: ir.Node, choice: Choice, parameters: Parameters) -> NodePlan:
+    shares = _shares_parameters(facts, node, choice, parameters)
+    kind = choice.kind
+    if kind is Kind.PASS_THROUGH and not shares:
+        kind = Kind.QUANTIZED  # a clip with parameters of its own converts
+    return NodePlan(
+        kind,
+        choice.reason,
+        parameters.inputs[name_of(node)],
+        _implementation(facts, node, choice, shares, parameters.activations),
+    )
 
-IMPLEMENTATIONS_16BIT = {"sigmoid": "runtime", "integer": "", "leaky-relu": ""}
-"""What stands for a implementation that is for 8 bits only."""
 
-
-def _share_params(node: ir.Node, choice: Choice, graph: Graph, tensors: Mapping[str, QuantParams]) -> bool:
-    """Whether all activations that a quantized node reads and makes are in the same codes."""
+def _shares_parameters(facts: PlanningFacts, node: ir.Node, choice: Choice, parameters: Parameters) -> bool:
+    """Whether all activations that a quantized node reads and makes have the same parameters."""
     if not choice.quantized or choice.rule is None:
         return False
-    names = [*activation_names(node, choice.rule, graph), *outputs_of(node)]
-    first = tensors.get(names[0])
-    return first is not None and all(tensors.get(name) == first for name in names)
+    names = [*activation_names(node, choice.rule, facts.graph), *outputs_of(node)]
+    read = [parameters.activations.get(name, parameters.tensors.get(name)) for name in names]
+    return read[0] is not None and all(params == read[0] for params in read)
 
 
-def _returned(
-    graph: Graph,
-    choices: Mapping[str, Choice],
-    tensors: Mapping[str, QuantParams],
-    nodes: Mapping[str, NodePlan],
-) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
-    """Let the outputs of kernels that return float be float; who wants codes converts them itself."""
-    stored, entries = dict(tensors), dict(nodes)
-    for node in graph.nodes:
-        for name in outputs_of(node) if choices[node.name or ""].returns_float else ():
-            readers = [(r.name or "", i) for r, i in graph.consumers(name)]
-            if name not in stored or any(entries[reader].kind is Kind.PASS_THROUGH for reader, _ in readers):
-                continue
-            params = stored.pop(name)
-            for reader, index in readers:
-                if choices[reader].quantized:
-                    inputs = {**entries[reader].inputs, index: params}
-                    entries[reader] = replace(entries[reader], inputs=inputs)
-    return stored, entries
+def _implementation(
+    facts: PlanningFacts,
+    node: ir.Node,
+    choice: Choice,
+    shares: bool,
+    activations: Mapping[str, QuantParams],
+) -> str:
+    """Return how a node is written: the look-up table that was chosen, or the target's way to pass
+    through."""
+    if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits
+        return {"sigmoid": "runtime"}.get(choice.implementation, choice.implementation)
+    return choice.implementation or (facts.target.implementations.get(node.op_type, "") if shares else "")
 
 
-def _unsigned(
-    graph: Graph, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]
-) -> tuple[dict[str, QuantParams], dict[str, NodePlan], tuple[str, ...]]:
-    """Store signed activations, and the constants that they meet, as their unsigned twins."""
-    weights = set()
-    for node in graph.nodes:
-        rule = rule_of(node)
-        if rule is not None and nodes[node.name or ""].kind not in ON_CODES:
-            weights |= {input_name(node, weight.index) for weight in rule.constants}
-        elif rule is not None:
-            weights |= {input_name(node, i) for i in (rule.bias, rule.weight and rule.weight.index) if i}
-    twins = {
-        name: unsigned_twin(params) if graph.constant(name) is None or name not in weights else params
-        for name, params in tensors.items()
+def _note_16_bits(
+    facts: PlanningFacts, choices: Mapping[str, Choice], parameters: Parameters
+) -> tuple[str, ...]:
+    """Return a remark when operators with 16-bit activations have no integer kernel for them."""
+    activations, target = parameters.activations, facts.target
+    wide = sum(params.qtype.bits == 16 for params in activations.values())
+    touching = {
+        node.op_type
+        for node in facts.graph.nodes
+        if touches_16_bits(facts, node, choices[name_of(node)], activations)
     }
-    entries = {}
-    for node in graph.nodes:
-        entry, rule = nodes[node.name or ""], rule_of(node)
-        data = rule.activations(node) if rule is not None and entry.kind in ON_CODES else ()
-        inputs = {i: unsigned_twin(p) if i in data else p for i, p in entry.inputs.items()}
-        entries[node.name or ""] = replace(entry, inputs=inputs)
-    changed = sum(twins[name] != params for name, params in tensors.items())
-    note = f"{changed} signed tensors are stored as their unsigned twins, which the runtime's kernels want"
-    return twins, entries, (note,) if changed else ()
+    lacking = sorted(op_type for op_type in touching if not target.has_16bit_kernel(op_type))
+    if not wide or not lacking:
+        return ()
+    names = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
+    return (
+        f"{wide} activations have 16 bits; {target.name} has no such kernel of {names}: "
+        "float between conversions",
+    )
 
 
-def _shared(groups: Iterable[Group], params: Mapping[str, QuantParams]) -> tuple[Group, ...]:
-    """Return the groups of two and more, without members that got parameters of their own after all."""
-    kept = []
-    for group in groups:
-        first = params[group.winners[0]]
-        members = {name: own for name, own in group.members.items() if params[name] == first}
-        if len(members) > 1:
-            kept.append(replace(group, members=members))
-    return tuple(kept)
+def _note_retyped(parameters: Parameters) -> tuple[str, ...]:
+    if not parameters.retyped:
+        return ()
+    return (
+        f"{parameters.retyped} signed tensors are stored as uint8 with the same scale, the zero "
+        "point shifted by 128: the runtime's kernels want that",
+    )

@@ -1,16 +1,16 @@
-"""Which nodes compute on codes, and why the others stay float. Second step of planning; pure.
+"""Which nodes are quantized, and why the others stay float. Second step of planning; pure.
 
-Integers start at the heavy operators (convolutions and matrix products) and spread over the light ones
-between them, as far as that saves conversions:
+Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
+memory-bound ones between them, as far as that saves conversions:
 
-1. A light node joins when an activation that it reads is in codes and the rest is, or can be, too.
-2. A node that only moves values, and a light convolution, joins as well when all its readers want codes and
-   no more elements have to be converted before it than behind it.
-3. An integer kernel that can return float (MatMul, Gemm) does so unless all its readers compute on codes:
-   no rounding is lost on the way into a float operator. From such a node only clips, moves and tables
-   spread, and only where they lead to codes again.
-4. Where the target runs float operators between integer ones at no more than the price of the conversions,
-   a light node that no reader wants in codes leaves again: its output is not rounded for nothing.
+1. A memory-bound node joins when an activation that it reads is quantized and the rest is, or can be, too.
+2. A node that only passes values through, and a memory-bound convolution, joins as well when all its readers
+   want quantized input and no more elements have to be converted before it than after it.
+3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized: no
+   rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes and
+   look-up tables spread, and only where they lead to quantized nodes again.
+4. Where the target runs float operators between quantized ones at no more than the price of the conversions,
+   a memory-bound node without a quantized reader leaves again: quantizing its output would only add error.
 
 With `inter_layer` "float" nothing spreads, and every kernel that can return float does.
 """
@@ -22,204 +22,198 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ..model.graph import Graph
 from ..operators.operands import activation_names, name_of, operator_of, outputs_of
 from ..operators.table import Constraint
 from ..plan.plan import Kind
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import CODES, FLOAT
-from .candidates import Choice, Limits, find_candidates
-
-RETURNED = "inter_layer float: only products with a weight are in codes"
-WAITING = "what it reads is float{}: conversions would cost more than they save"
-"""The reason of a node that integers did not reach, with room for where the float comes from."""
-PARTLY = "it reads codes and float, and no reader wants its result in codes: conversions would cost more"
-UNWANTED = "no reader wants its result in codes: it would be rounded for nothing"
+from .candidates import Choice, find_candidates
+from .facts import PlanningFacts
 
 
-def select(graph: Graph, limits: Limits, *, start_everywhere: bool = False) -> dict[str, Choice]:
+def select(
+    facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
+) -> dict[str, Choice]:
     """Return the choice for every node of the main graph, by node name in graph order.
 
     Args:
-        graph: the prepared model.
-        limits: what bounds the choice.
-        start_everywhere: let integers start at light operators too, whatever their neighbours are.
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
 
     Raises:
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
-    candidates = find_candidates(graph, limits)
-    waiting = WAITING if limits.inter_layer == "quantized" else RETURNED
-    chosen = {
-        name: choice if choice.heavy or start_everywhere else _waiting(choice, waiting)
+    candidates = find_candidates(facts, floats)
+    quantized = {
+        name
         for name, choice in candidates.items()
+        if choice.quantized and (choice.compute_bound or start_everywhere)
     }
-    state = _State(graph, limits, candidates, chosen)
-    if not start_everywhere and limits.inter_layer == "quantized":
-        _spread(state)
-    origins = _origins(state) if limits.inter_layer == "quantized" else {}
-    return {name_of(n): _with_reason(n, _with_output(n, state), state, origins) for n in graph.nodes}
+    spread = _Spread(facts, candidates, quantized)
+    spreads = facts.config.inter_layer == "quantized"
+    if not start_everywhere and spreads:
+        spread.run()
+    origins = spread.origins() if spreads else {}
+    return {name_of(node): _choice(node, spread, origins) for node in facts.graph.nodes}
 
 
-def _with_reason(
-    node: ir.Node, choice: Choice, state: _State, origins: Mapping[str, tuple[str, ...]]
-) -> Choice:
-    """Say of a node that could have been in codes what spoke against it."""
-    candidate = state.candidates[name_of(node)]
-    if choice.quantized or not candidate.quantized or state.limits.inter_layer == "float":
-        return choice
-    firm, soft, floats = _sources(node, candidate, state)
-    if not firm and not soft:
-        known = sorted(dict.fromkeys(o for name in floats for o in _origin(name, origins, state)))
-        told = ", ".join(known[:2]) + " and others" if len(known) > 2 else " and ".join(known)
-        return replace(choice, reason=WAITING.format(f" (from {told})" if told else ""))
-    return replace(choice, reason=PARTLY if floats else UNWANTED)
+def _choice(node: ir.Node, spread: _Spread, origins: Mapping[str, tuple[str, ...]]) -> Choice:
+    """Return what becomes of a node; of one that could be quantized and is not, what spoke against it."""
+    candidate = spread.candidates[name_of(node)]
+    if spread.quantized(node):
+        return _with_output(node, candidate, spread)
+    if not candidate.quantized:
+        return candidate
+    return Choice(Kind.FLOAT, _not_worth_it(node, spread, origins), candidate.rule)
 
 
-def _origins(state: _State) -> dict[str, tuple[str, ...]]:
-    """Return, for what waiting nodes make, the operators where the float comes from: three at most."""
-    found: dict[str, tuple[str, ...]] = {}
-    for node in state.graph.nodes:
-        candidate = state.candidates[name_of(node)]
-        if candidate.quantized and not state.quantized(node):
-            _, _, floats = _sources(node, candidate, state)
-            known = dict.fromkeys(origin for name in floats for origin in _origin(name, found, state))
-            found.update(dict.fromkeys(outputs_of(node), tuple(known)[:3] or (operator_of(node),)))
-    return found
-
-
-def _origin(name: str, found: Mapping[str, tuple[str, ...]], state: _State) -> tuple[str, ...]:
-    """Return where the float of one tensor comes from: operators that stay float for reasons of their own."""
-    producer = state.graph.producer(name)
-    return found.get(name, ("the model's inputs",) if producer is None else (operator_of(producer),))
+def _not_worth_it(node: ir.Node, spread: _Spread, origins: Mapping[str, tuple[str, ...]]) -> FloatReason:
+    """Return why a node stays float that could be quantized."""
+    if spread.facts.config.inter_layer == "float":
+        return because(ReasonCode.INTER_LAYER_FLOAT)
+    sources = spread.sources(node)
+    if sources.quantized or sources.either:
+        return because(ReasonCode.MIXED_INPUTS if sources.floating else ReasonCode.NO_INT8_CONSUMER)
+    names = sorted(dict.fromkeys(o for name in sources.floating for o in spread.origin(name, origins)))
+    origin = ", ".join(names[:2]) + " and others" if len(names) > 2 else " and ".join(names)
+    return because(ReasonCode.CONVERSION_COST, origin=origin)
 
 
 @dataclass(frozen=True)
-class _State:
-    """What the questions below are asked of; `chosen` is filled in while integers spread."""
+class _Sources:
+    """The activations that a node reads: quantized ones, those of kernels that could return float, float
+    ones."""
 
-    graph: Graph
-    limits: Limits
-    candidates: Mapping[str, Choice]
-    chosen: dict[str, Choice]
+    quantized: tuple[str, ...]
+    either: tuple[str, ...]
+    floating: tuple[str, ...]
+
+
+class _Spread:
+    """Quantization on its way over a graph: the set of quantized nodes grows and shrinks until it is
+    stable."""
+
+    def __init__(self, facts: PlanningFacts, candidates: Mapping[str, Choice], quantized: set[str]) -> None:
+        self.facts, self.graph = facts, facts.graph
+        self.candidates = candidates
+        self._quantized = quantized
 
     def quantized(self, node: ir.Node) -> bool:
-        return self.chosen[name_of(node)].quantized
+        """Whether a node is quantized now."""
+        return name_of(node) in self._quantized
 
-
-def _waiting(choice: Choice, reason: str = WAITING) -> Choice:
-    """A light node before spreading: float until integers reach it."""
-    return Choice(Kind.FLOAT, reason, choice.rule) if choice.quantized else choice
-
-
-def _spread(state: _State) -> None:
-    """Let light nodes join, and those that gain nothing leave again."""
-    left: set[str] = set()
-    changed = True
-    while changed:
-        changed = False
-        for node in state.graph.nodes:
-            name = name_of(node)
-            waits = state.candidates[name].quantized and not state.quantized(node) and name not in left
-            if waits and _joins(node, state):
-                state.chosen[name] = state.candidates[name]
-                changed = True
-        for node in reversed(state.graph.nodes):
-            name = name_of(node)
-            if state.quantized(node) and not state.chosen[name].heavy:
-                rounds_for_nothing = state.limits.target.float_elementwise and not _is_wanted(node, state)
-                if rounds_for_nothing or not _joins(node, state):
-                    state.chosen[name] = _waiting(state.candidates[name])
-                    left.add(name)
+    def run(self) -> None:
+        """Let memory-bound nodes join, and those that gain nothing leave again."""
+        left: set[str] = set()
+        changed = True
+        while changed:
+            changed = False
+            for node in self.graph.nodes:
+                name = name_of(node)
+                waits = self.candidates[name].quantized and not self.quantized(node) and name not in left
+                if waits and self._joins(node):
+                    self._quantized.add(name)
                     changed = True
+            for node in reversed(self.graph.nodes):
+                name = name_of(node)
+                if self.quantized(node) and not self.candidates[name].compute_bound:
+                    only_adds_error = self.facts.target.float_elementwise and not self._is_wanted(node)
+                    if only_adds_error or not self._joins(node):
+                        self._quantized.discard(name)
+                        left.add(name)
+                        changed = True
 
+    def sources(self, node: ir.Node) -> _Sources:
+        """Return what a node reads, constants left out."""
+        found: dict[str, list[str]] = {"quantized": [], "either": [], "floating": []}
+        rule = self.candidates[name_of(node)].rule
+        for name in [] if rule is None else activation_names(node, rule, self.graph):
+            if self.graph.constant(name) is None:
+                found[self._state(name)].append(name)
+        return _Sources(*(tuple(names) for names in found.values()))
 
-def _is_wanted(node: ir.Node, state: _State) -> bool:
-    """Whether a reader takes the output as codes; moves are as good on codes whoever reads them."""
-    rule = state.chosen[name_of(node)].rule
-    if rule is not None and rule.constraint is Constraint.SAME:
-        return True
-    return any(state.quantized(reader) for n in outputs_of(node) for reader, _ in state.graph.consumers(n))
+    def _state(self, name: str) -> str:
+        producer, target = self.graph.producer(name), self.facts.target
+        if producer is None or not self.quantized(producer):
+            return "floating"
+        may_return_float = target.float_elementwise and FLOAT in target.operators.get(producer.op_type, ())
+        return "either" if may_return_float else "quantized"
 
+    def origins(self) -> dict[str, tuple[str, ...]]:
+        """Return, for what float candidates make, the operators where the float comes from: three at most."""
+        found: dict[str, tuple[str, ...]] = {}
+        for node in self.graph.nodes:
+            if self.candidates[name_of(node)].quantized and not self.quantized(node):
+                floating = self.sources(node).floating
+                names = dict.fromkeys(origin for name in floating for origin in self.origin(name, found))
+                found.update(dict.fromkeys(outputs_of(node), tuple(names)[:3] or (operator_of(node),)))
+        return found
 
-def _joins(node: ir.Node, state: _State) -> bool:
-    """Whether a light node is better off in codes, its neighbours being what they are now."""
-    choice = state.candidates[name_of(node)]
-    assert choice.rule is not None
-    firm, soft, floats = _sources(node, choice, state)
-    if not floats:
-        return bool(firm) or (
-            choice.kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
-            and bool(soft)
-            and _lead_to_codes(node, state)
-        )
-    if not firm and not soft:
-        # A conversion before the node instead of behind it: worth it for moves and for products, which
-        # are cheaper on codes, when no more has to be converted.
-        cheaper = choice.rule.constraint is Constraint.SAME or choice.rule.weight is not None
-        if not cheaper or _elements(floats, state) > _elements(outputs_of(node), state):
+    def origin(self, name: str, found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """Return where the float of a tensor comes from: operators that stay float for reasons of their
+        own."""
+        producer = self.graph.producer(name)
+        return found.get(name, ("the model's inputs",) if producer is None else (operator_of(producer),))
+
+    def _joins(self, node: ir.Node) -> bool:
+        """Whether a memory-bound node is better off quantized, its neighbours being what they are now."""
+        choice, sources = self.candidates[name_of(node)], self.sources(node)
+        assert choice.rule is not None
+        if not sources.floating:
+            return bool(sources.quantized) or (
+                choice.kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
+                and bool(sources.either)
+                and self._lead_to_quantized(node)
+            )
+        if not sources.quantized and not sources.either:
+            # A conversion before the node instead of after it: worth it for nodes that pass values through
+            # and for products, which are cheaper quantized, when no more has to be converted.
+            cheaper = choice.rule.constraint is Constraint.SAME or choice.rule.weight is not None
+            if not cheaper or self._elements(sources.floating) > self._elements(outputs_of(node)):
+                return False
+        return self._lead_to_quantized(node)
+
+    def _elements(self, names: Iterable[str]) -> int:
+        return sum(self.facts.profile[name].count for name in names)
+
+    def _is_wanted(self, node: ir.Node) -> bool:
+        """Whether a reader is quantized; passing values through is as good quantized whoever reads them."""
+        rule = self.candidates[name_of(node)].rule
+        if rule is not None and rule.constraint is Constraint.SAME:
+            return True
+        return any(self.quantized(r) for name in outputs_of(node) for r, _ in self.graph.consumers(name))
+
+    def _lead_to_quantized(self, node: ir.Node) -> bool:
+        """Whether every reader of every output is quantized, or passes it on to such readers."""
+        return all(self._leads_to_quantized(name) for name in outputs_of(node))
+
+    def _leads_to_quantized(self, name: str) -> bool:
+        readers = self.graph.consumers(name)
+        if self.graph.is_result(name) or not readers:
             return False
-    return _lead_to_codes(node, state)
+        return all(self._takes_quantized(reader, index) for reader, index in readers)
 
-
-def _sources(node: ir.Node, choice: Choice, state: _State) -> tuple[list[str], list[str], list[str]]:
-    """Return what is read in codes, what comes from kernels that could return float, and what is float."""
-    firm: list[str] = []
-    soft: list[str] = []
-    floats: list[str] = []
-    target = state.limits.target
-    assert choice.rule is not None
-    for name in activation_names(node, choice.rule, state.graph):
-        if state.graph.constant(name) is not None:
-            continue
-        producer = state.graph.producer(name)
-        if producer is None or not state.quantized(producer):
-            floats.append(name)
-        elif target.float_elementwise and FLOAT in target.operators.get(producer.op_type, ()):
-            soft.append(name)
-        else:
-            firm.append(name)
-    return firm, soft, floats
-
-
-def _elements(names: Iterable[str], state: _State) -> int:
-    return sum(state.limits.profile[name].count for name in names)
-
-
-def _lead_to_codes(node: ir.Node, state: _State) -> bool:
-    """Whether every reader of every output computes on codes, or moves it to such readers."""
-    return all(_leads_to_codes(name, state) for name in outputs_of(node))
-
-
-def _leads_to_codes(name: str, state: _State) -> bool:
-    readers = state.graph.consumers(name)
-    if state.graph.is_result(name) or not readers:
-        return False
-    for reader, index in readers:
-        candidate = state.candidates[name_of(reader)]
+    def _takes_quantized(self, reader: ir.Node, index: int) -> bool:
+        candidate = self.candidates[name_of(reader)]
         rule = candidate.rule
-        if rule is None or index not in [
-            *rule.activations(reader),
-            *([rule.weight.index] if rule.weight else []),
-        ]:
+        if rule is None:
             return False
-        if state.quantized(reader):
-            continue
-        if candidate.kind not in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE) or not _lead_to_codes(reader, state):
+        if index not in [*rule.activations(reader), *([rule.weight.index] if rule.weight else [])]:
             return False
-    return True
+        passes_on = candidate.kind in (Kind.PASS_THROUGH, Kind.LOOKUP_TABLE)
+        return self.quantized(reader) or (passes_on and self._lead_to_quantized(reader))
 
 
-def _with_output(node: ir.Node, state: _State) -> Choice:
-    """Settle whether an integer kernel that can return float does."""
-    choice = state.chosen[name_of(node)]
-    outputs = state.limits.target.operators.get(node.op_type, ())
+def _with_output(node: ir.Node, choice: Choice, spread: _Spread) -> Choice:
+    """Settle whether a quantized kernel that can return float does."""
+    graph, outputs = spread.graph, spread.facts.target.operators.get(node.op_type, ())
     if choice.kind is not Kind.QUANTIZED or FLOAT not in outputs:
         return choice
-    stays = state.limits.inter_layer == "quantized"
-    wanted = stays and all(
-        not state.graph.is_result(name)
-        and state.graph.consumers(name)
-        and all(state.quantized(reader) for reader, _ in state.graph.consumers(name))
+    wanted = spread.facts.config.inter_layer == "quantized" and all(
+        not graph.is_result(name)
+        and graph.consumers(name)
+        and all(spread.quantized(reader) for reader, _ in graph.consumers(name))
         for name in outputs_of(node)
     )
     return replace(choice, returns_float=not wanted or CODES not in outputs)

@@ -1,30 +1,52 @@
-"""Which activations share their parameters: union-find over the constraints of the table. Pure.
+"""Which activations share their parameters: union-find over the constraints of the operator table. Pure.
 
-A group has one range. It is the range of the tensors that *define* it: the tensor that the codes come from,
-or, where a clip without other readers follows, the clip's output, because the values that it throws away need
-no codes. Operators with one code space for all inputs (`Constraint.ALL_SAME`) join their groups as
-`QuantConfig.scale_sharing` says: always ("unified"), never ("separate"), or where the common range costs
-no member more than a stated number of decibels ("auto"); elsewhere each input keeps its own parameters and is
-converted on the edge.
+A group has one range. It is the range of the tensors that *set* it: the tensor that the quantized values come
+from, or, where a clip without other readers follows, the clip's output, because what the clip cuts off needs
+no quantized values. Operators that need one scale for all inputs (`Constraint.ALL_SAME`, such as Concat) join
+their groups as `QuantConfig.scale_sharing` says: always ("unified"), never ("separate"), or where the common
+range costs no member more than a stated number of decibels ("auto"); elsewhere each input keeps its own
+parameters and is requantized on the edge.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from ..model.graph import Graph
-from ..operators.operands import activation_names, outputs_of
+from ..operators.operands import activation_names, name_of, outputs_of
 from ..operators.table import Constraint, is_clip
-from ..plan.plan import Group, Kind
+from ..plan.plan import Kind, SharedScale
 from ..ranges.calibrators import Range
 from .candidates import Choice
+from .facts import PlanningFacts
 
 JOIN_COST_DB = {"auto": 1.0, "unified": math.inf, "separate": -math.inf}
-"""Resolution -> decibels that a member of an operator with one code space may lose to the common range."""
+"""`scale_sharing` -> decibels that a member may lose to the common range of an operator with one scale."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class ScaleGroup:
+    """Activations with one range.
+
+    Attributes:
+        members: name -> its own calibrated range.
+        range: the common one.
+        range_set_by: the members whose ranges make it.
+        tied_by: names of the nodes that tied them.
+        fixed_by: the node whose look-up table fixes the parameters, if one does.
+    """
+
+    members: Mapping[str, Range]
+    range: Range
+    range_set_by: tuple[str, ...]
+    tied_by: tuple[str, ...]
+    fixed_by: ir.Node | None = None
 
 
 @dataclass
@@ -33,65 +55,71 @@ class _Root:
 
     members: list[str]
     range: Range
-    winners: tuple[str, ...]
-    ties: dict[str, None]
-    narrowest: tuple[float, float]
+    range_set_by: tuple[str, ...]
+    tied_by: dict[str, None]
+    narrowest: Range
     """The own range of the member that loses most when ranges grow."""
+    fixed_by: ir.Node | None = None
 
 
 class _Forest:
     """Union-find over tensor names; each root knows its group."""
 
-    def __init__(self, ranges: Mapping[str, Range]) -> None:
-        self._ranges = ranges
+    def __init__(self, facts: PlanningFacts) -> None:
+        self._ranges: dict[str, Range] = {}
+        self._facts = facts
         self._parent: dict[str, str] = {}
         self._roots: dict[str, _Root] = {}
 
     def add(self, name: str) -> None:
+        """Begin a group of one tensor, unless there is one."""
         if name not in self._parent:
+            own = self._facts.range_of(name)
+            self._ranges[name] = own
             self._parent[name] = name
-            self._roots[name] = _Root([name], self._ranges[name], (name,), {}, _pair(self._ranges[name]))
+            self._roots[name] = _Root([name], own, (name,), {}, own)
 
     def group(self, name: str) -> _Root:
+        """Return the group of a tensor."""
         return self._roots[self._root(name)]
 
-    def range(self, name: str) -> Range:
-        return self.group(name).range
-
-    def join(self, name: str, other: str, node: str, winner: str | None = None) -> None:
+    def join(self, name: str, other: str, node: str, set_by: str | None = None) -> None:
         """Put the group of `other` into that of `name`.
 
-        The common range is that of the group of `winner`, or the union of both. `node` is what ties them.
+        The common range is that of the group of `set_by`, or the union of both. `node` is what ties them.
         """
         a, b = self._root(name), self._root(other)
         into, gone = self._roots[a], self._roots[b]
-        if winner is not None:
-            chosen = self.group(winner)
-            common, winners, narrowest = chosen.range, chosen.winners, chosen.narrowest
+        if set_by is not None:
+            chosen = self.group(set_by)
+            common, setters, narrowest = chosen.range, chosen.range_set_by, chosen.narrowest
         else:
             common = _union(into.range, gone.range)
             narrowest = min(into.narrowest, gone.narrowest, key=_width)
-            winners = tuple(
-                winner
+            setters = tuple(
+                setter
                 for root in dict.fromkeys((a, b))
-                for winner in self._roots[root].winners
-                if self._reaches(winner, common)
+                for setter in self._roots[root].range_set_by
+                if self._reaches(setter, common)
             )
         if a != b:
             self._parent[b] = a
             into.members += gone.members
-            into.ties |= gone.ties
+            into.tied_by |= gone.tied_by
+            into.fixed_by = into.fixed_by or gone.fixed_by
             del self._roots[b]
-        into.ties[node] = None
-        into.range, into.winners, into.narrowest = common, winners, narrowest
+        into.tied_by[node] = None
+        into.range, into.range_set_by, into.narrowest = common, setters, narrowest
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ScaleGroup, ...]:
+        """Return the groups as they are."""
         return tuple(
-            Group(
-                {name: _pair(self._ranges[name]) for name in root.members},
-                _pair(root.range),
-                root.winners,
-                tuple(root.ties),
+            ScaleGroup(
+                {name: self._ranges[name] for name in root.members},
+                root.range,
+                root.range_set_by,
+                tuple(root.tied_by),
+                root.fixed_by,
             )
             for root in self._roots.values()
         )
@@ -107,38 +135,55 @@ class _Forest:
         return own.low <= common.low or own.high >= common.high
 
 
-def find_groups(
-    graph: Graph, choices: Mapping[str, Choice], ranges: Mapping[str, Range], scale_sharing: str = "auto"
-) -> tuple[Group, ...]:
-    """Return the groups of all activations that exist in codes.
+def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[ScaleGroup, ...]:
+    """Return the groups of all activations that are quantized.
 
     Args:
-        graph: the prepared model.
+        facts: the model.
         choices: what was selected, by node name.
-        ranges: calibrated range of every activation with a profile.
-        scale_sharing: as in `QuantConfig`.
     """
-    forest = _Forest(ranges)
+    forest, graph = _Forest(facts), facts.graph
     for node in graph.nodes:
-        choice = choices[node.name or ""]
+        choice = choices[name_of(node)]
         if not choice.quantized or choice.rule is None:
             continue
         inputs = [n for n in activation_names(node, choice.rule, graph) if graph.constant(n) is None]
         outputs = [] if choice.returns_float else outputs_of(node)
         for name in [*inputs, *outputs]:
             forest.add(name)
+        if _is_fixed(facts, choice, [*inputs, *outputs]):
+            forest.group(outputs[0]).fixed_by = node
         if choice.kind is Kind.PASS_THROUGH:
             for output in outputs:
-                _join_move(graph, forest, node, (inputs[0], output))
+                _join_passed(graph, forest, node, (inputs[0], output))
         elif choice.rule.constraint is Constraint.ALL_SAME:
-            _join_cheap(forest, inputs, outputs, node.name or "", JOIN_COST_DB[scale_sharing])
+            _join_cheap(forest, inputs, outputs, name_of(node), JOIN_COST_DB[facts.config.scale_sharing])
     return forest.groups()
 
 
-def lost_to(own: tuple[float, float], common: tuple[float, float]) -> float:
+def _is_fixed(facts: PlanningFacts, choice: Choice, names: Iterable[str]) -> bool:
+    """Whether the look-up table of a node fixes the parameters of its output: tanh by the sigmoid table."""
+    return choice.implementation == "sigmoid" and not any(facts.has_16_bits(name) for name in names)
+
+
+def shared_scales(groups: Iterable[ScaleGroup]) -> tuple[SharedScale, ...]:
+    """Return the groups of two and more, as the plan records them."""
+    return tuple(
+        SharedScale(
+            {name: (own.low, own.high) for name, own in group.members.items()},
+            (group.range.low, group.range.high),
+            group.range_set_by,
+            group.tied_by,
+        )
+        for group in groups
+        if len(group.members) > 1
+    )
+
+
+def lost_to(own: Interval, common: Interval) -> float:
     """Return what a tensor loses to a range that is wider than its own, in dB: the step grows with the width.
 
-    A common range that is narrower (a clip behind the tensor) costs nothing: what it cuts off is thrown away.
+    A common range that is narrower (a clip after the tensor) costs nothing: what it cuts off is not used.
     """
     width, wide = own[1] - own[0], common[1] - common[0]
     if wide <= max(width, 0.0):
@@ -146,20 +191,28 @@ def lost_to(own: tuple[float, float], common: tuple[float, float]) -> float:
     return math.inf if width <= 0.0 else 20.0 * math.log10(wide / width)
 
 
-def _join_move(graph: Graph, forest: _Forest, node: ir.Node, ends: tuple[str, str]) -> None:
-    (source, output), name = ends, node.name or ""
-    if not is_clip(node):
-        forest.join(source, output, name, winner=source)
-    elif all(len(graph.consumers(n)) == 1 and not graph.is_result(n) for n in forest.group(source).members):
-        forest.join(source, output, name, winner=output)
-    # A clip whose input has other readers keeps parameters of its own: it becomes a conversion.
+def _join_passed(graph: Graph, forest: _Forest, node: ir.Node, ends: tuple[str, str]) -> None:
+    """Join the input and the output of a node that passes values through.
+
+    A clip whose input has other readers keeps parameters of its own: it becomes a conversion.
+    """
+    (source, output), name = ends, name_of(node)
+    group = forest.group(source)
+    if not is_clip(node) or group.fixed_by is not None:
+        forest.join(source, output, name, set_by=source)
+    elif all(len(graph.consumers(n)) == 1 and not graph.is_result(n) for n in group.members):
+        forest.join(source, output, name, set_by=output)
 
 
 def _join_cheap(forest: _Forest, inputs: list[str], outputs: list[str], node: str, allowed: float) -> None:
+    """Join inputs and outputs that lose no more than `allowed` dB to a common range."""
     for output in outputs:
         for name in inputs:
-            common = _pair(_union(forest.range(name), forest.range(output)))
-            if all(lost_to(forest.group(n).narrowest, common) <= allowed for n in (name, output)):
+            ends = forest.group(name), forest.group(output)
+            if any(group.fixed_by is not None for group in ends):
+                continue
+            common = _union(ends[0].range, ends[1].range)
+            if all(lost_to(_pair(group.narrowest), _pair(common)) <= allowed for group in ends):
                 forest.join(output, name, node)
 
 
@@ -167,9 +220,9 @@ def _union(a: Range, b: Range) -> Range:
     return Range(min(a.low, b.low), max(a.high, b.high))
 
 
-def _width(span: tuple[float, float]) -> float:
-    return span[1] - span[0]
+def _width(own: Range) -> float:
+    return own.high - own.low
 
 
-def _pair(span: Range) -> tuple[float, float]:
-    return span.low, span.high
+def _pair(own: Range) -> Interval:
+    return own.low, own.high

@@ -1,118 +1,158 @@
-"""Which values of each activation its codes should cover. Pure; a step of planning."""
+"""Which values of each activation its quantized values should cover. Pure; a step of planning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 
-from ...profiles.records.profile import Profile
+from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import Graph
-from ..numerics.affine import TYPES, QuantType
+from ..numerics.affine import TYPES, QuantParams, QuantType
 from ..numerics.arrays import Curve
+from ..numerics.density import Density, density
+from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
 from ..operators.table import Constraint, rule_of
-from ..targets.config import with_limit
 from ..targets.target import Recipe
-from .calibrators import Range, calibrate
-from .following_function import curve_behind
+from .calibrators import Range, calibrate, parse_calibrator
+from .following_function import FollowingFunction, evaluated, find_following
+
+Interval = tuple[float, float]
+"""Low and high, which may be infinite."""
 
 
-class _Ranges(Mapping[str, Range]):
-    """Ranges by name, each calibrated when it is first asked for: many activations never are in codes."""
+@dataclass(eq=False)
+class RangeCache:
+    """What was computed of tensors: kept from plan to plan.
 
-    def __init__(self, names: Iterable[str], calibrated: Callable[[str], Range]) -> None:
-        self._names = dict.fromkeys(names)
-        self._calibrated = calibrated
-        self._known: dict[str, Range] = {}
-
-    def __getitem__(self, name: str) -> Range:
-        if name not in self._known:
-            if name not in self._names:
-                raise KeyError(name)
-            self._known[name] = self._calibrated(name)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Which values of activations count.
+    Keyed by a tensor's profile itself, not by its name: where the float model is adjusted, a tensor whose
+    values change gets another profile, and only that one is calibrated again.
 
     Attributes:
-        ranges: calibrated range of every float activation that was seen.
-        useful: see `noise_budget.UsefulRange`.
+        profiles: by identity; they must not vanish as long as their identity is a key.
+        densities: of the values of a profile.
+        ranges: calibrated, by profile, type and what follows.
+        functions: what follows, by profile and nodes, where it can be computed and is nowhere steep.
     """
 
-    ranges: Mapping[str, Range]
-    useful: UsefulRange
+    profiles: dict[int, TensorProfile] = field(default_factory=dict)
+    densities: dict[int, Density] = field(default_factory=dict)
+    ranges: dict[tuple[int, str, FollowingFunction | None], Range] = field(default_factory=dict)
+    functions: dict[tuple[int, FollowingFunction], Curve | None] = field(default_factory=dict)
+
+    def key(self, tensor: TensorProfile) -> int:
+        """Return what stands for a profile in the other tables."""
+        return id(self.profiles.setdefault(id(tensor), tensor))
+
+    def density(self, tensor: TensorProfile) -> Density:
+        """Return how the values of a tensor are spread."""
+        key = self.key(tensor)
+        if key not in self.densities:
+            self.densities[key] = density(tensor)
+        return self.densities[key]
 
 
-def find_spans(graph: Graph, profile: Profile, recipe: Recipe, opset: int) -> Spans:
-    """Return the spans of a model's activations.
+class ActivationRanges:
+    """The ranges of a model's activations, each computed when it is first asked for: many are never
+    quantized.
 
-    Args:
-        graph, profile: of the prepared model.
-        recipe: names the calibrator, the schema, and what the runtime demands.
-        opset: of the model.
+    Attributes:
+        graph, profile: of the model.
+        opset: version of the default operator domain.
+        names: every float activation that was observed.
     """
-    config = with_limit(recipe.config)
-    qtype = TYPES[config.activation_type]
-    seen = [name for name, tensor in profile.items() if tensor.dtype == "float" and tensor.count]
 
-    @cache
-    def behind(name: str) -> Curve | None:
-        return curve_behind(graph, name, profile[name], opset) if config.calibrator == "mse" else None
+    def __init__(
+        self, graph: Graph, profile: Profile, recipe: Recipe, opset: int, cache: RangeCache | None = None
+    ) -> None:
+        """Take what ranges follow from.
 
-    def calibrated(name: str) -> Range:
-        return range_of(name, qtype, graph, profile, recipe, curve=behind(name))
+        Args:
+            graph, profile: of the model.
+            recipe: names the calibrator, the schema, and what the runtime demands.
+            opset: of the model.
+            cache: what is known already.
+        """
+        self.graph, self.profile, self.opset = graph, profile, opset
+        self.names = tuple(n for n, tensor in profile.items() if tensor.dtype == "float" and tensor.count)
+        self._recipe = recipe
+        self._cache = RangeCache() if cache is None else cache
+        self._observed = frozenset(self.names)
+        self._aims = parse_calibrator(recipe.config.calibrator)[0].for_function is not None
+        self._following: dict[str, FollowingFunction | None] = {}
+        self._effective: dict[str, Interval] = {}
 
-    ranges = _Ranges(seen, calibrated)
+    def calibrated(self, name: str, qtype: QuantType | None = None) -> Range:
+        """Return the range that one activation should cover in a type; None for the activation type."""
+        config, bounds = self._recipe.config, self._bounds(name)
+        producer = self.graph.producer(name)
+        if bounds is not None and producer is not None and producer.op_type in self._recipe.target.full_range:
+            return Range(*bounds)
+        tensor, qtype = self.profile[name], qtype or TYPES[config.activation_type]
+        followed = self._followed(name) if qtype == TYPES[config.activation_type] else None
+        key = (self._cache.key(tensor), qtype.name, followed)
+        if key not in self._cache.ranges:
+            curve = None if followed is None else self._cache.functions[key[0], followed]
+            self._cache.ranges[key] = calibrate(
+                tensor, config.calibrator, SCHEMAS[config.schema], qtype, curve
+            )
+        chosen = self._cache.ranges[key]
+        return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._changes(name))
 
-    def useful(name: str) -> tuple[float, float]:
-        if name in ranges and behind(name) is not None:  # what is cut was weighed when the range was chosen
-            return ranges[name].low, ranges[name].high
-        return useful_range(graph, name)
+    def effective(self, name: str) -> Interval:
+        """Return the interval of an activation outside which no reader tells one value from another.
 
-    return Spans(ranges, useful)
+        Of one whose range was chosen by the error after the following function that is the range: what is cut
+        off was weighed there.
+        """
+        if name in self._observed and self._followed(name) is not None:
+            chosen = self.calibrated(name)
+            return chosen.low, chosen.high
+        return self._changes(name)
+
+    def noise(self, name: str, params: QuantParams) -> Noise:
+        """Return the expected noise of quantizing an activation, within its effective range."""
+        tensor = self.profile[name]
+        seen = self._cache.density(tensor) if tensor.histogram.total else None
+        return expected_noise(tensor, params, self.effective(name), seen)
+
+    def _bounds(self, name: str) -> Interval | None:
+        """Return the smallest and the largest value that the mathematics allows, where it bounds them."""
+        producer = self.graph.producer(name)
+        rule = None if producer is None else rule_of(producer)
+        return None if rule is None else rule.bounds
+
+    def _changes(self, name: str) -> Interval:
+        if name not in self._effective:
+            self._effective[name] = effective_range(self.graph, name)
+        return self._effective[name]
+
+    def _followed(self, name: str) -> FollowingFunction | None:
+        """Return the function after an activation by whose error its range is chosen; None without one."""
+        if name not in self._following:
+            self._following[name] = self._found(name) if self._aims else None
+        return self._following[name]
+
+    def _found(self, name: str) -> FollowingFunction | None:
+        followed = find_following(self.graph, name)
+        if followed is None:
+            return None
+        key = (self._cache.key(self.profile[name]), followed)
+        if key not in self._cache.functions:
+            self._cache.functions[key] = evaluated(followed, self.profile[name], self.opset)
+        return None if self._cache.functions[key] is None else followed
 
 
-def range_of(
-    name: str,
-    qtype: QuantType,
-    graph: Graph,
-    profile: Profile,
-    recipe: Recipe,
-    *,
-    curve: Curve | None = None,
-) -> Range:
-    """Return the range that the codes of one activation should cover in a type."""
-    producer, config = graph.producer(name), recipe.config
-    choice = calibrate(profile[name], config.calibrator, SCHEMAS[config.schema], qtype, curve)
-    rule = None if producer is None else rule_of(producer)
-    if rule is not None and rule.bounds is not None:
-        if rule.op_type in recipe.target.full_range:
-            return Range(*rule.bounds)
-        choice = _within(choice, rule.bounds)
-    return _within(choice, useful_range(graph, name))
+def clamp_range(chosen: Range, limits: Interval) -> Range:
+    """Return a range cut to an interval; 0 stays in it."""
+    return Range(min(max(chosen.low, limits[0]), 0.0), max(min(chosen.high, limits[1]), 0.0))
 
 
-def _within(span: Range, limits: tuple[float, float]) -> Range:
-    """Cut a range; 0 stays in it."""
-    return Range(min(max(span.low, limits[0]), 0.0), max(min(span.high, limits[1]), 0.0))
-
-
-def useful_range(graph: Graph, name: str) -> tuple[float, float]:
+def effective_range(graph: Graph, name: str) -> Interval:
     """Return the interval outside which no reader of a tensor tells one value from another.
 
-    What is merely moved is looked at where it arrives.
+    What is only passed through is looked at where it arrives.
     """
     uses = graph.consumers(name)
     if not uses or graph.is_result(name):
@@ -122,19 +162,15 @@ def useful_range(graph: Graph, name: str) -> tuple[float, float]:
         rule = rule_of(reader)
         if rule is None or index != 0:
             return -math.inf, math.inf
-        spans = []
+        intervals = []
         if rule.useful is not None:
-            spans = [rule.useful(reader, graph)]
+            intervals = [rule.useful(reader, graph)]
         elif rule.constraint is Constraint.SAME and not rule.refusal(reader, graph):
             if len(outputs_of(reader)) < len(reader.outputs):
                 # Beside values there are indices (TopK): it matters which of two values is the larger.
                 return -math.inf, math.inf
-            spans = [useful_range(graph, output) for output in outputs_of(reader)]
-        if not spans:
+            intervals = [effective_range(graph, output) for output in outputs_of(reader)]
+        if not intervals:
             return -math.inf, math.inf
-        low, high = min(low, *(s[0] for s in spans)), max(high, *(s[1] for s in spans))
+        low, high = min(low, *(i[0] for i in intervals)), max(high, *(i[1] for i in intervals))
     return low, high
-
-
-UsefulRange = Callable[[str], tuple[float, float]]
-"""Returns the interval of a tensor outside which no reader tells one value from another."""

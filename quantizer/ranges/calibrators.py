@@ -58,12 +58,13 @@ class Calibrator:
     Attributes:
         name: as written in options and files.
         choose: the function; what it returns is cut to the data and extended to 0 afterwards.
-        behind: chooses by what a function of the values is left with; None where it makes no difference.
+        for_function: chooses by the error after a function of the values; None where that makes no
+            difference.
     """
 
     name: CalibratorName
     choose: Choose
-    behind: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
+    for_function: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
 
 
 def calibrate(
@@ -78,7 +79,7 @@ def calibrate(
         profile: what the tensor held.
         calibrator: name, with the parameter after a colon where it has one: "percentile:99.9".
         schema, qtype: what the range is for.
-        curve: what all readers make of the tensor, if known: `mse` takes the error that is left behind it.
+        curve: the following activation function, if there is one: `mse` takes the error after it.
 
     Raises:
         ConfigError: no such calibrator, or a parameter that is not allowed.
@@ -88,8 +89,8 @@ def calibrate(
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
     floor, ceiling = min(low, 0.0), max(high, 0.0)
     if low < high and profile.histogram.total > 1:
-        if curve is not None and chosen.behind is not None and qtype.bits <= 8:
-            low, high = chosen.behind(profile, schema, qtype, curve)
+        if curve is not None and chosen.for_function is not None and qtype.bits <= 8:
+            low, high = chosen.for_function(profile, schema, qtype, curve)
         else:
             low, high = chosen.choose(profile, schema, qtype, parameter)
     return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
@@ -178,10 +179,8 @@ def _mse(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: fl
     return _least(profile, schema, qtype, partial(total_noise, density(profile)))
 
 
-def _mse_behind(
-    profile: TensorProfile, schema: Schema, qtype: QuantType, curve: Curve
-) -> tuple[float, float]:
-    """Cut to the range of least expected squared error behind a function."""
+def _mse_after(profile: TensorProfile, schema: Schema, qtype: QuantType, curve: Curve) -> tuple[float, float]:
+    """Cut to the range of least expected squared error after a function."""
     return _least(profile, schema, qtype, partial(noise_behind, density(profile), curve=curve))
 
 
@@ -211,8 +210,8 @@ def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judg
 
 
 CALIBRATORS: dict[CalibratorName, Calibrator] = {
-    name: Calibrator(name, globals()[f"_{name}"], globals().get(f"_{name}_behind"))
+    name: Calibrator(name, globals()[f"_{name}"], globals().get(f"_{name}_after"))
     for name in CALIBRATOR_NAMES
 }
 """The calibrators by the names that options and files use: of each the function `_NAME` of this module, and
-`_NAME_behind` where there is one."""
+`_NAME_after` where there is one."""

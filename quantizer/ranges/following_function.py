@@ -1,13 +1,15 @@
-"""What all readers of a tensor together make of it, where that is a function of one variable. Pure.
+"""The following activation function: what all readers of a tensor together compute of it. Pure.
 
 A convolution is often followed by x * sigmoid(x), LeakyRelu or another activation that is flat, or nearly, on
-one side. Codes of the convolution's output that lie there are wasted. What counts is the error that is left
-behind the function, and by that the range of the tensor is chosen (see `calibrators`).
+one side. Quantized values of the convolution's output that lie there are wasted. What counts is the error
+after the function, and by that the range of the tensor is chosen (see `calibrators`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -20,17 +22,42 @@ from ..operators.functions import Chain, curve_of
 from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, is_clip, rule_of
 
 LONGEST = 8
-"""Nodes that are followed: a decomposed HardSwish has four, a tanh-GELU eight."""
+"""Most nodes of a function: a decomposed HardSwish has four, a tanh-GELU eight."""
 
 STEEPEST = 1.5
-"""Largest slope of a function that is looked behind, that of HardSwish. Of a steeper one, as a logarithm or a
-root, the readers are not linear either, and squared error behind it is not what they suffer from."""
+"""Largest slope of a function that is taken into account, that of HardSwish. The readers of a steeper one,
+such as a logarithm or a root, are not linear either, and squared error after it is not what they suffer
+from."""
 
 PLACES = 1024
-"""Points at which the slope is looked at."""
+"""Points at which the slope is computed."""
 
 
-def curve_behind(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> Curve | None:
+@dataclass(frozen=True, eq=False)
+class FollowingFunction:
+    """The nodes that together compute a function of one activation.
+
+    Equal ones compute the same function: of the same nodes, by name, and the same constants, as objects.
+
+    Attributes:
+        chain: the nodes, and the activation.
+    """
+
+    chain: Chain
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        constants = (v.const_value for n in self.chain.nodes for v in n.inputs if v is not None)
+        return (*(node.name for node in self.chain.nodes), *(None if c is None else id(c) for c in constants))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FollowingFunction) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> Curve | None:
     """Return the function that the readers of a tensor compute of it together.
 
     Args:
@@ -41,23 +68,24 @@ def curve_behind(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> 
 
     Returns:
         The function up to the first tensor that nothing else leads around; None where there is none, where it
-        is only a clip (which takes the range of its output, see `groups`), or where it is steep or not finite
-        somewhere in the range of the tensor.
+        is only a clip (which takes the range of its output, see `planning.shared_scales`), or where it is
+        steep or not finite somewhere in the range of the tensor.
     """
+    found = find_following(graph, name)
+    return None if found is None else evaluated(found, tensor, opset)
+
+
+def find_following(graph: Graph, name: str) -> FollowingFunction | None:
+    """Return the nodes after a tensor that are a function of it, None where there are none."""
     uses = graph.consumers(name)
     if not uses or (len(uses) == 1 and is_clip(uses[0][0])) or not any(_bends(n) for n, _ in uses):
         return None
-    found = _followed(graph, name, opset)
-    return found if found is not None and _is_gentle(found, tensor) else None
-
-
-def _followed(graph: Graph, name: str, opset: int) -> Curve | None:
     made, nodes = [name], list[ir.Node]()
     for _ in range(LONGEST + 1):
         readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
         open_ends = [t for t in made if graph.is_result(t) or readers[t]]
         if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
-            return _computed(Chain(tuple(nodes), graph.values[name]), opset)
+            return FollowingFunction(Chain(tuple(nodes), graph.values[name]))
         further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
         node = next(further, None)
         if node is None:
@@ -65,6 +93,15 @@ def _followed(graph: Graph, name: str, opset: int) -> Curve | None:
         nodes.append(node)
         made.append(node.outputs[0].name or "")
     return None
+
+
+def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> Curve | None:
+    """Return the function that nodes compute, None where it is steep or not finite in the tensor's range."""
+    try:
+        curve = curve_of(following.chain, opset)
+    except PlanError:
+        return None
+    return curve if _is_gentle(curve, tensor) else None
 
 
 def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
@@ -81,13 +118,6 @@ def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
 def _is_number(graph: Graph, name: str) -> bool:
     value = graph.constant(name)
     return value is not None and value.size == 1 and value.dtype.kind == "f"
-
-
-def _computed(chain: Chain, opset: int) -> Curve | None:
-    try:
-        return curve_of(chain, opset)
-    except PlanError:
-        return None
 
 
 def _bends(node: ir.Node) -> bool:

@@ -1,18 +1,17 @@
-"""Rounding of weights to other codes than the nearest. Pure.
+"""The quantized values of weights where they are not the nearest. Pure.
 
-With samples, errors are fed back to the weights that are read together (`feedback`), and the codes are a part
-of the plan. Without, sums are kept: errors of neighbours cancel out instead of adding up.
-Inputs under the taps of a kernel are much alike, and so, less so, are those of different channels. What the
-errors of the weights do to the output then depends on their sum before all else. SQuant (Guo et al., "SQuant:
-On-the-Fly Data-Free Quantization via Diagonal Hessian Approximation", 2022, section 3) rounds to the nearest
-and then rounds some weights the other way: in each kernel, until its errors add up to half a step at most,
-and then over the kernels of an output channel. No error reaches a whole step.
+With samples, GPTQ makes up for the error of each weight in those that are rounded after it (`gptq`). Without,
+SQuant makes errors of neighbours cancel out instead of adding up: inputs under the taps of a kernel are much
+alike, and so, less so, are those of different channels, so what the errors of the weights do to the output
+depends on their sum before all else (Guo et al., "SQuant: On-the-Fly Data-Free Quantization via Diagonal
+Hessian Approximation", 2022, section 3). Either way the plan holds rounding offsets: how far each quantized
+value is from the nearest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,17 +22,17 @@ from ..model.graph import Graph, in_main, index, input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..operators.table import rule_of
 from ..operators.weight_layout import Array
-from ..plan.adjustments import WeightMoves
+from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
-from .squant import rounded_to_sums
+from .squant import squant
 
 WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
-"""Kinds of node that have weights in codes."""
+"""Kinds of node that have quantized weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """A constant that a node of the plan has in codes, and that no one else reads.
+    """A constant that is quantized for one node of the plan, and that no other node reads.
 
     Attributes:
         node: the node.
@@ -49,36 +48,59 @@ class Weight:
 
 
 def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
-    """Return the model with the weights of its nodes on codes: those of the plan, or as its settings say.
+    """Return the model whose weights have the float values of the quantized values that the plan chose.
 
-    With "nearest" that is the model itself: quantizing rounds to the nearest. A weight that several nodes
-    read is left to that as well, and so is one with a scale for each block by "squant".
+    Without rounding offsets that is the model itself: quantizing rounds to the nearest. With them quantizing
+    finds the chosen values again, so no form has to know how weights are rounded.
 
     Args:
         model: the model that is lowered.
         plan: its plan.
 
     Raises:
-        PlanError: codes that the plan has for a weight do not fit it.
+        PlanError: offsets do not fit their weight.
     """
     chosen = plan.adjustments.roundings
-    if plan.config.rounding != "squant" and not chosen:
+    if not chosen:
         return model
     work = model.clone()
-    for weight in weights_in_codes(index(work), plan):
-        node, array, params = weight.node, weight.array, weight.params
-        moves = chosen.get(node.name or "")
-        if moves is not None:
-            new = _moved(array, params, moves, f"plan: adjustments: rounding of '{node.name}'")
-        elif plan.config.rounding == "squant" and _takes_sums(plan, weight):
-            new = rounded_to_sums(node, array, params)
-        else:
-            continue
-        weight.value.const_value = ir.Tensor(new, name=weight.value.name)
+    for weight in quantized_weights(index(work), plan):
+        name = weight.node.name or ""
+        if name in chosen:
+            new = _with_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
+            weight.value.const_value = ir.Tensor(new, name=weight.value.name)
     return work
 
 
-def weights_in_codes(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
+def squant_offsets(
+    graph: Graph, plan: QuantPlan, known: Mapping[str, RoundingOffsets]
+) -> dict[str, RoundingOffsets]:
+    """Return the rounding offsets of SQuant for the weights of quantized nodes, by node name in graph order.
+
+    A weight that several nodes read is rounded to the nearest, and so is one with a scale for each block.
+
+    Args:
+        graph: the model that is lowered.
+        plan: its plan.
+        known: what was found before; a weight whose parameters are still the same is not rounded again.
+    """
+    found = {}
+    for weight in quantized_weights(graph, plan):
+        name, params = weight.node.name or "", weight.params
+        if plan.nodes[name].kind is not Kind.QUANTIZED or params.block_size is not None:
+            continue
+        digest = params_digest(params)
+        if name in known and known[name].params == digest:
+            found[name] = known[name]
+            continue
+        rounded = squant(weight.node, weight.array, params)
+        offsets = quantize(rounded, params).astype(np.int64) - quantize(weight.array, params).astype(np.int64)
+        if np.any(offsets):
+            found[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), digest)
+    return found
+
+
+def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
     """Yield the weights that are rounded on their own, in graph order; a vector is none."""
     for node in graph.nodes:
         entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
@@ -97,21 +119,18 @@ def params_digest(params: QuantParams) -> str:
     return hashlib.sha256(repr(params).encode()).hexdigest()[:16]
 
 
-def _moved(array: Array, params: QuantParams, moves: WeightMoves, where: str) -> Array:
-    """Return the real numbers of the codes that moves lead to."""
-    if len(moves.moves) != array.size:
+def _with_offsets(weight: Weight, rounding: RoundingOffsets, where: str) -> Array:
+    """Return the float values of the quantized values that offsets lead to."""
+    array, params = weight.array, weight.params
+    if len(rounding.offsets) != array.size:
         raise PlanError(
-            f"{where}: {len(moves.moves)} moves for a weight of {array.size} elements; remove the entry"
+            f"{where}: {len(rounding.offsets)} offsets for a weight of {array.size} elements; "
+            "remove the entry"
         )
-    if moves.params != params_digest(params):
+    if rounding.params != params_digest(params):
         raise PlanError(
             f"{where}: was made for other parameters of the weight; put them back, or remove the entry"
         )
-    steps = np.frombuffer(moves.moves, np.int8).reshape(array.shape)
-    codes = quantize(array, params).astype(np.int64) + steps
-    return dequantize(np.clip(codes, params.qtype.low, params.qtype.high), params)
-
-
-def _takes_sums(plan: QuantPlan, weight: Weight) -> bool:
-    integer = plan.nodes[weight.node.name or ""].kind is Kind.QUANTIZED
-    return integer and weight.params.block_size is None
+    steps = np.frombuffer(rounding.offsets, np.int8).reshape(array.shape)
+    values = quantize(array, params).astype(np.int64) + steps
+    return dequantize(np.clip(values, params.qtype.low, params.qtype.high), params)

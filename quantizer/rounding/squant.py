@@ -1,4 +1,10 @@
-"""SQuant: codes chosen so that rounding errors cancel in each kernel and channel."""
+"""SQuant: quantized values chosen so that rounding errors cancel in each kernel and channel.
+
+After Guo et al., "SQuant: On-the-Fly Data-Free Quantization via Diagonal Hessian Approximation", 2022,
+section 3: weights are rounded to the nearest, then some of them the other way: in each kernel, until its
+errors add up to half a step at most, and then over the kernels of an output channel. No error reaches a whole
+step.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +19,9 @@ from ..operators.weight_layout import Array
 Floats = npt.NDArray[np.float64]
 
 
-def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams) -> Array:
-    """Return a weight of nearby codes' real numbers, float32, whose errors nearly add up to zero.
+def squant(node: ir.Node, weight: Array, params: QuantParams) -> Array:
+    """Return the float values of quantized values next to a weight, float32, whose errors nearly add up to
+    zero.
 
     Args:
         node: the product that reads it.
@@ -22,7 +29,7 @@ def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams) -> Array:
         params: what it will be quantized with: one scale, or one for each output channel.
 
     Returns:
-        scale * (code - zero_point) for codes next to the weights; quantizing gives these codes again.
+        scale * (value - zero_point) for quantized values next to the weights; quantizing gives these again.
     """
     scale = params.scale_array.astype(np.float64)
     zero_point = np.asarray(params.zero_point, np.float64)
@@ -38,13 +45,13 @@ def rounded_to_sums(node: ir.Node, weight: Array, params: QuantParams) -> Array:
     axes = weight_axes(node, weight.shape)
     flat, codes = axes.blocks(exact), axes.blocks(nearest)
     free = [axes.blocks(np.asarray(bound)) for bound in (low, high)]
-    steps = _sums_kept(flat, codes, *free)
+    steps = _flip_to_zero_sum(flat, codes, *free)
     return np.asarray(axes.unblocked(steps) * scale, np.float32)
 
 
-def _sums_kept(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
+def _flip_to_zero_sum(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
     """Return the steps (groups, outputs, inputs, taps) with some of them moved to the other neighbour."""
-    codes = _flipped(exact, codes, low, high)  # over the taps of each kernel
+    codes = _flip_in_kernels(exact, codes, low, high)  # over the taps of each kernel
     groups, outs, ins, taps = exact.shape
     # One candidate for each kernel: the tap whose other neighbour costs least in the direction needed.
     error = codes - exact
@@ -67,8 +74,8 @@ def _sums_kept(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Float
     return np.asarray(moved - change)
 
 
-def _flipped(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
-    """Return codes whose errors along the last axis add up to half a step at most, where they can."""
+def _flip_in_kernels(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
+    """Return steps whose errors along the last axis add up to half a step at most, where they can."""
     error = codes - exact
     total = error.sum(-1, keepdims=True)
     toward = np.sign(total)

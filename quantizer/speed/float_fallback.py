@@ -16,24 +16,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
-from ...profiles.records.profile import ModelId, Profile
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
-from ..equalization.equalized_profile import equalized_profile
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
 from ..model.files import save_model
-from ..model.graph import Graph
-from ..plan.plan import Kind, QuantPlan
-from ..planning.plan_model import PlannedModel, plan_model
+from ..plan.plan import QuantPlan
+from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, plan_from
 from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Inputs, open_session, run
-from ..targets.target import Recipe
 from .float_regions import FloatRegion, find_float_regions
 from .node_costs import Costs, find_costs
 
@@ -100,23 +97,11 @@ class Subject:
 
     Attributes:
         float_path: file of the float model as the user has it.
-        model, graph, identity: the prepared model.
-        profile, recipe, notes: what plans are made from.
+        facts: what plans are made from.
     """
 
     float_path: Path
-    model: ir.Model
-    graph: Graph
-    identity: ModelId
-    profile: Profile
-    recipe: Recipe
-    notes: tuple[str, ...] = ()
-
-    def plan_without(self, names: Iterable[str]) -> PlannedModel:
-        """Return the verified plan that leaves these nodes float, besides those of the settings."""
-        config = self.recipe.config
-        recipe = Recipe(replace(config, keep_float=(*config.keep_float, *names)), self.recipe.target)
-        return plan_model(self.model, self.profile, recipe, self.identity, self.notes)
+    facts: PlanningFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +113,6 @@ class _Bench:
     feeds: tuple[Inputs, ...]
     folder: Path
     names: dict[Path, WrittenNames] = field(default_factory=dict)
-
-    @property
-    def types(self) -> frozenset[str]:
-        """The operator types of the model."""
-        return frozenset(node.op_type for node in self.subject.graph.nodes)
 
     def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
@@ -159,7 +139,7 @@ class _Bench:
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        names, prepared_graph = self.names[quantized], self.subject.graph
+        names, prepared_graph = self.names[quantized], self.subject.facts.prepared.graph
         return find_costs(planned.graph, planned.plan, floats, codes, names=names, prepared=prepared_graph)
 
 
@@ -190,7 +170,8 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    samples = list(open_samples(demand.data, input_specs(subject.model), demand.limit or QUICK.samples))
+    specs = input_specs(subject.facts.prepared.model)
+    samples = list(open_samples(demand.data, specs, demand.limit or QUICK.samples))
     if not samples:
         raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
@@ -200,18 +181,18 @@ def check_speed(
 
 def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
     prepared = bench.folder / "prepared.onnx"
-    save_model(bench.subject.model, prepared)
+    save_model(bench.subject.facts.prepared.model, prepared)
     path = bench.written(planned, "plan-0")
     before = bench.compared(bench.subject.float_path, path)
     taken: tuple[FloatRegion, ...] = ()
     trials = 0
     while True:
         costs = bench.costs(planned, prepared, path)
-        islands = _worth_it(_islands(bench.subject, planned, costs), bench.types)
+        islands = _gainful_regions(planned, costs)
         accepted = False
         while islands and trials < TRIALS and not accepted:
             trials += 1
-            changed = _without(bench, (*taken, *islands))
+            changed = plan_from(bench.subject.facts, _slower_in_int8((*taken, *islands)))
             candidate = bench.written(changed, f"plan-{trials}")
             accepted = bench.compared(path, candidate).speedup_low > 1.0
             if accepted:
@@ -227,17 +208,11 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _islands(subject: Subject, planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
-    profile = equalized_profile(subject.graph, subject.profile, planned.plan.adjustments.factors)
-    return find_float_regions(planned.graph, planned.plan, profile, costs)
-
-
-def _worth_it(islands: Iterable[FloatRegion], types: frozenset[str]) -> tuple[FloatRegion, ...]:
-    """Return the islands that promise a gain, without those that have a node called like an operator type.
-
-    That name in `keep_float` would mean every node of the type.
-    """
-    return tuple(i for i in islands if i.gain_ms > 0.0 and not types & set(i.nodes))
+def _gainful_regions(planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
+    """Return the regions of a plan that promise to gain by float."""
+    assert planned.facts is not None
+    regions = find_float_regions(planned.graph, planned.plan, planned.facts.profile, costs)
+    return tuple(region for region in regions if region.gain_ms > 0.0)
 
 
 def _better_half(islands: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
@@ -250,18 +225,18 @@ def _better_half(islands: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
     return ()
 
 
-def _without(bench: _Bench, islands: Sequence[FloatRegion]) -> PlannedModel:
-    """Return the plan with the islands in float, and their nodes' reasons."""
-    made = bench.subject.plan_without(name for island in islands for name in island.nodes)
-    nodes = dict(made.plan.nodes)
-    for island in islands:
-        reason = f"slower in int8: {island.integer_ms:.3g} ms against {island.float_ms:.3g} ms float"
-        if len(island.nodes) > 1:
-            reason += f", with its {len(island.nodes) - 1} neighbours"
-        nodes.update(
-            {n: replace(nodes[n], reason=reason) for n in island.nodes if nodes[n].kind is Kind.FLOAT}
+def _slower_in_int8(regions: Iterable[FloatRegion]) -> FloatReasons:
+    """Return why the nodes of regions stay float."""
+    return {
+        name: because(
+            ReasonCode.SLOWER_IN_INT8,
+            int8_ms=region.integer_ms,
+            float_ms=region.float_ms,
+            region=f", with its {len(region.nodes) - 1} neighbours" if len(region.nodes) > 1 else "",
         )
-    return replace(made, plan=replace(made.plan, nodes=nodes))
+        for region in regions
+        for name in region.nodes
+    }
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:

@@ -211,11 +211,11 @@ def _planned(
 ) -> PlannedModel:
     """Return the plan in a file, or the one that a profile and a recipe give."""
     if plan_path is not None:
-        return open_plan(prepared.model, read_plan(plan_path), prepared.identity, plan_name(plan_path))
+        return open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
     if profile_path is None:
         raise PlanError(f"{where}: a profile or a plan is needed; make a profile with qprof dump-profile")
     profile = read_profile(profile_path, prepared.model, prepared.identity)
-    return plan_model(prepared.model, profile, recipe or load_recipe(), prepared.identity)
+    return plan_model(prepared, profile, recipe or load_recipe())
 
 
 def sensitivity_of(

@@ -22,7 +22,7 @@ from ..operators.table import rule_of
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
 from ..prepare.opening import PreparedModel
-from ..ranges.clipped_activations import as_seen
+from ..ranges.clipped_activations import with_clip_profiles
 from ..runtime.latency import QUICK, measure
 from ..runtime.sessions import open_session, run
 from ..targets.conformance import check_conformity
@@ -64,7 +64,7 @@ def plan_of(task: TuningTask, candidate: Candidate) -> PlannedModel:
     keep_float = (*config.keep_float, *candidate.keep_float)
     config = replace(config, **{**candidate.base.settings, "keep_float": keep_float})  # type: ignore[arg-type]
     recipe = Recipe(check_config(config, task.recipe.target, candidate.base.name), task.recipe.target)
-    return plan_model(prepared.model, task.profile, recipe, prepared.identity, prepared.notes)
+    return plan_model(prepared, task.profile, recipe, prepared.notes)
 
 
 def try_candidate(
@@ -167,7 +167,7 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     input where that is fixed, and every other node its output elements. Outputs without a profile (shapes,
     indices) count nothing.
     """
-    done, total, profile = 0.0, 0.0, as_seen(profile, graph)
+    done, total, profile = 0.0, 0.0, with_clip_profiles(profile, graph)
     for node in graph.nodes:
         name = node.outputs[0].name or ""
         if name not in profile:

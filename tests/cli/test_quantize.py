@@ -40,7 +40,7 @@ def test_the_summary_as_json_has_the_same_numbers(profile: Path, tmp_path: Path)
     assert summary["model"] == str(out)
     assert summary["quantized_bytes"] == out.stat().st_size
     assert summary["nodes"]["float"] == 1
-    assert sum(summary["float_reasons"].values()) == 1
+    assert [(group["code"], group["nodes"]) for group in summary["floats"]] == [("by-request", 1)]
 
 
 def test_why_a_node_stays_float_is_told(profile: Path, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_a_tensor_that_never_has_elements_stays_float_with_the_reason(tmp_path: 
     }""")
     prepared_files(tmp_path, proto, feeds_of(proto))
     reasons = {node.reason for node in quantized(tmp_path).plan.nodes.values()}
-    assert reasons == {"tensor 's' was never seen during calibration"}
+    assert reasons == {"tensor 's' was not observed during calibration"}
 
 
 def test_external_data_is_quantized_from(tmp_path: Path) -> None:

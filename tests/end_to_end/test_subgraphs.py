@@ -191,7 +191,7 @@ def test_nodes_of_a_branch_that_was_never_taken_stay_float_with_the_reason(tmp_p
     feeds = [feed for feed in feeds_of("if") if feed["c"]]
     profiled(tmp_path, "if", feeds)
     plan = quantized(tmp_path).plan
-    never = [n for n in plan.nodes.values() if "was never seen during calibration" in n.reason]
+    never = [n for n in plan.nodes.values() if "was not observed during calibration" in n.reason]
     assert len(never) == 4
     assert all(node.kind is Kind.FLOAT for node in never)
     for feed in feeds_of("if"):  # and the branch computes what it did

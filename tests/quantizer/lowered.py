@@ -218,7 +218,7 @@ class Runs:
             for opset in imports:
                 if not opset.domain:  # the evaluator has no older DequantizeLinear; it is the same
                     opset.version = max(opset.version, 19)
-        return list(ReferenceEvaluator(proto, new_ops=self._contrib()).run(None, self.feed))
+        return list(ReferenceEvaluator(proto, new_ops=self._contrib()).run(None, self.arrays))
 
     def _contrib(self) -> list[Any]:
         domains = {node.domain for node in self.proto.graph.node}
@@ -234,7 +234,7 @@ class Runs:
             options.add_session_config_entry(key, value)
         options.optimized_model_filepath = str(self._folder / "optimized.onnx")
         session = ort.InferenceSession(self.proto.SerializeToString(), options)
-        return list(session.run(None, self.feed))
+        return list(session.run(None, self.arrays))
 
     def openvino(self) -> list[np.ndarray]:
         import openvino
@@ -245,7 +245,7 @@ class Runs:
         core = openvino.Core()
         settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
         compiled = core.compile_model(core.read_model(proto.SerializeToString()), "CPU", settings)
-        result = compiled(self.feed)
+        result = compiled(self.arrays)
         return [result[i] for i in range(len(self.proto.graph.output))]
 
     def off(self, results: Sequence[np.ndarray]) -> float:

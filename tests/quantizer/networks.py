@@ -17,10 +17,13 @@ from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.opening import PreparedModel
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.target import Recipe
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,22 @@ class Network:
     profile: Profile
     identity: ModelId
 
+    @property
+    def prepared(self) -> PreparedModel:
+        """The model as it comes out of a file."""
+        return PreparedModel(self.model, self.graph, self.identity, ())
+
     def plan(self, target: str = "onnxruntime-x86", **settings: object) -> QuantPlan:
         """Return the plan for a target with these settings."""
-        return make_plan(self.graph, self.profile, load_recipe(target, settings), self.identity)
+        return plan_alone(self.model, self.profile, load_recipe(target, settings))
+
+
+def plan_alone(
+    model: ir.Model, profile: Profile, recipe: Recipe, *, start_everywhere: bool = False
+) -> QuantPlan:
+    """Return the plan of a prepared model node by node: no chain is one node, and nothing is adjusted."""
+    prepared = PreparedModel(model, index(model), profile.model, ())
+    return make_plan(planning_facts(prepared, profile, recipe), start_everywhere=start_everywhere)
 
 
 def network(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....quantizer.pipeline.quantization import QuantizeResult
+from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck
 from ....quantizer.targets.config import QuantConfig
@@ -75,7 +75,7 @@ class Quantization:
         model: file that was written.
         float_bytes, quantized_bytes: sizes of both models, external data included.
         nodes: kind to number of nodes.
-        float_reasons: reason to number of nodes that stay float for it.
+        floats: nodes that stay float, a group for each code of a reason.
         notes: remarks.
         speed: what was measured with --check-speed.
     """
@@ -84,7 +84,7 @@ class Quantization:
     float_bytes: int
     quantized_bytes: int
     nodes: Mapping[str, int]
-    float_reasons: Mapping[str, int]
+    floats: tuple[FloatGroup, ...]
     notes: tuple[str, ...]
     speed: Speed | None
 
@@ -96,7 +96,7 @@ class Quantization:
             result.float_bytes,
             result.quantized_bytes,
             result.summary.counts,
-            result.summary.float_reasons,
+            result.summary.floats,
             result.notes,
             None if result.speed is None else Speed.of(result.speed),
         )

@@ -24,13 +24,13 @@ from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequa
 from qprof_onnx.quantizer.numerics.channel_density import channel_density, channel_mse, equalized
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
-from qprof_onnx.quantizer.plan.adjustments import ChannelFactors
+from qprof_onnx.quantizer.plan.adjustments import EqualizationScales
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
-from qprof_onnx.quantizer.rounding.squant import rounded_to_sums
+from qprof_onnx.quantizer.rounding.squant import squant
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -66,7 +66,7 @@ def uneven(text: str = "a = Conv(x, w, b) t = Relu(a) y = Conv(t, v)") -> Networ
 
 def planned(net: Network, **settings: object) -> PlannedModel:
     recipe = load_recipe(None, {"calibrator": "minmax", **settings})
-    return plan_model(net.model, net.profile, recipe, net.identity)
+    return plan_model(net.prepared, net.profile, recipe)
 
 
 def outputs(model: ir.Model, seeds: range) -> np.ndarray:
@@ -89,9 +89,9 @@ PLAIN = {"equalization": "off", "bias_correction": "off"}
 def test_uneven_channels_are_equalized_and_noise_falls() -> None:
     net = uneven()
     plan = planned(net, bias_correction="off").plan
-    factors = plan.adjustments.factors["t"]
+    factors = plan.adjustments.equalization["t"]
     assert not factors.inserted
-    assert factors.divisors[0] / factors.divisors[6] >= 16
+    assert factors.scales[0] / factors.scales[6] >= 16
     assert noise_db(net, bias_correction="off") > noise_db(net, **PLAIN) + 10.0
 
 
@@ -103,10 +103,10 @@ def test_even_channels_are_left_alone() -> None:
 def test_a_mul_is_put_in_where_no_constant_can_divide() -> None:
     net = uneven("a = Conv(x, w, b) t = HardSwish(a) y = Conv(t, v)")
     made = planned(net, bias_correction="off")
-    (name,) = made.plan.adjustments.factors
-    assert made.plan.adjustments.factors[name].inserted
+    (name,) = made.plan.adjustments.equalization
+    assert made.plan.adjustments.equalization[name].inserted
     assert made.plan.nodes[f"{name}_scaled"].kind is Kind.FLOAT
-    assert "evens out" in made.plan.nodes[f"{name}_scaled"].reason
+    assert "equalizes the channels" in made.plan.nodes[f"{name}_scaled"].reason
     assert not planned(net, bias_correction="off", equalization="free").plan.adjustments
 
 
@@ -128,11 +128,11 @@ def test_a_profile_without_channels_is_told() -> None:
 def test_a_plan_with_adjustments_comes_back_from_its_file() -> None:
     net = uneven()
     plan = planned(net).plan
-    assert plan.adjustments.factors
+    assert plan.adjustments.equalization
     assert plan.adjustments.biases
     again = loads(dumps(plan))
     assert again == plan
-    opened = open_plan(net.model, again, net.identity)
+    opened = open_plan(net.prepared, again)
     first = ir.to_proto(lower(opened.model, opened.plan).model)
     second = ir.to_proto(lower(planned(net).model, plan).model)
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
@@ -164,7 +164,7 @@ weights = hnp.arrays(np.float32, (3, 4, 2, 3), elements=st.floats(-2, 2, width=3
 def test_rounding_to_sums_stays_within_a_step_and_keeps_sums(weight: np.ndarray) -> None:
     node = ir.node("Conv", [])
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
-    rounded = rounded_to_sums(node, weight, params)
+    rounded = squant(node, weight, params)
     codes = quantize(rounded, params)
     np.testing.assert_array_equal(dequantize(codes, params), rounded)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
@@ -179,7 +179,7 @@ def test_rounding_to_sums_balances_every_kernel() -> None:
     weight = np.random.default_rng(1).uniform(-1, 1, (16, 8, 3, 3)).astype("f")
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
-    error = (rounded_to_sums(ir.node("Conv", []), weight, params) - weight) / scale
+    error = (squant(ir.node("Conv", []), weight, params) - weight) / scale
     assert np.abs(error.sum((2, 3))).max() <= 1.0 + 1e-4
     assert np.abs(error.sum((1, 2, 3))).max() <= 0.5 + 1e-3
 
@@ -187,7 +187,7 @@ def test_rounding_to_sums_balances_every_kernel() -> None:
 def test_a_weight_on_codes_stays_as_it_is() -> None:
     params = QuantParams((0.25,), (0,), INT8)
     weight = dequantize(np.arange(-36, 36).reshape(2, 4, 3, 3), params)
-    np.testing.assert_array_equal(rounded_to_sums(ir.node("Conv", []), weight, params), weight)
+    np.testing.assert_array_equal(squant(ir.node("Conv", []), weight, params), weight)
 
 
 def channelled(values: np.ndarray) -> TensorProfile:
@@ -251,7 +251,7 @@ def test_a_tensor_without_values_has_no_densities() -> None:
 
 def test_what_lies_on_the_way_gets_a_range_too() -> None:
     net = uneven()
-    factors = {"t": ChannelFactors(1, tuple(float(2.0**-i) for i in range(8)))}
+    factors = {"t": EqualizationScales(1, tuple(float(2.0**-i) for i in range(8)))}
     profile = equalized_profile(net.graph, net.profile, factors)
     model = apply_equalization(net.model, factors)
     rng = np.random.default_rng(3)
@@ -265,7 +265,7 @@ def test_what_lies_on_the_way_gets_a_range_too() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_writes_the_adjusted_model(form: str) -> None:
     made = planned(uneven(), form=form, rounding="squant")
-    assert made.plan.adjustments.factors
+    assert made.plan.adjustments.equalization
     assert made.plan.adjustments.biases
     feed = np.random.default_rng(70).standard_normal((1, 8, 6, 6)).astype("f")
     expected = run_plan(made.model, made.plan, {"x": feed})["y"]
@@ -286,7 +286,7 @@ def test_an_activation_that_a_setting_names_is_left_alone() -> None:
 def test_what_is_float_without_adjustments_stays_float() -> None:
     net = uneven("a = Conv(x, w, b) t = HardSwish(a) y = Conv(t, v)")
     plain, made = planned(net, **PLAIN).plan, planned(net).plan
-    assert made.adjustments.factors
+    assert made.adjustments.equalization
     assert {name: made.nodes[name] for name, e in plain.nodes.items() if e.kind is Kind.FLOAT} == {
         name: e for name, e in plain.nodes.items() if e.kind is Kind.FLOAT
     }

@@ -13,7 +13,7 @@ from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from qprof_onnx.quantizer.equalization.paths import PathTensor, absorbs_scales, find_path
 from qprof_onnx.quantizer.model.graph import index
-from qprof_onnx.quantizer.plan.adjustments import ChannelFactors
+from qprof_onnx.quantizer.plan.adjustments import EqualizationScales
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 
@@ -121,7 +121,7 @@ def test_the_equalized_model_computes_the_same(name: str, inserted: bool) -> Non
     case = CASES[name]
     model = model_of(case)
     before = ir.to_proto(model).SerializeToString(deterministic=True)
-    adjusted = apply_equalization(model, {"t": ChannelFactors(case.axis, DIVISORS, inserted)})
+    adjusted = apply_equalization(model, {"t": EqualizationScales(case.axis, DIVISORS, inserted)})
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before, "the argument was changed"
     assert len(inserted_nodes(model, adjusted)) == int(inserted)
     feed = np.random.default_rng(6).normal(size=case.shape).astype("f")
@@ -134,7 +134,7 @@ def test_the_equalized_model_computes_the_same(name: str, inserted: bool) -> Non
 def test_the_activation_itself_is_divided(name: str) -> None:
     case = CASES[name]
     model = model_of(case)
-    adjusted = apply_equalization(model, {"t": ChannelFactors(case.axis, DIVISORS)})
+    adjusted = apply_equalization(model, {"t": EqualizationScales(case.axis, DIVISORS)})
     feed = np.random.default_rng(6).normal(size=case.shape).astype("f")
     found = []
     for each in (model, adjusted):
@@ -151,7 +151,7 @@ def test_one_activation_is_equalized_after_the_other(weights: str, between: str)
     text = f"a = Conv(x, {{0}}) {between} u = Relu(b) y = Conv(u, {{2}})".format(*weights)
     shapes = {name: (4, 4, 1, 1) for name in weights if name in text} | {"d": (4, 1, 2, 2)}
     model = model_of(Case(text, {name: shape for name, shape in shapes.items() if f"{name})" in text}))
-    both = {"t": ChannelFactors(1, DIVISORS), "u": ChannelFactors(1, DIVISORS[::-1])}
+    both = {"t": EqualizationScales(1, DIVISORS), "u": EqualizationScales(1, DIVISORS[::-1])}
     feed = np.random.default_rng(6).normal(size=(1, 4, 5, 5)).astype("f")
     expected = run(model, feed)
     np.testing.assert_allclose(
@@ -196,7 +196,7 @@ def test_scales_that_no_constant_can_take_are_refused(why: str) -> None:
     with pytest.raises(
         PlanError, match=f"factors of '{name}': whoever makes or reads it cannot take them all"
     ):
-        apply_equalization(model, {name: ChannelFactors(1, DIVISORS)})
+        apply_equalization(model, {name: EqualizationScales(1, DIVISORS)})
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_a_graph_output_is_not_divided() -> None:
 def test_the_message_names_what_does_not_fit() -> None:
     model = model_of(CASES["Conv"])
     with pytest.raises(PlanError, match="factors of 'q': the model has no such activation"):
-        apply_equalization(model, {"q": ChannelFactors(1, DIVISORS)})
+        apply_equalization(model, {"q": EqualizationScales(1, DIVISORS)})
     with pytest.raises(PlanError, match=r"2 divisors along axis 1 do not fit its shape \[1, 4, 5, 5\]"):
-        apply_equalization(model, {"t": ChannelFactors(1, (1.0, 2.0))})
+        apply_equalization(model, {"t": EqualizationScales(1, (1.0, 2.0))})
     with pytest.raises(PlanError, match="no reader has a constant weight"):
-        apply_equalization(model, {"y": ChannelFactors(1, (1.0, 2.0, 4.0))})
+        apply_equalization(model, {"y": EqualizationScales(1, (1.0, 2.0, 4.0))})
     with pytest.raises(PlanError, match="overflows"):
-        apply_equalization(model, {"t": ChannelFactors(1, (2.0**-130, 1.0, 1.0, 1.0))})
+        apply_equalization(model, {"t": EqualizationScales(1, (2.0**-130, 1.0, 1.0, 1.0))})
 
 
 def test_biases_that_do_not_fit_are_refused() -> None:

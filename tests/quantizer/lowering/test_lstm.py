@@ -22,12 +22,13 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
 from qprof_onnx.quantizer.reference.lstm import LstmWeights, run_lstm
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import plan_alone
 
 Array = npt.NDArray[np.float32]
 
@@ -86,7 +87,7 @@ def plan_of(model: ir.Model, *, profiled: bool = True, **settings: object) -> Qu
     profile = Profile(identity, DataId(), {})
     if profiled:
         profile = calibrate(model, [Sample("0", sound())], identity)
-    plan = make_plan(graph, profile, load_recipe(None, settings), identity)
+    plan = plan_alone(model, profile, load_recipe(None, settings))
     verify_plan(plan, graph, identity)
     return plan
 
@@ -198,7 +199,7 @@ def test_an_lstm_is_dynamic_in_every_mode_that_quantizes_activations(mode: str) 
 def test_a_dynamic_lstm_has_its_figures() -> None:
     reason = node_of(plan_of(model_of())).reason
     assert reason.startswith("weight 1 x 192 x 64 and 1 x 192 x 48 in int8: 4")
-    assert "; parameters of 'x' and 'y' at run time: 4" in reason
+    assert "; dynamic parameters of 'x' and 'y': 4" in reason
 
 
 @pytest.mark.parametrize("form", ["integer", "primitives", "regions"])
@@ -215,8 +216,8 @@ def test_forms_for_every_reader_leave_an_lstm_float(form: str) -> None:
     [
         ({"variant": "states", "more": ", p"}, "LSTM with peepholes has no integer form"),
         ({"attributes": "layout = 1, "}, "LSTM with layout=1 has no integer form"),
-        ({"op": "GRU"}, "onnxruntime-x86 has no kernel of GRU with parameters made at run time"),
-        ({"op": "RNN"}, "onnxruntime-x86 has no kernel of RNN with parameters made at run time"),
+        ({"op": "GRU"}, "onnxruntime-x86 has no kernel of GRU for dynamic quantization"),
+        ({"op": "RNN"}, "onnxruntime-x86 has no kernel of RNN for dynamic quantization"),
     ],
 )
 def test_what_the_runtime_has_no_kernel_for_stays_float(settings: dict[str, str], reason: str) -> None:
@@ -226,9 +227,9 @@ def test_what_the_runtime_has_no_kernel_for_stays_float(settings: dict[str, str]
 
 def test_limits_of_noise_hold_for_an_lstm() -> None:
     assert node_of(plan_of(model_of(), min_sqnr=60.0)).kind is Kind.FLOAT
-    loud = node_of(plan_of(model_of(), min_output_sqnr=60.0))
-    assert loud.kind is Kind.FLOAT
-    assert "dB of signal over noise" in loud.reason
+    noisy = node_of(plan_of(model_of(), min_output_sqnr=60.0))
+    assert noisy.kind is Kind.FLOAT
+    assert "quantization noise alone" in noisy.reason
 
 
 def test_a_small_lstm_is_dynamic_only_where_that_is_asked_for() -> None:

@@ -278,7 +278,7 @@ def test_weight_only_computes_in_float(lowered: Lowering) -> None:
     )
     weight = dequantize(initializers(runs)["w_quantized"], params)
     # 1e-6: float32 sums of eight products. (Optimized, onnxruntime quantizes x in its MatMulNBits.)
-    np.testing.assert_allclose(runs.onnxruntime(optimized=False)[0], runs.feed["x"] @ weight, atol=1e-6)
+    np.testing.assert_allclose(runs.onnxruntime(optimized=False)[0], runs.arrays["x"] @ weight, atol=1e-6)
     assert runs.fused() == {"MatMulNBits": 1}
 
 

@@ -16,10 +16,11 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.table import RULES, ChannelScaling, Constraint, Rule
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.target import CODES, Recipe, Target
+
+from ..networks import plan_alone
 
 IMAGE = "float[1, 4, 8, 8] x"
 ROWS = "float[2, 6] x"
@@ -173,7 +174,7 @@ def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_t
     profile = calibrate(model, samples, identity)
     config = QuantConfig(target="everything", activation_type=activation_type)
     # A lone light node has no integer neighbour that would make it one: let it start by itself.
-    plan = make_plan(graph, profile, Recipe(config, EVERYTHING), identity, start_everywhere=True)
+    plan = plan_alone(model, profile, Recipe(config, EVERYTHING), start_everywhere=True)
     verify_plan(plan, graph, identity)
     assert [entry.kind for entry in plan.nodes.values()] == [expected_kind(op_type, plan)]
     quantized = ir.serde.serialize_model(lower(model, plan).model)
@@ -219,7 +220,7 @@ def test_scaling_is_handed_on_to_the_inputs_as_the_table_has_it(op_type: str) ->
     constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     (node,) = model.graph.node
     (sample,) = samples_for(op_type, model)
-    feed = {"x": sample.feed["x"], **constants}
+    feed = {"x": sample.arrays["x"], **constants}
     del model.graph.initializer[:]
     for name, array in constants.items():
         kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)

@@ -14,7 +14,7 @@ from qprof_onnx.profiles.base import strict_yaml as yaml_text
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES, UINT8, QuantParams
-from qprof_onnx.quantizer.plan.plan import Group, Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan, SharedScale
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads, save_plan
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
@@ -81,15 +81,15 @@ nodes:
   add: {kind: quantized, inputs: {0: {type: uint8, scale: 0.0123, zero_point: 3}, \
 1: {type: uint8, scale: 0.0123, zero_point: 128}}}
   sum: {kind: float, reason: "no rule for Einsum: it has \\"many\\" forms"}
-groups: []
+shared_scales: []
 ...
 """
-GROUP = Group({"x": (-1.0, 1.5), "it's y": (-0.5, 2.0)}, (-1.0, 2.0), ("x", "it's y"), ("concat", "7"))
+GROUP = SharedScale({"x": (-1.0, 1.5), "it's y": (-0.5, 2.0)}, (-1.0, 2.0), ("x", "it's y"), ("concat", "7"))
 GROUP_TEXT = """\
-groups:
+shared_scales:
   - range: [-1.0, 2.0]
-    winners: [x, "it's y"]
-    ties: [concat, "7"]
+    range_set_by: [x, "it's y"]
+    tied_by: [concat, "7"]
     members:
       x: [-1.0, 1.5]
       "it's y": [-0.5, 2.0]
@@ -112,7 +112,7 @@ def params(draw: st.DrawFn) -> QuantParams:
 
 ends = st.floats(-1e6, 1e6)
 groups = st.builds(
-    Group,
+    SharedScale,
     st.dictionaries(st.text(), st.tuples(ends, ends), min_size=1, max_size=3),
     st.tuples(ends, ends),
     st.lists(st.text()).map(tuple),
@@ -151,21 +151,21 @@ def test_the_text_is_one_line_for_each_tensor_and_node() -> None:
 
 
 def test_groups_are_written_with_the_range_of_each_member() -> None:
-    plan = replace(PLAN, groups=(GROUP,))
-    assert dumps(plan) == TEXT.replace("groups: []\n", GROUP_TEXT)
+    plan = replace(PLAN, shared_scales=(GROUP,))
+    assert dumps(plan) == TEXT.replace("shared_scales: []\n", GROUP_TEXT)
     assert loads(dumps(plan)) == plan
 
 
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("range: [-1.0, 2.0]", "range: [-1.0]", "groups: range has 1 ends instead of two"),
-        ("x: [-1.0, 1.5]", "x: [-1.0, much]", "groups: members: 'x' must be a number"),
-        ('    ties: [concat, "7"]\n', "", "groups: key 'ties' is missing"),
+        ("range: [-1.0, 2.0]", "range: [-1.0]", "shared_scales: range has 1 ends instead of two"),
+        ("x: [-1.0, 1.5]", "x: [-1.0, much]", "shared_scales: members: 'x' must be a number"),
+        ('    tied_by: [concat, "7"]\n', "", "shared_scales: key 'tied_by' is missing"),
     ],
 )
 def test_a_malformed_group_is_named(old: str, new: str, sentence: str) -> None:
-    text = TEXT.replace("groups: []\n", GROUP_TEXT)
+    text = TEXT.replace("shared_scales: []\n", GROUP_TEXT)
     assert text.count(old) == 1
     with pytest.raises(PlanError) as error:
         loads(text.replace(old, new))
@@ -252,28 +252,28 @@ MALFORMED = {
     ),
     "exponents out of bounds": (
         "...",
-        "adjustments: {factors: {x: {axis: 1, inserted: false, exponents: 0 -61}}}\n...",
-        "factors of 'x': exponents must be whole numbers from -60 to 60",
+        "adjustments: {equalization: {x: {axis: 1, inserted: false, log2_scales: 0 -61}}}\n...",
+        "equalization of 'x': log2_scales must be whole numbers from -60 to 60",
     ),
     "inserted is no truth value": (
         "...",
-        "adjustments: {factors: {x: {axis: 1, inserted: 1, exponents: 0 1}}}\n...",
-        "factors of 'x': inserted must be true or false",
+        "adjustments: {equalization: {x: {axis: 1, inserted: 1, log2_scales: 0 1}}}\n...",
+        "equalization of 'x': inserted must be true or false",
     ),
     "a bias that is no number": (
         "...",
         "adjustments: {biases: {conv1: 1.0 nan}}\n...",
         "bias of 'conv1': must be finite numbers with spaces between them",
     ),
-    "moves that are no base 64": (
+    "offsets that are no base 64": (
         "...",
-        "adjustments: {roundings: {conv1: {params: 00, moves: '!'}}}\n...",
-        "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
+        "adjustments: {roundings: {conv1: {params: 00, offsets: '!'}}}\n...",
+        "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
-    "moves that are not deflated": (
+    "offsets that are not deflated": (
         "...",
-        "adjustments: {roundings: {conv1: {params: 00, moves: AAAA}}}\n...",
-        "rounding of 'conv1': moves must be int8 numbers, deflated and in base 64",
+        "adjustments: {roundings: {conv1: {params: 00, offsets: AAAA}}}\n...",
+        "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
     "names of wrong type": (

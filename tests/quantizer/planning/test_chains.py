@@ -19,11 +19,19 @@ from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.numerics.density import signal_power
 from qprof_onnx.quantizer.operators.functions import Chain
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.planning.chains import contracted, find_chains, planned_chains, taken_apart
+from qprof_onnx.quantizer.planning.chains import (
+    contracted,
+    find_chains,
+    planned_chains,
+    planned_separately,
+    with_chains,
+)
+from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.ranges.activation_ranges import useful_range
+from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -51,7 +59,7 @@ def gelu() -> Network:
 
 
 def plan_for(net: Network, target: str, **settings: object) -> QuantPlan:
-    return plan_model(net.model, net.profile, load_recipe(target, settings), net.identity).plan
+    return plan_model(net.prepared, net.profile, load_recipe(target, settings)).plan
 
 
 def shown(chains: tuple[Chain, ...]) -> list[str]:
@@ -121,7 +129,7 @@ def test_a_chain_in_a_body_is_one_table_there(form: str) -> None:
         {"w": WIDE, "v": WIDE},
     )
     assert shown(find_chains(net.graph)) == ["e: Sigmoid, Mul"]
-    planned = plan_model(net.model, net.profile, load_recipe("glow", {"form": form}), net.identity)
+    planned = plan_model(net.prepared, net.profile, load_recipe("glow", {"form": form}))
     assert planned.plan.nodes["Mul_o"].kind is Kind.LOOKUP_TABLE
     x = np.random.default_rng(2).standard_normal((1, 8, 6, 6)).astype(np.float32)
     made, exact = (run(model, x) for model in (lower(planned.model, planned.plan).model, net.model))
@@ -136,9 +144,11 @@ def run(model: ir.Model, x: np.ndarray) -> np.ndarray:
 def test_a_target_with_tables_makes_one_of_a_chain(silu: Network) -> None:
     plan = plan_for(silu, "glow")
     assert plan.nodes["Sigmoid_g"] == NodePlan(
-        Kind.LOOKUP_TABLE, "part of the table of 'Mul_s'", {}, "portable"
+        Kind.LOOKUP_TABLE, "part of the look-up table of 'Mul_s'", {}, "portable"
     )
-    assert plan.nodes["Mul_s"] == NodePlan(Kind.LOOKUP_TABLE, "one table for Sigmoid, Mul", {}, "portable")
+    assert plan.nodes["Mul_s"] == NodePlan(
+        Kind.LOOKUP_TABLE, "one look-up table for Sigmoid, Mul", {}, "portable"
+    )
     assert "g" not in plan.tensors
     assert {"c", "s"} <= set(plan.tensors)
     assert list(plan.nodes) == [node.name for node in silu.graph.nodes]
@@ -167,7 +177,7 @@ def test_on_a_target_that_takes_it_apart_the_plan_is_that_of_its_operators(silu:
 def test_a_chain_with_an_operator_that_has_no_kernel_stays_float_as_a_whole(gelu: Network) -> None:
     plan = plan_for(gelu, "onnxruntime-x86")
     reasons = {plan.nodes[f"{node}"].reason for node in ("Div_d", "Erf_e", "Add_f", "Mul_s")}
-    assert reasons == {"onnxruntime-x86 has no integer kernel for Div, Erf, Add, Mul in one"}
+    assert reasons == {"onnxruntime-x86 has no int8 kernel for Div, Erf, Add, Mul in one"}
 
 
 def test_portable_tables_can_be_asked_for_on_any_target(gelu: Network) -> None:
@@ -179,13 +189,13 @@ def test_portable_tables_can_be_asked_for_on_any_target(gelu: Network) -> None:
 def test_a_chain_of_which_a_node_is_kept_float_stays_so_as_a_whole(silu: Network) -> None:
     plan = plan_for(silu, "glow", keep_float=["Sigmoid"])
     for name in ("Sigmoid_g", "Mul_s"):
-        assert plan.nodes[name] == NodePlan(Kind.FLOAT, "kept float by request ('Sigmoid')")
+        assert plan.nodes[name] == NodePlan(Kind.FLOAT, because(ReasonCode.BY_REQUEST, pattern="Sigmoid"))
     assert plan.config.keep_float == ("Sigmoid",)
     with pytest.raises(ConfigError, match="no node of the model"):
         plan_for(silu, "glow", keep_float=["Sigmoid", "Tan"])
 
 
-def test_a_chain_whose_inside_is_wanted_in_16_bits_is_taken_apart(silu: Network) -> None:
+def test_a_chain_whose_inside_is_wanted_in_16_bits_is_planned_separately(silu: Network) -> None:
     plan = plan_for(silu, "glow", keep_16bit=["g"])
     assert plan.tensors["g"].qtype.bits == 16
     assert plan.nodes["Mul_s"].kind is Kind.QUANTIZED
@@ -194,9 +204,9 @@ def test_a_chain_whose_inside_is_wanted_in_16_bits_is_taken_apart(silu: Network)
 def test_without_a_profile_of_its_inside_a_chain_stays_one(silu: Network) -> None:
     (chain,) = find_chains(silu.graph)
     target = load_recipe("onnxruntime-x86").target
-    assert taken_apart(chain, target)
-    assert taken_apart(chain, target, seen={"c", "g", "s"})
-    assert not taken_apart(chain, target, seen={"c", "s"})
+    assert planned_separately(chain, target)
+    assert planned_separately(chain, target, seen={"c", "g", "s"})
+    assert not planned_separately(chain, target, seen={"c", "s"})
 
 
 def test_what_no_target_takes_apart_needs_no_profile_inside(silu: Network, gelu: Network) -> None:
@@ -215,7 +225,7 @@ def test_what_a_chain_throws_away_needs_no_codes() -> None:
     params = plan_for(net, "glow", calibrator="minmax").tensors["c"]
     lowest = params.scale[0] * (params.qtype.low - params.zero_point[0])
     assert lowest == pytest.approx(-3.0, rel=0.02)  # half a step of 1/100, and the zero point is rounded
-    assert useful_range(net.graph, "c") == (-3.0, np.inf)
+    assert effective_range(net.graph, "c") == (-3.0, np.inf)
 
 
 def test_noise_goes_through_a_chain_as_its_slope_says() -> None:
@@ -224,8 +234,8 @@ def test_noise_goes_through_a_chain_as_its_slope_says() -> None:
     recipe = load_recipe("glow")
     x = np.random.default_rng(1).normal(0.0, np.sqrt(signal_power(net.profile["c"])), 100_000)
     slope = np.mean(np.square(2.0 * x / (x**2 + 0.01)))
-    view = contracted(net.model, net.graph, recipe.config, recipe.target, net.profile.tensors)
-    flow = noise_flow(view.graph, view.seen(net.profile), 17)
+    view = contracted(with_chains(planning_facts(net.prepared, net.profile, recipe)))
+    flow = noise_flow(view.graph, view.profile, 17)
     through = flow.reach["c"][0] / flow.reach["s"][0]
     assert through == pytest.approx(slope, rel=0.3)  # c is not quite normal, and its histogram has bins
 

@@ -21,11 +21,12 @@ from qprof_onnx.quantizer.numerics.quantization_noise import weight_sqnr
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import plan_alone
 
 ROWS, WIDTH = 1024, 32
 WORDS = np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 1023]])
@@ -55,7 +56,7 @@ def plan_of(
     profile = Profile(identity, DataId(), {})
     if profiled:
         profile = calibrate(model, [Sample("0", {"i": WORDS})], identity)
-    plan = make_plan(graph, profile, load_recipe(target, settings), identity)
+    plan = plan_alone(model, profile, load_recipe(target, settings))
     verify_plan(plan, graph, identity)
     return plan
 
@@ -110,7 +111,9 @@ def test_each_entry_of_a_table_has_a_scale() -> None:
     params = plan.tensors["t"]
     assert (params.axis, len(params.scale), params.qtype.name) == (0, ROWS, "int8")
     assert plan.nodes["Gather_e"].implementation == "integer"
-    assert plan.nodes["Gather_e"].reason.startswith("table 1024 x 32 in int8, a scale for each entry: 4")
+    assert plan.nodes["Gather_e"].reason.startswith(
+        "embedding table 1024 x 32 in int8, a scale for each entry: 4"
+    )
     # One scale for all would lose the small rows.
     small = model.graph.initializers["t"].const_value
     assert small is not None
@@ -212,7 +215,7 @@ def outlier_plan(outlier: float, **settings: object) -> QuantPlan:
     x[0, 0] = outlier
     identity = model_id(model, "net.onnx")
     profile = calibrate(model, [Sample("0", {"x": x})], identity)
-    return make_plan(index(model), profile, load_recipe(None, {"mode": "auto", **settings}), identity)
+    return plan_alone(model, profile, load_recipe(None, {"mode": "auto", **settings}))
 
 
 @pytest.mark.parametrize(
@@ -224,9 +227,9 @@ def test_auto_steps_back_as_far_as_the_noise_of_the_activations_asks(outlier: fl
 
 def test_auto_tells_the_figures_of_its_choice() -> None:
     reason = outlier_plan(60.0, min_sqnr=30.0).nodes["MatMul_y"].reason
-    assert "tensor 'x' would keep" in reason
+    assert "quantizing 'x' to uint8 would leave" in reason
     assert "weight 1000 x 4 in int8: 4" in reason
-    assert "parameters of 'x' at run time: " in reason
+    assert "dynamic parameters of 'x': " in reason
 
 
 def test_convolutions_keep_their_weights_in_codes_in_mode_weight_only(tmp_path: Path) -> None:

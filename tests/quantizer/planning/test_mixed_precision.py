@@ -73,7 +73,7 @@ def test_products_return_float_where_inter_layer_says_so() -> None:
     plan = net.plan(inter_layer="float")
     verify_plan(plan, net.graph, net.identity)
     assert set(plan.tensors) == {"x", "b", "w"}
-    assert plan.nodes["Relu_b"].reason == "inter_layer float: only products with a weight are in codes"
+    assert plan.nodes["Relu_b"].reason == "inter_layer float: only products with a weight are quantized"
     assert list(plan.nodes["MatMul_y"].inputs) == [0]
 
 

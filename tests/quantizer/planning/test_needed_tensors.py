@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighted_channels
 from qprof_onnx.quantizer.prepare.opening import open_prepared
-from qprof_onnx.quantizer.ranges.clipped_activations import clipped_as
+from qprof_onnx.quantizer.ranges.clipped_activations import clip_outputs
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -127,7 +127,7 @@ CLIPS = """<ir_version: 8, opset_import: ["": 17]>
 def test_what_is_only_clipped_needs_no_profile_of_its_own() -> None:
     """`c` has another reader and `d` is an output."""
     graph = index(graph_of(CLIPS))
-    assert clipped_as(graph) == {"a": "b"}
+    assert clip_outputs(graph) == {"a": "b"}
     assert needed_tensors(graph) == {"x", "b", "c", "e", "f", "d", "y"}
 
 
@@ -138,11 +138,11 @@ def test_of_clips_in_a_row_the_last_serves() -> None:
             a = Neg (x)  b = Relu (a)  c = Relu (b)  y = Neg (c) }"""
         )
     )
-    assert clipped_as(graph) == {"a": "c", "b": "c"}
+    assert clip_outputs(graph) == {"a": "c", "b": "c"}
 
 
 def test_an_input_of_the_model_that_is_clipped_keeps_its_profile() -> None:
     graph = index(
         graph_of('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Relu (x) }')
     )
-    assert clipped_as(graph) == {}
+    assert clip_outputs(graph) == {}

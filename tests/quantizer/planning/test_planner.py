@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.ranges.activation_ranges import useful_range
+from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
 
 from ..networks import WIDE, network
 
@@ -59,7 +59,7 @@ def test_what_readers_tell_apart_is_seen_behind_moves(moves: str, useful: tuple[
         f"a = Conv (x, w) {moves} y = Identity (b)",
         {"w": WIDE, "k": np.array([2]), "r": np.array([1, 1, 2, 2], np.float32)},
     )
-    assert useful_range(net.graph, "a") == useful
+    assert effective_range(net.graph, "a") == useful
 
 
 def test_an_expensive_common_range_is_not_shared() -> None:

@@ -19,11 +19,12 @@ from qprof_onnx.quantizer.pipeline.explanation import explain_tensor
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.planning.shared_scales import lost_to
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.target import CODES, Recipe, Target
+
+from ..networks import plan_alone
 
 JOINED = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -47,7 +48,7 @@ def planned(scale_sharing: str, factor: float) -> tuple[QuantPlan, Graph, Profil
     b = np.asarray(a[:, ::-1] * np.float32(factor))
     profile = calibrate(model, [Sample("0", {"a": a, "b": b, "c": a})], identity)
     config = QuantConfig(target="any", calibrator="minmax", scale_sharing=scale_sharing)
-    plan = make_plan(graph, profile, Recipe(config, TARGET), identity, start_everywhere=True)
+    plan = plan_alone(model, profile, Recipe(config, TARGET), start_everywhere=True)
     verify_plan(plan, graph, identity)
     return plan, graph, profile, model
 
@@ -69,7 +70,7 @@ def test_the_resolution_decides_whether_a_concat_joins_its_inputs(
     scale_sharing: str, factor: float, shared: set[str]
 ) -> None:
     plan, *_ = planned(scale_sharing, factor)
-    groups = [group for group in plan.groups if "wide" in group.members]
+    groups = [group for group in plan.shared_scales if "wide" in group.members]
     assert {n for group in groups for n in group.members} & {"a", "b", "wide"} == (shared or {"wide"})
 
 
@@ -92,12 +93,12 @@ def test_a_chain_of_joins_never_costs_a_member_more_than_the_stated_number() -> 
     identity = model_id(model, "net.onnx")
     profile = calibrate(model, [Sample("0", feed)], identity)
     recipe = Recipe(QuantConfig(target="any", calibrator="minmax"), TARGET)
-    plan = make_plan(index(model), profile, recipe, identity, start_everywhere=True)
-    for group in plan.groups:
+    plan = plan_alone(model, profile, recipe, start_everywhere=True)
+    for group in plan.shared_scales:
         assert all(lost_to(own, group.range) <= 1.0 for own in group.members.values())
     # 1.1 ** 3 is 2.5 dB: the narrowest must stay apart, the widest is the output's.
-    assert {"d", "y"} <= set(plan.groups[0].members)
-    assert "a" not in plan.groups[0].members
+    assert {"d", "y"} <= set(plan.shared_scales[0].members)
+    assert "a" not in plan.shared_scales[0].members
 
 
 def explained(scale_sharing: str, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:

@@ -12,7 +12,7 @@ from qprof_onnx.quantizer.numerics.arrays import Curve
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.ranges.calibrators import calibrate
-from qprof_onnx.quantizer.ranges.following_function import curve_behind
+from qprof_onnx.quantizer.ranges.following_function import following_function
 
 from ..networks import WIDE, Network, network
 
@@ -27,7 +27,7 @@ def net(body: str) -> Network:
 
 def behind(body: str) -> Curve | None:
     made = net(body)
-    return curve_behind(made.graph, "c", made.profile["c"], 17)
+    return following_function(made.graph, "c", made.profile["c"], 17)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_other_readers_are_no_function_to_look_behind(body: str) -> None:
 
 def test_a_result_is_needed_as_it_is() -> None:
     made = network("y = Conv (x, w)", {"w": WIDE})
-    assert curve_behind(made.graph, "y", made.profile["y"], 17) is None
+    assert following_function(made.graph, "y", made.profile["y"], 17) is None
 
 
 def error(x: Array, low: float, high: float) -> float:
@@ -87,7 +87,7 @@ def error(x: Array, low: float, high: float) -> float:
 
 def test_codes_are_not_spent_where_the_function_is_flat() -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
-    curve = curve_behind(made.graph, "c", made.profile["c"], 17)
+    curve = following_function(made.graph, "c", made.profile["c"], 17)
     plain = calibrate(made.profile["c"], "mse", SCHEMAS["asymmetric"], UINT8)
     aimed = calibrate(made.profile["c"], "mse", SCHEMAS["asymmetric"], UINT8, curve)
     assert aimed.low > 0.6 * plain.low  # values reach -30, where x * sigmoid(x) has long been 0
@@ -106,7 +106,7 @@ def _middles(made: Network) -> Array:
 @pytest.mark.parametrize("calibrator", ["minmax", "percentile", "kl"])
 def test_other_calibrators_do_not_look_behind(calibrator: str) -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
-    curve = curve_behind(made.graph, "c", made.profile["c"], 17)
+    curve = following_function(made.graph, "c", made.profile["c"], 17)
     for_both = [
         calibrate(made.profile["c"], calibrator, SCHEMAS["asymmetric"], UINT8, look) for look in (None, curve)
     ]

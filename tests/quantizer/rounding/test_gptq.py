@@ -22,13 +22,20 @@ from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
-from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model, round_plan
+from qprof_onnx.quantizer.planning.plan_model import (
+    PlannedModel,
+    gptq_rounded,
+    model_facts,
+    open_plan,
+    plan_from,
+    plan_model,
+)
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding import collect as gathering
 from qprof_onnx.quantizer.rounding import second_moments as sums
 from qprof_onnx.quantizer.rounding.collect import collect_moments
 from qprof_onnx.quantizer.rounding.gptq import gptq
-from qprof_onnx.quantizer.rounding.gptq_codes import carried_over, columns_of
+from qprof_onnx.quantizer.rounding.gptq_rounding import columns_of, rebased
 from qprof_onnx.quantizer.rounding.im2col import im2col_rows, product_input
 from qprof_onnx.quantizer.rounding.quantized_weights import round_weights
 from qprof_onnx.quantizer.rounding.second_moments import Moments, moments_of
@@ -62,9 +69,9 @@ def profiled(net: Network, feeds: list[Sample]) -> Network:
 
 
 def rounded(net: Network, feeds: list[Sample], **settings: object) -> PlannedModel:
-    recipe = load_recipe(None, {**PLAIN, **settings})
-    made = plan_model(net.model, net.profile, recipe, net.identity)
-    return round_plan(net.model, made, net.profile, recipe.target, feeds)
+    recipe = load_recipe(None, {**PLAIN, **settings, "rounding": "gptq"})
+    made = plan_from(model_facts(net.prepared, net.profile, recipe))
+    return gptq_rounded(made, feeds)
 
 
 def errors(net: Network, made: PlannedModel, shape: tuple[int, ...] = (1, 8, 6, 6)) -> np.ndarray:
@@ -258,9 +265,7 @@ def test_correlated_inputs_cost_less_than_with_the_nearest_codes() -> None:
     )
     made = rounded(net, samples(shape=shape), mode="weight-only")
     (name,) = made.plan.adjustments.roundings
-    plain = plan_model(
-        net.model, net.profile, load_recipe(None, {**PLAIN, "mode": "weight-only"}), net.identity
-    )
+    plain = plan_model(net.prepared, net.profile, load_recipe(None, {**PLAIN, "mode": "weight-only"}))
     assert made.plan.nodes[name].kind is Kind.WEIGHT_ONLY
     assert np.square(errors(net, made, shape)).sum() < 0.4 * np.square(errors(net, plain, shape)).sum()
 
@@ -286,17 +291,17 @@ def test_a_rounded_plan_comes_back_from_its_file_and_gives_the_same_bytes() -> N
     net, made = two_rounded()
     assert len(made.plan.adjustments.roundings) == 2
     assert made.plan.config.rounding == "gptq"
-    assert "2 of 2 weights in codes are rounded with samples, not to the nearest" in made.plan.notes
+    assert "2 of 2 quantized weights are rounded with samples, not to the nearest" in made.plan.notes
     again = loads(dumps(made.plan))
     assert again == made.plan
-    opened = open_plan(net.model, again, net.identity)
+    opened = open_plan(net.prepared, again)
     models = [ir.to_proto(lower(m.model, m.plan).model) for m in (made, opened)]
     assert models[0].SerializeToString(deterministic=True) == models[1].SerializeToString(deterministic=True)
 
 
 def test_only_weights_differ_from_the_plan_with_the_nearest_codes() -> None:
     net, made = two_rounded()
-    plain = plan_model(net.model, net.profile, load_recipe(None, PLAIN), net.identity).plan
+    plain = plan_model(net.prepared, net.profile, load_recipe(None, PLAIN)).plan
     assert {name: entry.kind for name, entry in made.plan.nodes.items()} == {
         name: entry.kind for name, entry in plain.nodes.items()
     }
@@ -349,9 +354,9 @@ def test_codes_for_other_parameters_are_refused() -> None:
 def test_codes_of_another_number_are_refused() -> None:
     _, made = two_rounded()
     name, entry = next(iter(made.plan.adjustments.roundings.items()))
-    short = {name: replace(entry, moves=entry.moves[1:])}
+    short = {name: replace(entry, offsets=entry.offsets[1:])}
     edited = replace(made.plan, adjustments=replace(made.plan.adjustments, roundings=short))
-    with pytest.raises(PlanError, match="575 moves for a weight of 576 elements; remove the entry"):
+    with pytest.raises(PlanError, match="575 offsets for a weight of 576 elements; remove the entry"):
         lower(made.model, edited)
 
 
@@ -362,9 +367,9 @@ def test_a_channel_with_another_scale_takes_the_nearest_codes() -> None:
     other = replace(made.plan, tensors={**made.plan.tensors, "w": raised})
     name = next(n.name for n in made.graph.nodes if n.inputs[1] is not None and n.inputs[1].name == "w")
     assert name is not None
-    carried = carried_over(made.graph, made.plan.adjustments.roundings, made.plan, other)
+    carried = rebased(made.graph, made.plan.adjustments.roundings, made.plan, other)
     old, new = (
-        np.frombuffer(found[name].moves, np.int8).reshape(8, -1)
+        np.frombuffer(found[name].offsets, np.int8).reshape(8, -1)
         for found in (made.plan.adjustments.roundings, carried)
     )
     assert np.any(old[0])
@@ -380,9 +385,9 @@ def test_channels_that_are_divided_have_the_moments_of_what_is_read() -> None:
         for i in range(8)
     ]
     made = rounded(net, feeds, equalization="auto")
-    assert made.plan.adjustments.factors
+    assert made.plan.adjustments.equalization
     assert len(made.plan.adjustments.roundings) == 2
-    opened = open_plan(net.model, loads(dumps(made.plan)), net.identity)
+    opened = open_plan(net.prepared, loads(dumps(made.plan)))
     assert opened.plan == made.plan
 
 
@@ -390,17 +395,10 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     net = profiled(network(*TWO), samples())
     seen: list[tuple[int, int | None]] = []
     recipe = load_recipe(None, PLAIN)
-    made = plan_model(net.model, net.profile, recipe, net.identity)
-    whole = round_plan(net.model, made, net.profile, recipe.target, samples())
+    made = plan_model(net.prepared, net.profile, recipe)
+    whole = gptq_rounded(made, samples())
     monkeypatch.setattr(gathering, "MEMORY", 1)
-    sliced = round_plan(
-        net.model,
-        made,
-        net.profile,
-        recipe.target,
-        samples(),
-        progress=lambda done, total: seen.append((done, total)),
-    )
+    sliced = gptq_rounded(made, samples(), lambda done, total: seen.append((done, total)))
     assert sliced.plan == whole.plan
     assert seen == [(i, 48) for i in range(1, 49)]
 
@@ -417,7 +415,7 @@ def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
 def test_planning_without_samples_says_where_they_are_taken() -> None:
     net = network(*TWO)
     with pytest.raises(ConfigError, match="rounding gptq: needs samples, which 'qprof quantize"):
-        plan_model(net.model, net.profile, load_recipe(None, {"rounding": "gptq"}), net.identity)
+        plan_model(net.prepared, net.profile, load_recipe(None, {"rounding": "gptq"}))
 
 
 def test_no_samples_and_bad_samples_are_refused() -> None:
@@ -433,7 +431,7 @@ def test_a_plan_without_weights_in_codes_runs_nothing() -> None:
     net = profiled(network(*TWO), samples())
     made = rounded(net, [], keep_float=["Conv"])
     assert not made.plan.adjustments
-    assert "0 of 0 weights in codes are rounded with samples, not to the nearest" in made.plan.notes
+    assert "0 of 0 quantized weights are rounded with samples, not to the nearest" in made.plan.notes
 
 
 HASH = """

@@ -11,7 +11,7 @@ from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.planning.plan_model import PlannedModel, plan_model
+from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
 from qprof_onnx.quantizer.runtime.latency import Latency
 from qprof_onnx.quantizer.runtime.node_times import node_times
@@ -33,13 +33,13 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def subject(profile: Path) -> Subject:
-    made = open_prepared(MODEL)
-    bound = read_profile(profile, made.model, made.identity)
-    return Subject(MODEL, made.model, made.graph, made.identity, bound, load_recipe(), made.notes)
+    prepared = open_prepared(MODEL)
+    bound = read_profile(profile, prepared.model, prepared.identity)
+    return Subject(MODEL, model_facts(prepared, bound, load_recipe()))
 
 
 def first(subject: Subject) -> PlannedModel:
-    return plan_model(subject.model, subject.profile, subject.recipe, subject.identity, subject.notes)
+    return plan_from(subject.facts)
 
 
 def first_plan(subject: Subject) -> QuantPlan:
@@ -97,7 +97,7 @@ def test_a_node_that_is_slower_goes_back_with_its_figures(
     changed, found = checked(subject)
     assert [island.nodes for island in found.taken_back] == [(name,)]
     assert changed.nodes[name].reason == "slower in int8: 0.4 ms against 0.1 ms float"
-    assert changed.config.keep_float == (name,)
+    assert changed.config == plan.config
     assert found.after.speedup > found.before.speedup
     assert any("1 nodes were taken back to float" in note for note in changed.notes)
 
@@ -164,7 +164,7 @@ def _feed() -> dict[str, object]:
 
 def _all_float(plan: QuantPlan) -> dict[str, object]:
     return {
-        name: replace(entry, kind=Kind.FLOAT, reason="float", inputs={}, implementation="")
+        name: replace(entry, kind=Kind.FLOAT, because="float", inputs={}, implementation="")
         for name, entry in plan.nodes.items()
     }
 
@@ -179,7 +179,8 @@ def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) ->
 
 
 def test_a_target_that_cannot_be_measured_here_is_refused(subject: Subject) -> None:
-    glow = replace(subject, recipe=load_recipe("glow"))
+    facts = model_facts(subject.facts.prepared, subject.facts.measured, load_recipe("glow"))
+    glow = replace(subject, facts=facts)
     with pytest.raises(ConfigError, match="says nothing about the speed on target glow"):
         check_speed(glow, first(glow), SpeedDemand(DATA))
 

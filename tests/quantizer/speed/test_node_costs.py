@@ -113,7 +113,7 @@ def test_what_a_float_reader_loses_beside_integers_counts(net: Network) -> None:
 def test_a_table_of_several_nodes_goes_back_as_a_whole() -> None:
     net = network("a = Conv (x, v) g = Sigmoid (a) s = Mul (a, g) y = Conv (s, w)", {"v": WIDE, "w": WIDE})
     recipe = load_recipe("glow", {"equalization": "off", "bias_correction": "off"})
-    plan = plan_model(net.model, net.profile, recipe, net.identity).plan
+    plan = plan_model(net.prepared, net.profile, recipe).plan
     slow = {"Conv_a": 4.0, "Sigmoid_g": 0.0, "Mul_s": 90.0, "Conv_y": 4.0}
     floats = {"Conv_a": 50.0, "Sigmoid_g": 5.0, "Mul_s": 5.0, "Conv_y": 50.0}
     (island,) = find_float_regions(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))

@@ -11,7 +11,7 @@ from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.planning.planner import make_plan
+from qprof_onnx.quantizer.prepare.opening import PreparedModel
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.tuning.sensitivity import (
@@ -29,6 +29,8 @@ from qprof_onnx.quantizer.tuning.submodels import (
     open_submodel,
     splittable_model,
 )
+
+from ..networks import plan_alone
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N, 4] x, bool b) => (float[N, 3] y, float[N, 4] side)
@@ -61,7 +63,7 @@ def subject():
     identity = model_id(model, "m.onnx")
     profile = calibrate(model, samples, identity)
     recipe = load_recipe(None, {"granularity": "per-tensor", "weight_schema": "symmetric"})
-    plan = make_plan(index(model), profile, recipe, identity)
+    plan = plan_alone(model, profile, recipe)
     return model, plan, samples
 
 
@@ -176,7 +178,7 @@ def test_an_output_of_a_float_softmax_is_measured_at_its_input() -> None:
     identity = model_id(model, "m.onnx")
     sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
     profile = calibrate(model, [sample], identity)
-    plan = make_plan(index(model), profile, load_recipe(None, {"keep_float": ["end"]}), identity)
+    plan = plan_alone(model, profile, load_recipe(None, {"keep_float": ["end"]}))
     result = sensitivity_of(model, plan, [sample], threads=1)
     assert result.quantized.sqnr.keys() == {"logits"}
     assert result.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
@@ -215,7 +217,9 @@ def tables():
     samples = [Sample(str(i), {"x": rng.standard_normal((6, 4)).astype(np.float32)}) for i in range(2)]
     identity = model_id(model, "m.onnx")
     settings = {"equalization": "off", "bias_correction": "off"}
-    planned = plan_model(model, calibrate(model, samples, identity), load_recipe("glow", settings), identity)
+    prepared = PreparedModel(model, index(model), identity, ())
+    profile = calibrate(model, samples, identity)
+    planned = plan_model(prepared, profile, load_recipe("glow", settings))
     return model, planned.plan, samples
 
 
@@ -236,11 +240,11 @@ def test_a_look_up_table_that_a_submodel_splits_is_float_in_it(tables) -> None:
     source = splittable_model(model)
     cut = next(i for i, node in enumerate(source.nodes) if node.name == "silu")
     first, second = (open_submodel(source, *ends, plan) for ends in ((0, cut), (cut, len(source.nodes))))
-    values = dict(samples[0].feed)
+    values = dict(samples[0].arrays)
     values |= first(values, "0")
     # 1e-6: a sigmoid of onnxruntime against numpy's; a step of g would be a hundred times as wide
     assert np.allclose(values["g"], 1 / (1 + np.exp(-values["h"])), atol=1e-6)
-    whole = open_submodel(source, 0, len(source.nodes), plan)(samples[0].feed, "0")["y"]
+    whole = open_submodel(source, 0, len(source.nodes), plan)(samples[0].arrays, "0")["y"]
     # a table made in float64 and a product in float32 may round a tie apart: a step of s is worth less
     assert np.allclose(second(values, "0")["y"], whole, atol=float(np.abs(whole).max()) / 100)
 

@@ -1,4 +1,4 @@
-"""GPTQ codes for the weights of a plan, as offsets from the nearest code."""
+"""GPTQ for the weights of a plan: rounding offsets from the nearest quantized values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..model.graph import Graph
 from ..numerics.affine import quantize, spread
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array, Kernel
-from ..plan.adjustments import WeightMoves
+from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import QuantPlan
 from .gptq import gptq
 from .im2col import ProductInput, product_input
-from .quantized_weights import Weight, params_digest, weights_in_codes
+from .quantized_weights import Weight, params_digest, quantized_weights
 from .second_moments import Moments
 
 Floats = npt.NDArray[np.float64]
@@ -27,8 +27,8 @@ def find_roundings(
     plan: QuantPlan,
     corrected: Collection[str],
     gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
-) -> dict[str, WeightMoves]:
-    """Return codes of weights that do least to the outputs of their nodes, by node name in graph order.
+) -> dict[str, RoundingOffsets]:
+    """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
 
     Args:
         graph: the model that is planned.
@@ -38,7 +38,7 @@ def find_roundings(
     """
     readers: dict[ProductInput, list[Weight]] = {}
     names = []
-    for weight in weights_in_codes(graph, plan):
+    for weight in quantized_weights(graph, plan):
         reading = product_input(graph, weight.node, weight.array)
         if reading is not None:
             readers.setdefault(reading, []).append(weight)
@@ -47,21 +47,23 @@ def find_roundings(
     for reading, moments in gathered(list(readers)):
         for weight in readers[reading]:
             second = moments.means(centred=weight.node.name in corrected)
-            found[weight.node.name or ""] = _fed_back(weight, reading, second)
-    return {name: found[name] for name in names if any(found[name].moves)}
+            found[weight.node.name or ""] = _gptq_offsets(weight, reading, second)
+    return {name: found[name] for name in names if any(found[name].offsets)}
 
 
-def carried_over(
-    graph: Graph, found: Mapping[str, WeightMoves], before: QuantPlan, after: QuantPlan
-) -> dict[str, WeightMoves]:
-    """Return codes that were chosen for one plan for another one of the same nodes.
+def rebased(
+    graph: Graph, found: Mapping[str, RoundingOffsets], before: QuantPlan, after: QuantPlan
+) -> dict[str, RoundingOffsets]:
+    """Return offsets that were chosen for one plan for another one of the same nodes.
 
-    Where a channel has another scale there (as where a new bias would not fit in int32), its codes are the
+    Where a channel has another scale there (as where a new bias would not fit in int32), it is rounded to the
     nearest.
     """
-    old = {weight.node.name or "": weight for weight in weights_in_codes(graph, before)}
-    new = {weight.node.name or "": weight for weight in weights_in_codes(graph, after)}
-    carried = {}
+    if not found:
+        return {}
+    old = {weight.node.name or "": weight for weight in quantized_weights(graph, before)}
+    new = {weight.node.name or "": weight for weight in quantized_weights(graph, after)}
+    kept = {}
     for name in [name for name in found if name in new]:
         array, params = new[name].array, new[name].params
         same = np.ones((), bool)
@@ -69,13 +71,13 @@ def carried_over(
             *(spread(w.params, array.shape) for w in (old[name], new[name])), strict=True
         ):
             same = same & (first == second)
-        moves = np.frombuffer(found[name].moves, np.int8).reshape(array.shape) * same
-        if np.any(moves):
-            carried[name] = WeightMoves(moves.astype(np.int8).tobytes(), params_digest(params))
-    return carried
+        offsets = np.frombuffer(found[name].offsets, np.int8).reshape(array.shape) * same
+        if np.any(offsets):
+            kept[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), params_digest(params))
+    return kept
 
 
-def _fed_back(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -> WeightMoves:
+def _gptq_offsets(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -> RoundingOffsets:
     node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
     scale, zero_point = spread(params, array.shape)
     flat = [
@@ -85,18 +87,18 @@ def _fed_back(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -
     ends = np.cumsum([part.shape[1] for part in second])[:-1]
     pieces = zip(*(np.split(part, ends, axis=2) for part in flat), second, strict=True)
     steps = np.concatenate([gptq(*piece) for piece in pieces], 2)
-    codes = _uncolumned(node, steps, array.shape) + zero_point
-    moves = codes - quantize(weight.array, params).astype(np.float64)
-    return WeightMoves(np.clip(moves, -128, 127).astype(np.int8).tobytes(), params_digest(params))
+    values = _uncolumned(node, steps, array.shape) + zero_point
+    offsets = values - quantize(weight.array, params).astype(np.float64)
+    return RoundingOffsets(np.clip(offsets, -128, 127).astype(np.int8).tobytes(), params_digest(params))
 
 
 def columns_of(node: ir.Node, array: Array) -> Floats:
-    """Return a weight as (groups, outputs, columns of a row that it is multiplied with), see `rows`."""
-    flat = weight_axes(node, array.shape).blocks(array)
+    """Return a weight as (groups, outputs, columns of an im2col row that it is multiplied with)."""
+    flat = np.asarray(weight_axes(node, array.shape).blocks(array))
     if _scatters(node):  # each tap makes an output element of its own
         flat = flat.transpose(0, 1, 3, 2)
-        return flat.reshape(flat.shape[0], -1, flat.shape[3])
-    return flat.reshape(*flat.shape[:2], -1)
+        return np.asarray(flat.reshape(flat.shape[0], -1, flat.shape[3]))
+    return np.asarray(flat.reshape(*flat.shape[:2], -1))
 
 
 def _uncolumned(node: ir.Node, columns: Floats, shape: tuple[int, ...]) -> Array:

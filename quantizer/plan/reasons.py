@@ -1,0 +1,200 @@
+"""Why a node stays float: a code with its figures, and the sentences for people. The only place of these
+words.
+
+The planner says `FloatReason(ReasonCode.NO_KERNEL, target="qnn", operator="Sin")`, the plan file keeps that,
+and `sentence` and `summary` make words of it. Adding a reason is adding a code, its sentence and, where the
+figures of many nodes are better told together, its summary.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Detail = str | int | float
+"""A name or a figure of a reason."""
+
+FloatReasons = Mapping[str, "FloatReason"]
+"""Node name -> why it stays float."""
+
+
+class ReasonCode(StrEnum):
+    """Why a node stays float."""
+
+    BY_REQUEST = "by-request"
+    SHAPE_ARITHMETIC = "shape-arithmetic"
+    UNSUPPORTED_OPERATOR = "unsupported-operator"
+    NO_KERNEL = "no-kernel"
+    UNSUPPORTED_USE = "unsupported-use"
+    CLIPPED_FULL_RANGE = "clipped-full-range"
+    ONLY_CONSTANTS = "only-constants"
+    CONSTANT_TYPE = "constant-type"
+    CONSTANT_VALUES = "constant-values"
+    NOT_FLOAT32 = "not-float32"
+    NO_PROFILE = "no-profile"
+    NOT_OBSERVED = "not-observed"
+    BELOW_SQNR_LIMIT = "below-sqnr-limit"
+    NOISE_BUDGET = "noise-budget"
+    CHEAP_FIRST_LAYER = "cheap-first-layer"
+    CONVERSION_COST = "conversion-cost"
+    MIXED_INPUTS = "mixed-inputs"
+    NO_INT8_CONSUMER = "no-int8-consumer"
+    INTER_LAYER_FLOAT = "inter-layer-float"
+    EQUALIZATION_MUL = "equalization-mul"
+    DATA_FREE_MODE = "data-free-mode"
+    NO_DYNAMIC_KERNEL = "no-dynamic-kernel"
+    NO_DYNAMIC_FORM = "no-dynamic-form"
+    SMALL_RECURRENT = "small-recurrent"
+    SLOWER_IN_INT8 = "slower-in-int8"
+    UNKNOWN = "unknown"
+    """Told in words alone: by hand, or in a plan of format 1."""
+
+
+_SENTENCES: Mapping[ReasonCode, str] = {
+    ReasonCode.BY_REQUEST: "kept float by request ('{pattern}')",
+    ReasonCode.SHAPE_ARITHMETIC: "it computes shapes, indices or conditions, not float values",
+    ReasonCode.UNSUPPORTED_OPERATOR: "operator {operator} is not supported for int8",
+    ReasonCode.NO_KERNEL: "{target} has no int8 kernel for {operator}",
+    ReasonCode.UNSUPPORTED_USE: "{text}",
+    ReasonCode.CLIPPED_FULL_RANGE: "the int8 kernel of {operator} needs output parameters for its "
+    "whole range, and the Clip after it narrows them",
+    ReasonCode.ONLY_CONSTANTS: "it reads no activation, only constants",
+    ReasonCode.CONSTANT_TYPE: "constant '{tensor}' is {type}, not float32",
+    ReasonCode.CONSTANT_VALUES: "constant '{tensor}' is empty or holds non-finite values",
+    ReasonCode.NOT_FLOAT32: "tensor '{tensor}' is {type}; only float32 is quantized",
+    ReasonCode.NO_PROFILE: "tensor '{tensor}' has no profile",
+    ReasonCode.NOT_OBSERVED: "tensor '{tensor}' was not observed during calibration",
+    ReasonCode.BELOW_SQNR_LIMIT: "quantizing '{tensor}' to {type} would leave it an SQNR of "
+    "{sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.NOISE_BUDGET: "its quantization noise alone would leave output '{output}' an SQNR of "
+    "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.CHEAP_FIRST_LAYER: "it adds {noise_share:.0f} % of the noise in output '{output}' "
+    "(whose variance is {level:.1f} dB above all of it) and {cost_share:.1f} % of the "
+    "multiplications: cheap in float",
+    ReasonCode.CONVERSION_COST: "int8 would not pay off: its input is float (from {origin}) and "
+    "conversions cost more than they save",
+    ReasonCode.MIXED_INPUTS: "int8 would not pay off: it reads quantized and float inputs, and no "
+    "consumer is int8",
+    ReasonCode.NO_INT8_CONSUMER: "no int8 consumer: quantizing its output would only add error",
+    ReasonCode.INTER_LAYER_FLOAT: "inter_layer float: only products with a weight are quantized",
+    ReasonCode.EQUALIZATION_MUL: "equalizes the channels of an activation before it is quantized",
+    ReasonCode.DATA_FREE_MODE: "mode {mode}: only nodes with a large constant weight change",
+    ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel of {operator} for dynamic quantization",
+    ReasonCode.NO_DYNAMIC_FORM: "form {form} has no operator for a dynamic {operator}; {instead} has",
+    ReasonCode.SMALL_RECURRENT: "its weights have {elements} elements; below {limit} float is as fast",
+    ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
+    ReasonCode.UNKNOWN: "{text}",
+}
+
+_SUMMARIES: Mapping[ReasonCode, str] = {
+    ReasonCode.BY_REQUEST: "kept float by request ({pattern})",
+    ReasonCode.UNSUPPORTED_OPERATOR: "operator not supported for int8: {operator}",
+    ReasonCode.NO_KERNEL: "{target} has no int8 kernel: {operator}",
+    ReasonCode.UNSUPPORTED_USE: "used in a way that has no int8 form: {text}",
+    ReasonCode.CONSTANT_TYPE: "a constant is {type}, not float32: {tensor}",
+    ReasonCode.CONSTANT_VALUES: "a constant is empty or holds non-finite values: {tensor}",
+    ReasonCode.NOT_FLOAT32: "a tensor is {type}; only float32 is quantized: {tensor}",
+    ReasonCode.NO_PROFILE: "a tensor has no profile: {tensor}",
+    ReasonCode.NOT_OBSERVED: "a tensor was not observed during calibration: {tensor}",
+    ReasonCode.BELOW_SQNR_LIMIT: "a tensor would have an SQNR of {sqnr:.1f} dB in {type}, below the limit of "
+    "{limit:g} dB",
+    ReasonCode.NOISE_BUDGET: "too much quantization noise: alone it would leave an output an SQNR "
+    "of {sqnr:.1f} dB; the limit is {limit:g} dB",
+    ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
+    "{cost_share:.1f} % of the multiplications each",
+    ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float (from {origin}) and "
+    "conversions cost more than they save",
+    ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel for dynamic quantization: {operator}",
+    ReasonCode.SMALL_RECURRENT: "small recurrent weights ({elements} elements): float is as fast",
+    ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
+}
+"""What is said of several nodes at once, where their figures differ."""
+
+_NAMED = 3
+"""Names that a summary tells before it says how many more there are."""
+
+
+@dataclass(frozen=True)
+class FloatReason:
+    """Why one node stays float; made by `because`.
+
+    Attributes:
+        code: the kind of reason.
+        details: its names and figures: those that the sentence of the code has room for.
+    """
+
+    code: ReasonCode
+    details: Mapping[str, Detail] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return sentence(self)
+
+
+def because(code: ReasonCode, **details: Detail) -> FloatReason:
+    """Return a reason with its names and figures. Figures are rounded to what people read.
+
+    Raises:
+        ValueError: the details are not those of the code.
+    """
+    if set(details) != set(detail_names(code)):
+        raise ValueError(f"reason {code}: has {sorted(details)}, needs {sorted(detail_names(code))}")
+    return FloatReason(code, {name: _rounded(details[name]) for name in detail_names(code)})
+
+
+def _rounded(detail: Detail) -> Detail:
+    """Return a figure with four digits, within what a file can hold."""
+    return float(f"{max(-MOST, min(detail, MOST)):.4g}") if isinstance(detail, float) else detail
+
+
+MOST = 999.0
+"""Stands for infinite dB."""
+
+
+def detail_names(code: ReasonCode) -> tuple[str, ...]:
+    """Return the names of the details of a code, in the order of its sentence."""
+    return tuple(dict.fromkeys(name for _, name, _, _ in string.Formatter().parse(_SENTENCES[code]) if name))
+
+
+def figure_names(code: ReasonCode) -> frozenset[str]:
+    """Return which details of a code are numbers."""
+    parts = string.Formatter().parse(_SENTENCES[code])
+    return frozenset(name for _, name, form, _ in parts if name and (form or name in _WHOLE))
+
+
+_WHOLE = ("elements", "limit")
+"""Whole numbers, which need no format."""
+
+
+def sentence(reason: FloatReason) -> str:
+    """Return a reason in words."""
+    return _SENTENCES[reason.code].format(**reason.details)
+
+
+def summary(reasons: Sequence[FloatReason]) -> str:
+    """Return what several reasons of one code have in common: names once each, figures with their range."""
+    first = reasons[0]
+    if all(reason == first for reason in reasons):
+        return sentence(first)
+    figures = figure_names(first.code)
+    text = _SUMMARIES.get(first.code, _SENTENCES[first.code])
+    parts = []
+    for literal, name, form, _ in string.Formatter().parse(text):
+        parts.append(literal)
+        if name:
+            values = [reason.details[name] for reason in reasons]
+            parts.append(_range(values, form or "") if name in figures else _names(values))
+    return "".join(parts)
+
+
+def _range(values: Iterable[Detail], form: str) -> str:
+    numbers = [value for value in values if not isinstance(value, str)]
+    ends = list(dict.fromkeys(format(end, form) for end in (min(numbers), max(numbers))))
+    return " to ".join(ends)
+
+
+def _names(values: Iterable[Detail]) -> str:
+    names = list(dict.fromkeys(map(str, values)))
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

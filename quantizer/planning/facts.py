@@ -1,0 +1,207 @@
+"""What planning knows before it decides anything: one record, made once for a call and given to every
+step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from ...profiles.records.profile import ModelId, Profile
+from ..model.graph import Graph
+from ..numerics.affine import TYPES, QuantType
+from ..numerics.channel_density import ChannelDensities
+from ..numerics.schemas import SCHEMAS, choose_params
+from ..operators.functions import Chain
+from ..operators.operands import activation_names, match_nodes, name_of, outputs_of
+from ..operators.table import rule_of
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..prepare.opening import PreparedModel
+from ..ranges.activation_ranges import ActivationRanges, RangeCache
+from ..ranges.calibrators import Range
+from ..ranges.clipped_activations import with_clip_profiles
+from ..targets.config import QuantConfig, with_limit
+from ..targets.target import Recipe, Target
+
+
+@dataclass(frozen=True, eq=False)
+class PlanningFacts:
+    """What does not change from plan to plan of one call. A step that changes the float model replaces
+    `graph`, `profile` and `chains` (`of_adjusted` in `chains`); all else, and what was calibrated, stays.
+
+    Attributes:
+        prepared: the model as it was prepared: index, identity, remarks.
+        recipe: what was asked for and what the runtime can execute.
+        config: the settings in effect: those asked for with the limits that the mode implies.
+        measured: profile of the prepared model; an activation that only a clip reads has that of the clip's
+            output.
+        graph: what is planned: the prepared model with the adjustments so far.
+        profile: of its activations: as measured, or as estimated after an adjustment.
+        notes: remarks of preparation and earlier steps that the user should see.
+        chains: pointwise chains that are planned as one node, by the name of that node.
+        channel_densities: how the channels of each activation of the prepared model are spread, kept.
+        cache: calibrated ranges, kept.
+    """
+
+    prepared: PreparedModel
+    recipe: Recipe
+    config: QuantConfig
+    measured: Profile
+    graph: Graph
+    profile: Profile
+    notes: tuple[str, ...]
+    chains: Mapping[str, Chain]
+    channel_densities: ChannelDensities
+    cache: RangeCache
+
+    @property
+    def target(self) -> Target:
+        """What the runtime can execute."""
+        return self.recipe.target
+
+    @property
+    def identity(self) -> ModelId:
+        """The fingerprint of the prepared model."""
+        return self.prepared.identity
+
+    @cached_property
+    def activations(self) -> ActivationRanges:
+        """Calibrated and effective ranges of the activations."""
+        return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.cache)
+
+    @cached_property
+    def requested_float(self) -> FloatReasons:
+        """The nodes that `keep_float` names, as nodes of `graph`."""
+        matched = match_nodes(self.prepared.graph, self.config.keep_float)
+        return self.by_planned_node(
+            {name: because(ReasonCode.BY_REQUEST, pattern=pattern) for name, pattern in matched.items()}
+        )
+
+    def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
+        """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""
+        chain_of = {name_of(node): name for name, chain in self.chains.items() for node in chain.nodes}
+        return {chain_of.get(name, name): reason for name, reason in reasons.items()}
+
+    @cached_property
+    def precisions(self) -> Mapping[str, QuantType | FloatReason]:
+        """The type of every activation that has a range, or why it stays float, see `precision_of`."""
+        named = self._named_16bit
+        return {name: precision_of(self, name, asked=name in named) for name in self.activations.names}
+
+    @cached_property
+    def _named_16bit(self) -> frozenset[str]:
+        return frozenset(named_16bit(self.graph, self.config.keep_16bit))
+
+    def has_16_bits(self, name: str) -> bool:
+        """Whether an activation has 16 bits where the activation type need not have them."""
+        return name in self._in_16_bits
+
+    @cached_property
+    def _in_16_bits(self) -> frozenset[str]:
+        found = self._named_16bit & set(self.activations.names)
+        if self.config.min_sqnr <= 0.0:
+            return frozenset(found)
+        own = TYPES[self.config.activation_type]
+        return (
+            frozenset(n for n, p in self.precisions.items() if isinstance(p, QuantType) and p != own) | found
+        )
+
+    def range_of(self, name: str) -> Range:
+        """Return the calibrated range of an activation in the type that it has."""
+        return self.activations.calibrated(name, type_16bit(self.config) if self.has_16_bits(name) else None)
+
+
+def planning_facts(
+    prepared: PreparedModel, profile: Profile, recipe: Recipe, notes: tuple[str, ...] = ()
+) -> PlanningFacts:
+    """Return what is known of a model; no chain is taken as one.
+
+    Args:
+        prepared: the model.
+        profile: its profile, bound to its tensor names.
+        recipe: what was asked for and what the runtime can execute.
+        notes: remarks of earlier steps besides those of preparation.
+    """
+    clipped = with_clip_profiles(profile, prepared.graph)
+    return PlanningFacts(
+        prepared=prepared,
+        recipe=recipe,
+        config=with_limit(recipe.config),
+        measured=clipped,
+        graph=prepared.graph,
+        profile=clipped,
+        notes=(*prepared.notes, *notes),
+        chains={},
+        channel_densities=ChannelDensities(clipped),
+        cache=RangeCache(),
+    )
+
+
+def precision_of(facts: PlanningFacts, name: str, *, asked: bool) -> QuantType | FloatReason:
+    """Return the type in which an activation is quantized, or why it must stay float.
+
+    16 bits where that was asked for, or where 8 leave an SQNR below `min_sqnr` and every operator around the
+    activation has a kernel for 16.
+
+    Args:
+        facts: the model.
+        name: an activation with a range.
+        asked: whether `keep_16bit` names it.
+    """
+    config, own, wide = facts.config, TYPES[facts.config.activation_type], type_16bit(facts.config)
+    if config.min_sqnr <= 0.0:
+        return wide if asked else own
+    types = [wide] if asked else [own, wide] if _has_16bit_kernels(facts, name) else [own]
+    sqnr = 0.0
+    for qtype in types:
+        sqnr = _sqnr(facts, name, qtype)
+        if sqnr >= config.min_sqnr:
+            return qtype
+    return because(
+        ReasonCode.BELOW_SQNR_LIMIT, tensor=name, type=types[-1].name, sqnr=sqnr, limit=config.min_sqnr
+    )
+
+
+def _sqnr(facts: PlanningFacts, name: str, qtype: QuantType) -> float:
+    """Return the SQNR in dB that an activation keeps in a type."""
+    chosen = facts.activations.calibrated(name, qtype)
+    params = choose_params(chosen.low, chosen.high, SCHEMAS[facts.config.schema], qtype)
+    return facts.activations.noise(name, params).sqnr_db
+
+
+def _has_16bit_kernels(facts: PlanningFacts, name: str) -> bool:
+    """Whether every quantized operator that makes or reads an activation has a kernel for 16 bits."""
+    graph, target = facts.graph, facts.target
+    producer = graph.producer(name)
+    nodes = [*([] if producer is None else [producer]), *(node for node, _ in graph.consumers(name))]
+    touching = [node.op_type for node in nodes if node.op_type in target.operators]
+    return bool(touching) and all(target.has_16bit_kernel(op_type) for op_type in touching)
+
+
+def type_16bit(config: QuantConfig) -> QuantType:
+    """Return the 16-bit type with the sign of the activation type."""
+    return TYPES["int16" if TYPES[config.activation_type].signed else "uint16"]
+
+
+def named_16bit(graph: Graph, patterns: Iterable[str]) -> set[str]:
+    """Return the activations that `QuantConfig.keep_16bit` names: tensors, or all activations of nodes.
+
+    Raises:
+        ConfigError: a pattern names no tensor and no node.
+    """
+    activations = [n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)]
+    found: set[str] = set()
+    for pattern in patterns:
+        tensors = [n for n in activations if n == pattern] or [
+            n for n in activations if fnmatchcase(n, pattern)
+        ]
+        found.update(tensors)
+        if not tensors:
+            hits = match_nodes(graph, [pattern], "keep_16bit")
+            for node in graph.nodes:
+                rule = rule_of(node)
+                if name_of(node) in hits and rule is not None:
+                    names = [*activation_names(node, rule, graph), *outputs_of(node)]
+                    found.update(n for n in names if n in activations)
+    return found
