@@ -2,6 +2,6 @@
 
 Enters: models, samples, profiles and plans, each a path or an object; keywords.
 Leaves: results that show and save themselves.
-Imports: pipeline, tuning, evaluation, speed, plan, ranges, prepare, targets, runtime, model,
+Imports: pipeline, tuning, evaluation, speed, plan, prepare, targets, runtime, model, numerics,
 profiles.runner, profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -205,13 +206,19 @@ def sensitivity(
 
 
 def diff(
-    old: ProfileLike, new: ProfileLike, *, target: TargetLike | None = None, **options: Unpack[DiffOptions]
+    old: ProfileLike,
+    new: ProfileLike,
+    *,
+    model: ModelLike | None = None,
+    target: TargetLike | None = None,
+    **options: Unpack[DiffOptions],
 ) -> DriftReport:
     """Compare new data with the data that a model was quantized for: which tensors drifted, and how far.
 
     Args:
         old: the profile that a model was quantized with: path or object.
         new: a profile of newer data.
+        model: the float model: leaves out tensors that no plan needs.
         target: as in `quantize`: with the settings it chooses the parameters that `old` led to.
         options: settings as in `quantize`, and those of `DiffOptions`.
 
@@ -222,9 +229,15 @@ def diff(
     given = chosen("diff", options, DiffOptions)
     limits = dict(given.others)
     allow_different = limits.pop("allow_different", False)
-    return drift_check.diff(
-        old, new, limits=DriftLimits(**limits), recipe=given.recipe(target), allow_different=allow_different
-    )
+    with nullcontext() if model is None else model_file(model) as path:
+        return drift_check.diff(
+            old,
+            new,
+            limits=DriftLimits(**limits),
+            recipe=given.recipe(target),
+            model_path=path,
+            allow_different=allow_different,
+        )
 
 
 def explain(

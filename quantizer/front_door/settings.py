@@ -11,21 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from ...profiles.base.errors import ConfigError, nearest
-from ..ranges.calibrators import parse_calibrator
+from ..numerics.schema_table import SchemaName
+from ..targets.calibrator_names import CalibratorName
+from ..targets.config import ActivationType, FormName, Granularity, LookupTables, Mode, WeightType
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 
-Schema: TypeAlias = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
-Calibrator: TypeAlias = Literal[
-    "minmax",
-    "percentile",
-    "percentile:99",
-    "percentile:99.9",
-    "percentile:99.99",
-    "percentile:99.999",
-    "kl",
-    "mse",
+Percentile: TypeAlias = Literal[
+    "percentile:99", "percentile:99.9", "percentile:99.95", "percentile:99.99", "percentile:99.999"
 ]
+"""Those in use; another one is taken at the call, or in a configuration file."""
 
 TargetLike: TypeAlias = str | os.PathLike[str] | Recipe
 """The name of a packaged target, the path of a configuration file, or a recipe that was loaded."""
@@ -34,18 +29,18 @@ TargetLike: TypeAlias = str | os.PathLike[str] | Recipe
 class Settings(TypedDict, total=False):
     """Settings of a quantization, see `QuantConfig`; what is not given comes from the target."""
 
-    mode: Literal["static", "dynamic", "weight-only", "auto"]
-    form: Literal["qdq", "qoperator", "integer", "primitives", "regions"]
-    schema: Schema
-    calibrator: Calibrator
-    activation_type: Literal["uint8", "int8", "uint16", "int16"]
+    mode: Mode
+    form: FormName
+    schema: SchemaName
+    calibrator: CalibratorName | Percentile
+    activation_type: ActivationType
     keep_16bit: Collection[str]
     inter_layer: Literal["quantized", "float"]
-    weight_schema: Schema
-    weight_type: Literal["int8", "uint8", "int7", "int4", "uint4"]
+    weight_schema: SchemaName
+    weight_type: WeightType
     block_size: int
-    granularity: Literal["per-tensor", "per-channel"]
-    lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
+    granularity: Granularity
+    lookup_tables: LookupTables
     scale_sharing: Literal["auto", "unified", "separate"]
     min_sqnr: float
     min_output_sqnr: float
@@ -125,9 +120,7 @@ def recipe_of(target: str | os.PathLike[str] | None, settings: Mapping[str, Any]
         ConfigError: there is no such target, or a setting is not allowed.
     """
     given = {name: _as_list(value) for name, value in settings.items()}
-    recipe = load_recipe(None if target is None else os.fspath(target), given)
-    parse_calibrator(recipe.config.calibrator)
-    return recipe
+    return load_recipe(None if target is None else os.fspath(target), given)
 
 
 def _as_list(value: object) -> object:

@@ -85,7 +85,7 @@ def generator() -> Iterator[Any]:
 
 
 def arrays(samples: Samples) -> list[Any]:
-    return [sample.feed["x"] for sample in samples]
+    return [sample.arrays["x"] for sample in samples]
 
 
 def refusal(data: Any, *specs: InputSpec) -> str:

@@ -97,7 +97,7 @@ def test_profiles_and_plans_may_be_files_or_objects(
     plan = result.plan if form == "object" else tmp_path / "plan.yaml"
     assert qprof.quantize(path, given).plan == result.plan
     assert qprof.quantize(path, plan=plan).plan == result.plan
-    assert qprof.explain(plan, "logits", path, given).tensor == "logits"
+    assert repr(qprof.explain(plan, "logits", path, given)).startswith("<TensorExplanation: logits")
     assert qprof.diff(given, given).drift.tensors
     assert qprof.load_plan(tmp_path / "plan.yaml") == result.plan
 
@@ -194,6 +194,12 @@ def test_a_tuning_that_finds_nothing_has_no_model(proto: Any, profile: Any, held
             call()
 
 
+def test_diff_takes_a_model_and_limits(path: Path, proto: Any, heldout: Any, profile: qprof.Profile) -> None:
+    found = qprof.diff(profile, qprof.profile(path, heldout), model=proto, max_js_distance=0.001)
+    assert found.model == "digits.onnx"
+    assert not found.passed
+
+
 def test_instrument_gives_a_model(path: Path, tmp_path: Path) -> None:
     found = qprof.instrument(path, tmp_path / "out.onnx")
     assert "QuantizationProfile" in {node.op_type for node in found.graph}
@@ -207,8 +213,8 @@ def test_instrument_gives_a_model(path: Path, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"calibratr": "mse"}, "there is no keyword 'calibratr'; see help. Did you mean 'calibrator'?"),
-        ({"calibrator": "msee"}, "Did you mean 'mse'?"),
-        ({"schema": "symetric"}, "schema 'symetric' is not one of .* Did you mean 'symmetric'?"),
+        ({"calibrator": "msee"}, "calibrator 'msee' is not one of .* did you mean 'mse'?"),
+        ({"schema": "symetric"}, "schema 'symetric' is not one of .* did you mean 'symmetric'?"),
         ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
         ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
         ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: holds its own settings"),

@@ -20,6 +20,7 @@ KINDS = (
     "tune",
     "diff",
     "explain",
+    "explain node",
 )
 
 
@@ -34,8 +35,9 @@ def results(path: Path, profile: Any, result: Any) -> dict[str, Any]:
         "compare_layers": qprof.compare_layers(path, result, heldout, limit=1),
         "sensitivity": qprof.sensitivity(path, profile, heldout, limit=1),
         "tune": qprof.tune(path, profile, heldout, objective="size", budget=1.0, limit=2),
-        "diff": qprof.diff(profile, profile, max_distance=0.1),
+        "diff": qprof.diff(profile, profile, max_js_distance=0.1),
         "explain": qprof.explain(result, "block.add.out", path, profile),
+        "explain node": qprof.explain(result, "head", path, profile),
     }
 
 

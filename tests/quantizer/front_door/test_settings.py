@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import qprof_onnx as qprof
@@ -21,11 +21,8 @@ from qprof_onnx.quantizer.front_door.measuring import (
 from qprof_onnx.quantizer.front_door.quantizing import QuantizeOptions
 from qprof_onnx.quantizer.front_door.settings import RunOptions, Settings
 from qprof_onnx.quantizer.front_door.tuning import TuneOptions
-from qprof_onnx.quantizer.numerics.affine import TYPES
-from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits
-from qprof_onnx.quantizer.ranges.calibrators import CALIBRATORS, parse_calibrator
-from qprof_onnx.quantizer.targets.config import CHOICES, FORMS
+from qprof_onnx.quantizer.targets.calibrator_names import CALIBRATOR_NAMES, split_calibrator
 from qprof_onnx.quantizer.tuning.quality_target import OBJECTIVES
 
 ROOT = Path(__file__).parents[3]
@@ -47,24 +44,19 @@ def test_every_function_that_plans_takes_all_settings(options: Any) -> None:
     assert set(SETTINGS) <= set(get_type_hints(options))
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        *CHOICES.items(),
-        ("form", FORMS),
-        ("schema", tuple(SCHEMAS)),
-        ("weight_schema", tuple(SCHEMAS)),
-    ],
-)
-def test_the_words_of_a_setting_are_those_that_it_may_be(name: str, words: tuple[str, ...]) -> None:
-    assert get_args(SETTINGS[name]) == words
+CONFIG = get_type_hints(qprof.QuantConfig)
 
 
-def test_the_words_of_types_and_calibrators_are_known() -> None:
-    assert set(get_args(SETTINGS["weight_type"])) | set(get_args(SETTINGS["activation_type"])) <= set(TYPES)
-    known = get_args(SETTINGS["calibrator"])
-    assert {parse_calibrator(word)[0].name for word in known} == set(CALIBRATORS)
-    assert set(CALIBRATORS) <= set(known)
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "calibrator"])
+def test_a_setting_has_the_type_of_its_field(name: str) -> None:
+    expected = Collection[str] if CONFIG[name] == tuple[str, ...] else CONFIG[name]
+    assert SETTINGS[name] == expected
+
+
+def test_the_words_of_the_calibrator_are_its_names_and_percentiles_that_can_be_parsed() -> None:
+    words = [word for kind in get_args(SETTINGS["calibrator"]) for word in get_args(kind)]
+    assert words[: len(CALIBRATOR_NAMES)] == list(CALIBRATOR_NAMES)
+    assert {split_calibrator(word)[0] for word in words[len(CALIBRATOR_NAMES) :]} == {"percentile"}
 
 
 def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None:
@@ -73,11 +65,6 @@ def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None
     assert get_args(get_args(hints["channels"])[0]) == run.CHANNELS
     assert get_args(hints["non_finite"]) == run.NON_FINITE
     assert get_args(get_type_hints(TuneOptions)["objective"]) == tuple(OBJECTIVES)
-
-
-def test_lists_are_lists_of_names() -> None:
-    lists = [name for name, kind in SETTINGS.items() if get_origin(kind) is Collection]
-    assert lists == [field.name for field in fields(qprof.QuantConfig) if field.default == ()]
 
 
 def test_every_option_is_described() -> None:
