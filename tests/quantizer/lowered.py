@@ -208,7 +208,7 @@ class Runs:
         self._expect = expect
         self.proto = ir.to_proto(lowered.model)
         onnx.checker.check_model(self.proto, full_check=True)
-        self.feed = feed
+        self.arrays = feed
         self._folder = folder
         self._options = options
 
