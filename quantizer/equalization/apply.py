@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..model.editing import add_initializer, constant, fresh, replace_constant, value_names
-from ..model.graph import Graph, index
+from ..model.editing import add_initializer, free_name, replace_constant, value_names
+from ..model.graph import Graph, constant_of, index, name_of
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array
 from ..plan.adjustments import EqualizationScales
@@ -73,7 +73,7 @@ def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where
 def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
     """Return the names of the nodes that adjustments have added, in graph order."""
     old = {node.name for node in model.graph}
-    return tuple(node.name or "" for node in adjusted.graph if node.name not in old)
+    return tuple(name_of(node) for node in adjusted.graph if node.name not in old)
 
 
 def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str], where: str) -> None:
@@ -93,7 +93,7 @@ def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str
             graph.values[equalized].name = _free_name(equalized_name(equalized), taken, where)
     for node, _ in readers:
         layout = product_layout(node)
-        weight = None if layout is None else constant(node.inputs[layout.index])
+        weight = None if layout is None else constant_of(node.inputs[layout.index])
         assert layout is not None
         assert weight is not None
         _multiply(node, layout.index, weight_axes(node, weight.shape).along_inputs(scales), taken, where)
@@ -131,14 +131,14 @@ def _insert_mul(
     source: ir.Value, entry: EqualizationScales, readers: list[ir.Node], taken: set[str], where: str
 ) -> None:
     """Put a Mul by 1 / scales between an activation and some of its readers."""
-    name, graph = source.name or "", readers[0].graph
+    name, graph = name_of(source), readers[0].graph
     assert isinstance(graph, ir.Graph)
     assert source.shape is not None
     inverse = 1 / np.asarray(entry.scales, np.float32)
     along = inverse.reshape(-1, *(1,) * (len(source.shape) - entry.axis - 1))
-    vector = add_initializer(graph, fresh(f"{name}_factors", taken), along)
+    vector = add_initializer(graph, free_name(f"{name}_factors", taken), along)
     names = {node.name for node in graph if node.name}
-    node = ir.Node("", "Mul", [source, vector], name=fresh(equalized_name(name), names))
+    node = ir.Node("", "Mul", [source, vector], name=free_name(equalized_name(name), names))
     result = node.outputs[0]
     result.name = _free_name(equalized_name(name), taken, where)
     result.type, result.shape = source.type, source.shape.copy()
@@ -161,7 +161,7 @@ def _free_name(name: str, taken: set[str], where: str) -> str:
 
 def _multiply(node: ir.Node, position: int, scales: Array, taken: set[str], where: str) -> None:
     """Multiply a constant input of a node by an array; a constant that others read is copied first."""
-    value, old = node.inputs[position], constant(node.inputs[position])
+    value, old = node.inputs[position], constant_of(node.inputs[position])
     assert value is not None
     assert old is not None
     with np.errstate(over="ignore"):
@@ -178,7 +178,7 @@ def _multiply(node: ir.Node, position: int, scales: Array, taken: set[str], wher
 def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> None:
     """Add a vector to the bias of a product, which gets one when it has none and can have one."""
     layout = product_layout(node)
-    weight = None if layout is None else constant(node.inputs[layout.index])
+    weight = None if layout is None else constant_of(node.inputs[layout.index])
     place = None if layout is None else layout.bias_place(node)
     if weight is None or place is None:
         raise PlanError(f"{where}: the node has no constant bias; remove the entry")
@@ -186,7 +186,7 @@ def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> No
     if delta.size != channels:
         raise PlanError(f"{where}: {delta.size} numbers for {channels} output channels; give one for each")
     holder, position = place
-    old = constant(holder.inputs[position]) if position < len(holder.inputs) else None
+    old = constant_of(holder.inputs[position]) if position < len(holder.inputs) else None
     if old is not None:
         new = old + delta.reshape(old.shape if old.size == delta.size else delta.shape)
         replace_constant(holder, position, np.asarray(new, np.float32), taken)
@@ -194,5 +194,5 @@ def _add_to_bias(node: ir.Node, delta: Array, taken: set[str], where: str) -> No
     graph = holder.graph
     assert graph is not None
     holder.resize_inputs(position + 1)
-    value = add_initializer(graph, fresh(f"{holder.outputs[0].name}_bias", taken), delta)
+    value = add_initializer(graph, free_name(f"{holder.outputs[0].name}_bias", taken), delta)
     holder.replace_input_with(position, value)

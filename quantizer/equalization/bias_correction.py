@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of
 from ..numerics.quantization_noise import weight_error
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
@@ -43,7 +43,7 @@ def find_biases(
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         layout, name = product_layout(node), input_name(node, 0)
-        if plan.nodes[node.name or ""].kind is not Kind.QUANTIZED or layout is None or name not in means:
+        if plan.nodes[name_of(node)].kind is not Kind.QUANTIZED or layout is None or name not in means:
             continue
         rank = len(graph.shape(name) or ())
         if not any(absorbs_scales(graph, (node, 0), axis) for axis in range(rank)):
@@ -52,7 +52,7 @@ def find_biases(
             continue
         delta = -_mean_error(graph, rounded, node, layout, plan=plan, mean=means[name]).astype(np.float32)
         if np.any(delta) and np.all(np.isfinite(delta)):
-            biases[node.name or ""] = tuple(delta.tolist())
+            biases[name_of(node)] = tuple(delta.tolist())
     return biases
 
 
@@ -76,7 +76,7 @@ def _mean_error(
     """Return what quantizing a weight adds to each output channel in the mean, (outputs,)."""
     name = input_name(node, layout.index)
     weight, taken = graph.constant(name), rounded.constant(name)
-    params = plan.params_read(node.name or "", layout.index, name)
+    params = plan.params_read(name_of(node), layout.index, name)
     assert weight is not None
     assert taken is not None
     assert params is not None

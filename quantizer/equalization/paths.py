@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.records.profile import Dim
-from ..model.graph import Graph, Use, in_main, input_name
+from ..model.graph import Graph, Use, in_main_graph, input_name, output_name
 from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, product_layout, rule_of
 from ..operators.weight_layout import Kernel, WeightLayout
 
@@ -300,7 +300,7 @@ STEPS: Mapping[ChannelScaling, Callable[[Channels], EqualizationPath | None]] = 
 def _maker(graph: Graph, name: str) -> ir.Node | None:
     """Return the standard operator of the main graph that makes a tensor which only nodes read."""
     node = graph.producer(name)
-    if node is None or node.domain != "" or graph.is_result(name) or not in_main(graph, node):
+    if node is None or node.domain != "" or graph.is_result(name) or not in_main_graph(graph, node):
         return None
     return node
 
@@ -359,10 +359,10 @@ def _is_written_out(graph: Graph, node: ir.Node) -> bool:
 
     MiniLM's six Gelu, with vectors in the place of 0.5, took 4 % more of onnxruntime's time.
     """
-    readers = [reader for reader, _ in graph.consumers(node.outputs[0].name or "")]
+    readers = [reader for reader, _ in graph.consumers(output_name(node))]
     nodes = [node, *(r for r in readers if _scaling(r) is ChannelScaling.EITHER_OPERAND)]
     for _ in range(GELU_DEPTH):
-        makers = [graph.producer(value.name or "") for n in nodes for value in n.inputs if value is not None]
+        makers = [graph.producer(name) for n in nodes for name in graph.inputs_of(n) if name]
         nodes = [maker for maker in makers if maker is not None]
         if any((rule := rule_of(maker)) is not None and rule.in_decompositions for maker in nodes):
             return True

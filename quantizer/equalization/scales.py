@@ -29,7 +29,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile, TensorProfile
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of, output_name
 from ..numerics.affine import TYPES
 from ..numerics.channel_density import ChannelDensities, ChannelDensity, channel_mse, equalized
 from ..numerics.density import signal_power
@@ -142,7 +142,7 @@ def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     axis = channels.axis % len(shape)
     size = channels.minimum.size
     uses = [use for use in graph.consumers(name) if absorbs_scales(graph, use, axis)]
-    nodes = [node for node, _ in uses if plan.nodes[node.name or ""].kind is Kind.QUANTIZED]
+    nodes = [node for node, _ in uses if plan.nodes[name_of(node)].kind is Kind.QUANTIZED]
     if not nodes or shape[axis] != size:
         return None
     free = len(uses) == len(graph.consumers(name)) and _is_free(search, name, axis)
@@ -183,7 +183,7 @@ def _is_in_lut(search: _Search, name: str) -> bool:
     """
     node = search.graph.producer(name)
     rule = None if node is None else rule_of(node)
-    if node is None or search.plan.nodes[node.name or ""].kind is not Kind.LOOKUP_TABLE:
+    if node is None or search.plan.nodes[name_of(node)].kind is not Kind.LOOKUP_TABLE:
         return False
     return rule is None or rule.scaling not in (ChannelScaling.ELEMENTS, ChannelScaling.POOLED)
 
@@ -191,13 +191,13 @@ def _is_in_lut(search: _Search, name: str) -> bool:
 def _is_float(graph: Graph, plan: QuantPlan, name: str) -> bool:
     """Whether an activation is made in float: a Mul then changes it before it is rounded."""
     producer = graph.producer(name)
-    return producer is not None and plan.nodes[producer.name or ""].kind is Kind.FLOAT
+    return producer is not None and plan.nodes[name_of(producer)].kind is Kind.FLOAT
 
 
 def _reader(graph: Graph, profile: Profile, node: ir.Node) -> Reader:
-    weight = np.asarray(graph.constant(node.inputs[1].name or ""), np.float64)  # type: ignore[union-attr]
+    weight = np.asarray(graph.constant(name_of(node.inputs[1])), np.float64)
     energy, largest, taps = _per_channel(node, weight)
-    output = node.outputs[0].name or ""
+    output = output_name(node)
     power = signal_power(profile[output]) if output in profile and profile[output].count else 0.0
     return Reader(energy, largest, taps, power * largest.shape[0])
 

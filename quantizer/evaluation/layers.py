@@ -20,6 +20,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_equalization
 from ..model.files import load_model, save_model
+from ..model.graph import name_of
 from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
@@ -224,9 +225,9 @@ def _layers(
     sqnr = _sqnr_by_tensor(graph, differences)
     layers = []
     for value in values_of(graph):
-        if (name := value.name or "") in sums:
+        if (name := name_of(value)) in sums:
             node = value.producer()
-            maker = "" if node is None else node.name or ""
+            maker = name_of(node)
             layers.append(
                 LayerComparison(
                     tensor=name,
@@ -246,7 +247,7 @@ def _sqnr_by_tensor(graph: ir.Graph, differences: Mapping[str, Difference | None
     """Return the SQNR of each tensor; one that is not in both models has the lowest of its node's inputs."""
     sqnr: dict[str, float] = {}
     for value in values_of(graph):
-        name = value.name or ""
+        name = name_of(value)
         difference, inputs = differences.get(name), _input_sqnrs(value.producer(), sqnr)
         if difference is not None:
             sqnr[name] = difference.sqnr
@@ -268,5 +269,5 @@ def _sqnr_drop(
 
 def _input_sqnrs(node: ir.Node | None, sqnr: Mapping[str, float]) -> list[float]:
     inputs = () if node is None else node.inputs
-    names = [value.name or "" for value in inputs if value is not None]
+    names = [name_of(value) for value in inputs if value is not None]
     return [sqnr[name] for name in names if name in sqnr]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..lowering.written import QuantizedTensor, read_record
-from ..model.graph import FLOAT_TYPES
+from ..model.graph import FLOAT_TYPES, name_of
 from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 
 INTEGER_TYPES = (
@@ -89,7 +89,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     record = read_record(quantized)
     pairs: list[Match] = []
     for original in values_of(prepared.graph):
-        name = original.name or ""
+        name = name_of(original)
         if original.dtype not in FLOAT_TYPES:
             continue
         if name in values:
@@ -129,14 +129,14 @@ def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match |
     Not where clips alone read the tensor: its quantized values may already be those of the clip.
     """
     producer = original.producer()
-    node = None if producer is None else nodes.get(producer.name or "")
+    node = None if producer is None else nodes.get(name_of(producer))
     readers = [use.node for use in original.uses()]
     if producer is None or node is None or (readers and all(map(is_clip, readers))):
         return None
     index = original.index()
     if index is None or index >= len(node.outputs):
         return None
-    return _for_readers(original.name or "", node.outputs[index])
+    return _for_readers(name_of(original), node.outputs[index])
 
 
 def _read_with(name: str, value: ir.Value, node: ir.Node) -> Match | None:
@@ -154,7 +154,7 @@ def _read_with(name: str, value: ir.Value, node: ir.Node) -> Match | None:
         return None
     zeros = np.broadcast_to(zero_point.astype(np.int64).reshape(-1), scale.size)
     axis = node.attributes.get_int("axis", 1)
-    return Match(name, value.name or "", scale.astype(np.float32).reshape(-1), zeros, axis)
+    return Match(name, name_of(value), scale.astype(np.float32).reshape(-1), zeros, axis)
 
 
 def _constant(value: ir.Value | None) -> npt.NDArray[Any] | None:

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from .graph import constant_of
-from .subgraphs import inner_graphs
+from .subgraphs import graph_attributes
 
 Array = npt.NDArray[Any]
 
@@ -21,11 +20,6 @@ ORIGIN = "qprof.origin"
 def is_standard(node: ir.Node, *types: str) -> bool:
     """Tell whether the node is of the default operator domain, and of one of these types if any are given."""
     return node.domain == "" and (not types or node.op_type in types)
-
-
-def constant(value: ir.Value | None) -> Array | None:
-    """Return the array of an initialiser: `constant_of`."""
-    return constant_of(value)
 
 
 def has_input(node: ir.Node, index: int) -> bool:
@@ -76,7 +70,7 @@ def value_names(model: ir.Model) -> set[str]:
     return names
 
 
-def fresh(wanted: str, taken: set[str], first: int = 2) -> str:
+def free_name(wanted: str, taken: set[str], first: int = 2) -> str:
     """Return `wanted`, with a number after it (`first` or later) when taken; add the result to `taken`."""
     name, number = wanted, first
     while name in taken:
@@ -110,12 +104,14 @@ def replace_constant(node: ir.Node, index: int, array: Array, taken: set[str]) -
         graph.initializers.pop(old.name)
         node.replace_input_with(index, add_initializer(graph, old.name, array))
     else:
-        node.replace_input_with(index, add_initializer(graph, fresh(f"{old.name}_{node.name}", taken), array))
+        node.replace_input_with(
+            index, add_initializer(graph, free_name(f"{old.name}_{node.name}", taken), array)
+        )
 
 
 def discard(node: ir.Node) -> None:
     """Remove a node whose outputs are not used; its subgraphs no longer count as users of what they read."""
-    for graph in inner_graphs(node):
+    for graph in graph_attributes(node):
         for inner in ir.traversal.RecursiveGraphIterator(graph):
             for index in range(len(inner.inputs)):
                 inner.replace_input_with(index, None)

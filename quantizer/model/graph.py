@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import FLOAT_DTYPES, Dim
-from .subgraphs import bodies, inner_graphs
+from .subgraphs import graph_attributes, subgraphs
 
 Use = tuple[ir.Node, int]
 """One use of a value: the node that reads it, and the index of the input. The index is -1 where a graph that
@@ -133,8 +133,8 @@ def _reads(node: ir.Node) -> Iterator[tuple[int, ir.Value]]:
     """Yield what a node reads with the index of the input; -1 for what a graph reads that it does not run
     as it is."""
     yield from ((index, value) for index, value in enumerate(node.inputs) if value is not None)
-    if not bodies(node):
-        for graph in inner_graphs(node):
+    if not subgraphs(node):
+        for graph in graph_attributes(node):
             for inner in graph.all_nodes():
                 yield from ((-1, value) for value in inner.inputs if value is not None)
 
@@ -142,17 +142,17 @@ def _reads(node: ir.Node) -> Iterator[tuple[int, ir.Value]]:
 def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     yield graph
     for node in graph:
-        for subgraph in bodies(node):
+        for subgraph in subgraphs(node):
             yield from _graphs(subgraph)
 
 
 def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
     for node in graph:
-        for subgraph in bodies(node):
+        for subgraph in subgraphs(node):
             yield from _ordered(subgraph)
         yield node
 
 
-def in_main(graph: Graph, node: ir.Node) -> bool:
+def in_main_graph(graph: Graph, node: ir.Node) -> bool:
     """Tell whether a node is in the main graph. Subgraphs keep their weights as they are."""
     return node.graph is graph.nodes[-1].graph

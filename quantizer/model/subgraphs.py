@@ -8,12 +8,12 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 """Operators whose graph attributes are run as they are written."""
 
 
-def bodies(node: ir.Node) -> tuple[ir.Graph, ...]:
+def subgraphs(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return the subgraphs that a node runs as written: the branches of an If, the body of a Loop or Scan."""
-    return inner_graphs(node) if node.domain == "" and node.op_type in CONTROL_FLOW else ()
+    return graph_attributes(node) if node.domain == "" and node.op_type in CONTROL_FLOW else ()
 
 
-def inner_graphs(node: ir.Node) -> tuple[ir.Graph, ...]:
+def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
     """Return all graphs that a node has as attributes, also of operators that do not run them as they are."""
     return tuple(graph for attribute in node.attributes.values() for graph in graphs_of(attribute))
 

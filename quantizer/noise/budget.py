@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.quantization_noise import Noise, expected_noise
-from ..numerics.schemas import span_params
+from ..numerics.schemas import dynamic_params
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
 from ..plan.plan import ON_CODES, Kind, QuantPlan
@@ -142,7 +142,7 @@ def noise_sources(
         errors: of its weights.
     """
     for node in activations.graph.nodes:
-        entry = plan.nodes[node.name or ""]
+        entry = plan.nodes[name_of(node)]
         if entry.kind in ON_CODES:
             yield from _conversions(node, flow, plan, activations)
         if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
@@ -157,18 +157,18 @@ def _conversions(
     node: ir.Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
 ) -> Iterator[NoiseSource]:
     """Activations that come in float, or with other parameters."""
-    own = plan.nodes[node.name or ""].inputs
+    own = plan.nodes[name_of(node)].inputs
     for index in range(len(node.inputs)):
         name = input_name(node, index)
-        params = plan.params_read(node.name or "", index, name)
-        gain = flow.gains.get((node.name or "", index))
+        params = plan.params_read(name_of(node), index, name)
+        gain = flow.gains.get((name_of(node), index))
         if params is None or gain is None:
             continue
         producer = activations.graph.producer(name)
-        quantized = producer is not None and plan.nodes[producer.name or ""].kind in ON_CODES
+        quantized = producer is not None and plan.nodes[name_of(producer)].kind in ON_CODES
         if not (quantized and name in plan.tensors) or index in own:
             noise = activations.noise(name, params)
-            yield NoiseSource(node.name or "", name, gain * _power(noise))
+            yield NoiseSource(name_of(node), name, gain * _power(noise))
 
 
 def _results(
@@ -178,7 +178,7 @@ def _results(
     for name in outputs_of(node):
         if name in plan.tensors and name in flow.reach:
             noise = activations.noise(name, plan.tensors[name])
-            yield NoiseSource(node.name or "", name, flow.reach[name] * _power(noise))
+            yield NoiseSource(name_of(node), name, flow.reach[name] * _power(noise))
 
 
 def _power(noise: Noise) -> float:
@@ -188,17 +188,17 @@ def _power(noise: Noise) -> float:
 def _weights(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErrors) -> Iterator[NoiseSource]:
     """Constant weights: their rounding is as much of the result as of the weight."""
     rule, source = rule_of(node), node.inputs[0] if node.inputs else None
-    through = flow.gains.get((node.name or "", 0))
+    through = flow.gains.get((name_of(node), 0))
     if rule is None or source is None or through is None:
         return
     for index in (weight.index for weight in rule.constants):
         name = input_name(node, index)
-        params = plan.params_read(node.name or "", index, name)
+        params = plan.params_read(name_of(node), index, name)
         error = None if params is None else errors.of(name, params)
         if error is None:
             continue
-        power = error * flow.powers[source.name or ""]
-        yield NoiseSource(node.name or "", name, through * power)
+        power = error * flow.powers[name_of(source)]
+        yield NoiseSource(name_of(node), name, through * power)
 
 
 def _at_run_time(node: ir.Node, flow: NoiseFlow, activations: ActivationRanges) -> Iterator[NoiseSource]:
@@ -207,13 +207,13 @@ def _at_run_time(node: ir.Node, flow: NoiseFlow, activations: ActivationRanges) 
     Not of products: one sample may span much less than all, and mode auto has checked them.
     """
     rule, source = rule_of(node), node.inputs[0]
-    through = flow.gains.get((node.name or "", 0))
+    through = flow.gains.get((name_of(node), 0))
     if rule is None or rule.weight is not None or source is None or through is None:
         return
     for value in (source, node.outputs[0]):
-        name = (value.name or "") if value is not None else ""
+        name = name_of(value)
         if flow.powers.get(name):
             tensor = activations.profile[name]
-            noise = expected_noise(tensor, span_params(tensor.minimum, tensor.maximum))
-            power = _power(noise) / flow.powers[name] * flow.powers[source.name or ""]
-            yield NoiseSource(node.name or "", name, through * power)
+            noise = expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum))
+            power = _power(noise) / flow.powers[name] * flow.powers[name_of(source)]
+            yield NoiseSource(name_of(node), name, through * power)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of, output_name
 from ..numerics.density import density, mean_of
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
@@ -86,15 +86,15 @@ def _products(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, floa
     """Return the number of multiplications of each quantized node with a constant weight, in graph order."""
     found = {}
     for node in graph.nodes:
-        rule, name = rule_of(node), node.outputs[0].name or ""
-        if plan.nodes[node.name or ""].kind is not Kind.QUANTIZED or rule is None or rule.weight is None:
+        rule, name = rule_of(node), output_name(node)
+        if plan.nodes[name_of(node)].kind is not Kind.QUANTIZED or rule is None or rule.weight is None:
             continue
         value = node.inputs[rule.weight.index]
-        weight = None if value is None else graph.constant(value.name or "")
+        weight = None if value is None else graph.constant(name_of(value))
         if weight is not None and name in profile:
             axis = rule.weight.axis(node, weight.ndim)
             outputs = 1 if axis is None else weight.shape[axis]
-            found[node.name or ""] = float(profile[name].count) * weight.size / max(outputs, 1)
+            found[name_of(node)] = float(profile[name].count) * weight.size / max(outputs, 1)
     return found
 
 
@@ -103,9 +103,9 @@ def _after_quantized(graph: Graph, products: Collection[str], floats: Collection
     after: set[str] = set()
     reached: set[str] = set()
     for node in graph.nodes:
-        name = node.name or ""
+        name = name_of(node)
         if any(value is not None and value.name in reached for value in node.inputs):
             after.add(name)
         if name in after or (name in products and name not in floats):
-            reached |= {value.name or "" for value in node.outputs}
+            reached |= {name_of(value) for value in node.outputs}
     return after

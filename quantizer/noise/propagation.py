@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of
 from ..numerics.density import signal_power
 from ..operators.noise_gains import Step
 from ..operators.table import Constraint, Rule, rule_of
@@ -68,7 +68,7 @@ def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
     reach = {name: unit / powers[name] for name, unit in zip(outputs, np.eye(len(outputs)), strict=True)}
     gains: dict[tuple[str, int], Floats] = {}
     for node in reversed(graph.nodes):
-        results = [v.name for v in node.outputs if v.name in reach and powers.get(v.name or "")]
+        results = [v.name for v in node.outputs if v.name in reach and powers.get(name_of(v))]
         if not results:
             continue
         for index in range(len(node.inputs)):
@@ -76,10 +76,10 @@ def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
             if not powers.get(name):
                 continue
             step = Step(node, index, name, graph, profile, powers, opset)
-            gains[node.name or "", index] = sum(
+            gains[name_of(node), index] = sum(
                 (reach[result or ""] * gain(step, result or "") for result in results), np.zeros(len(outputs))
             )
-            reach[name] = reach.get(name, 0.0) + gains[node.name or "", index]
+            reach[name] = reach.get(name, 0.0) + gains[name_of(node), index]
     return NoiseFlow(outputs, gains, reach, powers)
 
 
@@ -113,16 +113,16 @@ def _parts(graph: Graph, name: str) -> list[str]:
     node = graph.producer(name)
     if node is None:
         return []
-    names = [input_name(node, position) for position in range(len(node.inputs))]
+    names = list(graph.inputs_of(node))
     if node.op_type == "Concat":
         return names
     rule = rule_of(node)
     if node.op_type == "Softmax" or (rule is not None and rule.constraint is Constraint.SAME):
         return names[:1]
     if node.op_type == "Div" and (source := graph.producer(names[0])) and source.op_type == "Exp":
-        shifted = graph.producer(source.inputs[0].name or "") if source.inputs[0] is not None else None
+        shifted = graph.producer(name_of(source.inputs[0])) if source.inputs[0] is not None else None
         inner = shifted if shifted is not None and shifted.op_type == "Sub" else source
-        return [(inner.inputs[0].name or "")] if inner.inputs[0] is not None else []
+        return [name_of(inner.inputs[0])] if inner.inputs[0] is not None else []
     return []
 
 

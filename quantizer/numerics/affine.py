@@ -202,7 +202,7 @@ def quantize(
             f"quantize: {nans} of {floats.size} values are NaN, which cannot be quantized; find where they "
             "come from"
         )
-    scale, zero_point = spread(params, floats.shape)
+    scale, zero_point = parameter_arrays(params, floats.shape)
     exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit integer
     with np.errstate(over="ignore"):
         steps = np.asarray(floats / scale)
@@ -231,7 +231,7 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
         PlanError: the parameters do not fit the shape.
     """
     integers = np.asarray(quantized)
-    scale, zero_point = spread(params, integers.shape)
+    scale, zero_point = parameter_arrays(params, integers.shape)
     narrow = integers.dtype.itemsize <= 2 and params.qtype.bits <= 16
     wide = np.int32 if narrow else np.int64
     floats = np.asarray(np.subtract(integers, zero_point.astype(wide), dtype=wide)).astype(np.float32)
@@ -240,7 +240,7 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
     return floats
 
 
-def spread(
+def parameter_arrays(
     params: QuantParams, shape: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Return scale and zero point in shapes that broadcast with a tensor of `shape`."""
@@ -260,7 +260,7 @@ def spread(
     return repeated(scale), repeated(zero_point)
 
 
-def unsigned_twin(params: QuantParams) -> QuantParams:
+def unsigned_equivalent(params: QuantParams) -> QuantParams:
     """Return unsigned parameters for the same float values: all quantized values are higher by -low."""
     if not params.qtype.signed:
         return params

@@ -8,5 +8,5 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Curve = Callable[[Floats], Floats]
+UnaryFunction = Callable[[Floats], Floats]
 """A function of one variable, element by element in float64."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
 from .affine import QuantParams, dequantize, quantize
-from .arrays import Curve
+from .arrays import UnaryFunction
 from .density import Density, clipped, density
 
 
@@ -173,8 +173,8 @@ def total_noise(values: Density, scales: Floats, zero_points: Floats, low: int, 
     return np.asarray((integral * scales + error) * np.square(scales), np.float64)
 
 
-def noise_behind(
-    distribution: Density, scales: Floats, zero_points: Floats, low: int, high: int, *, curve: Curve
+def noise_after(
+    distribution: Density, scales: Floats, zero_points: Floats, low: int, high: int, *, curve: UnaryFunction
 ) -> Floats:
     """Return the mean squared error of a function of the quantized values, for many parameters at once.
 

@@ -41,8 +41,8 @@ __all__ = [
     "channel_params",
     "choose_arrays",
     "choose_params",
-    "signed_twin",
-    "span_params",
+    "signed_equivalent",
+    "dynamic_params",
     "weight_for_bias",
     "widened_range",
 ]
@@ -73,7 +73,7 @@ def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     return QuantParams(tuple(scales.tolist()), tuple(zero_points.tolist()), chosen)
 
 
-def span_params(low: float, high: float) -> QuantParams:
+def dynamic_params(low: float, high: float) -> QuantParams:
     """Return the parameters that ONNX DynamicQuantizeLinear computes for data from `low` to `high`."""
     return choose_params(low, high, SCHEMAS["asymmetric"], TYPES["uint8"])
 
@@ -247,7 +247,7 @@ def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     return float(lows[0]), float(highs[0])
 
 
-def signed_twin(qtype: QuantType) -> QuantType:
+def signed_equivalent(qtype: QuantType) -> QuantType:
     """Return the signed type of the same width."""
     return TYPES[f"int{qtype.bits}"]
 
@@ -285,11 +285,11 @@ def _widen(
     if schema.unsigned_when_positive:
         symmetric &= low < 0.0
         if symmetric.any() and not qtype.signed:  # one type for all channels
-            symmetric[:], qtype = True, signed_twin(qtype)
+            symmetric[:], qtype = True, signed_equivalent(qtype)
     elif schema.symmetric and not qtype.signed:
         raise PlanError(
             f"symmetric schema: has zero point 0, so {qtype.name} cannot hold negative numbers; "
-            f"use {signed_twin(qtype).name}, or a schema that is not symmetric"
+            f"use {signed_equivalent(qtype).name}, or a schema that is not symmetric"
         )
     first, last = _quantized_range(qtype)
     if symmetric.any():

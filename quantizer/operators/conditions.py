@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 
 Refusal = Callable[[ir.Node, Graph], str]
 """Says why this node of the operator cannot be quantized; "" when it can."""
@@ -37,7 +37,7 @@ def always(node: ir.Node, graph: Graph) -> bool:
 
 def constant_weight(node: ir.Node, graph: Graph) -> bool:
     """A product of two activations converts both: attention of usual length gained nothing when measured."""
-    return node.inputs[1] is not None and graph.constant(node.inputs[1].name or "") is not None
+    return node.inputs[1] is not None and graph.constant(name_of(node.inputs[1])) is not None
 
 
 PRODUCTS = 64
@@ -48,7 +48,7 @@ conversions and changes of layout around one convolution 0.4 to 0.6 ns for each 
 
 def many_products(node: ir.Node, graph: Graph) -> bool:
     """Depthwise convolutions and those of few input channels move more than they compute."""
-    weight = graph.constant(node.inputs[1].name or "") if node.inputs[1] is not None else None
+    weight = graph.constant(name_of(node.inputs[1])) if node.inputs[1] is not None else None
     return weight is None or weight.size >= PRODUCTS * max(weight.shape[0], 1)
 
 
@@ -79,7 +79,7 @@ def one_number(index: int, what: str) -> Refusal:
 
     def check(node: ir.Node, graph: Graph) -> str:
         value = node.inputs[index] if index < len(node.inputs) else None
-        constant = None if value is None else graph.constant(value.name or "")
+        constant = None if value is None else graph.constant(name_of(value))
         several = constant is not None and constant.size != 1
         return f"the {what} of {node.op_type} is not one number" if several else ""
 
@@ -91,7 +91,7 @@ def several_along_axis(node: ir.Node, graph: Graph) -> str:
 
     QLinearSoftmax of onnxruntime 1.31 gives the probability of a single element the code 0.
     """
-    shape = graph.shape((node.inputs[0].name or "") if node.inputs[0] is not None else "")
+    shape = graph.shape(name_of(node.inputs[0]))
     axis = node.attributes.get_int("axis", -1)
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     if size is None:
@@ -114,7 +114,7 @@ def pad_value_is_a_code(node: ir.Node, graph: Graph) -> str:
         or node.inputs[2] is None
     ):
         return ""
-    value = graph.constant(node.inputs[2].name or "")
+    value = graph.constant(name_of(node.inputs[2]))
     if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 0.0:
         return ""
     return "Pad with a value other than zero has no integer form"
@@ -156,7 +156,7 @@ def clip_bounds(node: ir.Node, graph: Graph) -> tuple[float, float]:
     """Return the constant bounds of a Clip."""
     bounds = [-math.inf, math.inf]
     for i, value in enumerate(node.inputs[1:3]):
-        constant = None if value is None else graph.constant(value.name or "")
+        constant = None if value is None else graph.constant(name_of(value))
         if constant is not None:
             bounds[i] = float(constant.reshape(-1)[0])
     return bounds[0], bounds[1]

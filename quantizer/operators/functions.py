@@ -14,7 +14,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..numerics.arrays import Curve
+from ..model.graph import name_of
+from ..numerics.arrays import UnaryFunction
 
 if TYPE_CHECKING:
     import onnx
@@ -42,7 +43,7 @@ class Chain:
     @property
     def name(self) -> str:
         """The name of the last node, which stands for all."""
-        return self.nodes[-1].name or ""
+        return name_of(self.nodes[-1])
 
     @property
     def result(self) -> ir.Value:
@@ -68,12 +69,12 @@ def chain_of(node: ir.Node) -> Chain:
     return Chain((node,), source)
 
 
-def function_of(node: ir.Node, opset: int) -> Curve:
+def function_of(node: ir.Node, opset: int) -> UnaryFunction:
     """Return what a node computes from its first input, the others being constants; see `curve_of`."""
     return curve_of(chain_of(node), opset)
 
 
-def curve_of(chain: Chain, opset: int) -> Curve:
+def curve_of(chain: Chain, opset: int) -> UnaryFunction:
     """Return what a chain computes from its source.
 
     The operators' own definitions are evaluated (onnx's reference implementation), so that every attribute

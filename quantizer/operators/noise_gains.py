@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..numerics.density import Density, density, mean_of
 from .functions import function_of
 
@@ -39,7 +39,7 @@ class Step:
     def constant(self, index: int) -> Floats | None:
         """Return an input that is a constant in float; None for any other."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        found = None if value is None else self.graph.constant(value.name or "")
+        found = None if value is None else self.graph.constant(name_of(value))
         return None if found is None or found.dtype.kind != "f" else found.astype(np.float64)
 
     def share(self, result: str) -> float:

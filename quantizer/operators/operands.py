@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from .functions import CHAIN, CHAIN_DOMAIN, chain_of
 from .table import Rule
 
@@ -35,11 +35,6 @@ def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_floa
     return matched
 
 
-def name_of(node: ir.Node) -> str:
-    """Return the name of a node of a prepared model; every one has one."""
-    return node.name or ""
-
-
 def operator_of(node: ir.Node) -> str:
     """Return the operator of a node for people."""
     if node.domain == CHAIN_DOMAIN and node.op_type == CHAIN:
@@ -52,9 +47,9 @@ def activation_names(node: ir.Node, rule: Rule, graph: Graph) -> list[str]:
     indices = list(rule.activations(node))
     if rule.weight is not None:
         value = node.inputs[rule.weight.index]
-        if value is not None and graph.constant(value.name or "") is None:
+        if value is not None and graph.constant(name_of(value)) is None:
             indices.append(rule.weight.index)
-    return [value.name or "" for i in indices if (value := node.inputs[i]) is not None]
+    return [name_of(value) for i in indices if (value := node.inputs[i]) is not None]
 
 
 def outputs_of(node: ir.Node) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.editing import constant
+from ..model.graph import constant_of
 
 Array = npt.NDArray[Any]
 
@@ -109,12 +109,12 @@ class WeightLayout:
         That input may be absent from a node that could have it. None where the node is no product of a
         constant, or where what is added varies.
         """
-        weight = constant(node.inputs[self.index])
+        weight = constant_of(node.inputs[self.index])
         if not self.is_product or weight is None:
             return None
         if self.bias is not None:
             given = self.bias < len(node.inputs) and node.inputs[self.bias] is not None
-            return (node, self.bias) if not given or constant(node.inputs[self.bias]) is not None else None
+            return (node, self.bias) if not given or constant_of(node.inputs[self.bias]) is not None else None
         return _bias_in_add(node, self.axes(node, weight.shape))
 
     def _groups(self, node: ir.Node) -> int:
@@ -140,7 +140,7 @@ def _bias_in_add(node: ir.Node, axes: WeightAxes) -> tuple[ir.Node, int] | None:
     add, at = uses[0].node, uses[0].idx
     if add.op_type != "Add" or add.graph is not node.graph:
         return None
-    bias, size = constant(add.inputs[1 - at]), axes.output_channels
+    bias, size = constant_of(add.inputs[1 - at]), axes.output_channels
     fits = bias is not None and bias.size == size and bias.shape[-1:] == (size,)
     return (add, 1 - at) if fits else None
 

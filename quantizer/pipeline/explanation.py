@@ -19,7 +19,7 @@ from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
 from ..equalization.equalized_profile import equalized_profile
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
@@ -315,7 +315,7 @@ def _inputs(plan: QuantPlan, name: str, node: ir.Node) -> tuple[Operand, ...]:
 
 
 def _outputs(plan: QuantPlan, node: ir.Node) -> tuple[Operand, ...]:
-    names = [value.name or "" for value in node.outputs]
+    names = [name_of(value) for value in node.outputs]
     return tuple(Operand(i, name, plan.tensors.get(name), False) for i, name in enumerate(names) if name)
 
 
@@ -392,5 +392,5 @@ def _neighbours(plan: QuantPlan, tensor: str, graph: Graph) -> tuple[Neighbour, 
 
 
 def _neighbour(node: ir.Node, makes: bool, plan: QuantPlan) -> Neighbour:
-    entry = plan.nodes[node.name or ""]
-    return Neighbour(node.name or "", node.op_type, makes, entry.kind.value, entry.reason)
+    entry = plan.nodes[name_of(node)]
+    return Neighbour(name_of(node), node.op_type, makes, entry.kind.value, entry.reason)

@@ -20,7 +20,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Samples, input_specs, open_samples
 from ..lowering.lower import lower
 from ..model.files import has_external_data, model_bytes, save_model
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -244,7 +244,7 @@ def _profile_for(
 def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ...]:
     """Return a note when the profile, which may be Glow's, lacks activations of the model."""
     profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
-    names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
+    names = [*graph.inputs, *(name_of(v) for node in graph.nodes for v in node.outputs)]
     lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
         return ()

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of, output_name
 from ..numerics.affine import QuantParams
 from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
@@ -85,7 +85,7 @@ def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    names = dict.fromkeys(node.name or "" for node in graph.nodes)
+    names = dict.fromkeys(name_of(node) for node in graph.nodes)
     for name in plan.nodes:
         if name not in names:
             yield f"node '{name}': the model has no such node"
@@ -108,7 +108,7 @@ def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
         if entry is None or entry.kind not in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH):
             continue
         if rule is None:
@@ -127,20 +127,20 @@ def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _is_inside_a_table(plan: QuantPlan, graph: Graph, name: str) -> bool:
     maker = graph.producer(name) if name in graph.values else None
-    return maker is not None and plan.is_part(maker.name or "", name)
+    return maker is not None and plan.is_part(name_of(maker), name)
 
 
 def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     """A table without parameters of its output is a part of the tables that read it."""
     for node in graph.nodes:
-        name = node.outputs[0].name or "" if node.outputs else ""
-        if not plan.is_part(node.name or "", name):
+        name = output_name(node) if node.outputs else ""
+        if not plan.is_part(name_of(node), name):
             continue
         readers = [reader for reader, _ in graph.consumers(name)]
         alone = [
             reader
             for reader in readers
-            if (entry := plan.nodes.get(reader.name or "")) is None or entry.kind is not Kind.LOOKUP_TABLE
+            if (entry := plan.nodes.get(name_of(reader))) is None or entry.kind is not Kind.LOOKUP_TABLE
         ]
         if not readers or graph.is_result(name):
             yield f"node '{node.name}': it is table, but its output '{name}' has no parameters"
@@ -153,7 +153,7 @@ def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        entry = plan.nodes.get(node.name or "")
+        entry = plan.nodes.get(name_of(node))
         if entry is None or entry.kind is not Kind.PASS_THROUGH:
             continue
         source = plan.tensors.get(input_name(node, 0))
@@ -166,7 +166,7 @@ def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterato
 
 def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
         if (
             entry is None
             or entry.kind is not Kind.QUANTIZED
@@ -176,7 +176,7 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         ):
             continue
         x, w, b = (
-            plan.params_read(node.name or "", index, input_name(node, index))
+            plan.params_read(name_of(node), index, input_name(node, index))
             for index in (0, rule.weight.index, rule.bias)
         )
         if x is None or w is None or b is None:
@@ -189,13 +189,13 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
     """Yield node, constant and its parameters, for each input that nodes of a kind may have in codes."""
     for node in graph.nodes:
-        entry, rule = plan.nodes.get(node.name or ""), rule_of(node)
+        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
         if entry is None or entry.kind is not kind or rule is None:
             continue
         for weight in rule.constants:
             name = input_name(node, weight.index)
             if graph.is_constant(name):
-                yield node.name or "", name, plan.params_read(node.name or "", weight.index, name)
+                yield name_of(node), name, plan.params_read(name_of(node), weight.index, name)
 
 
 def _hybrid_nodes_have_a_weight_in_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:

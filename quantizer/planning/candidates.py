@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import FLOAT_TYPES, Graph
-from ..operators.operands import activation_names, name_of, operator_of, outputs_of
+from ..model.graph import FLOAT_TYPES, Graph, name_of
+from ..operators.operands import activation_names, operator_of, outputs_of
 from ..operators.table import Constraint, Rule, is_clip, rule_of
 from ..plan.plan import ON_CODES, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because

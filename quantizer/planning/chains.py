@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of, output_name
 from ..operators.functions import CHAIN, CHAIN_DOMAIN, Chain, nodes_between
-from ..operators.operands import name_of
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.target import Target, chain_implementation, lut_implementation
@@ -48,13 +47,13 @@ def find_chains(graph: Graph) -> tuple[Chain, ...]:
             continue
         histories = [(name, *lineages.get(name, ())) for name in names]
         common = set(histories[0]).intersection(*histories[1:])
-        lineages[node.outputs[0].name or ""] = tuple(n for n in histories[0] if n in common)[:REACH]
+        lineages[output_name(node)] = tuple(n for n in histories[0] if n in common)[:REACH]
     found: list[Chain] = []
     taken: set[ir.Node] = set()
     for node in reversed(graph.nodes):
         if node in taken or not _varying(node, graph):
             continue
-        for source in reversed(lineages[node.outputs[0].name or ""]):
+        for source in reversed(lineages[output_name(node)]):
             chain = _chain(node, source, graph)
             if chain is not None:
                 found.append(chain)
@@ -68,13 +67,13 @@ def _varying(node: ir.Node, graph: Graph) -> tuple[str, ...]:
     rule = rule_of(node)
     if rule is None or not (rule.curve or rule.elementwise) or len(node.outputs) != 1:
         return ()
-    if not graph.is_float(node.outputs[0].name or "") or rule.refusal(node, graph):
+    if not graph.is_float(output_name(node)) or rule.refusal(node, graph):
         return ()
     names: dict[str, None] = {}
     for value in node.inputs:
         if value is None:
             continue
-        name = value.name or ""
+        name = name_of(value)
         if graph.is_constant(name):
             if value.shape is None or any(dim != 1 for dim in value.shape):
                 return ()
@@ -93,7 +92,7 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
     nodes, sources = nodes_between(
         end.outputs[0],
         lambda value: value.name != source,
-        lambda value: graph.is_constant(value.name or ""),
+        lambda value: graph.is_constant(name_of(value)),
     )
     inside = set(nodes)
     if len(nodes) < 2 or {value.name for value in sources} != {source}:
@@ -105,10 +104,10 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
         if any(
             v.shape is not None and len(v.shape) > rank
             for v in node.inputs
-            if v and graph.is_constant(v.name or "")
+            if v and graph.is_constant(name_of(v))
         ):
             return None  # it would give the result more dimensions than the source has
-        name = node.outputs[0].name or ""
+        name = output_name(node)
         if node is not end and (
             graph.is_result(name) or any(reader not in inside for reader, _ in graph.consumers(name))
         ):
@@ -208,7 +207,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     position = {node: number for number, node in enumerate(nodes)}
     uses = {name: tuple(u for u in found if u[0] not in inside) for name, found in graph.uses.items()}
     for end, chain in ends.items():
-        source = chain.source.name or ""
+        source = name_of(chain.source)
         uses[source] = tuple(sorted((*uses[source], (calls[end], 0)), key=lambda use: position[use[0]]))
     view = ContractedGraph(
         nodes,
@@ -216,7 +215,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
         graph.outputs,
         {name: value for name, value in graph.values.items() if name not in inner},
         {name: found for name, found in uses.items() if found},
-        {chain.result.name or "": calls[end] for end, chain in ends.items()},
+        {name_of(chain.result): calls[end] for end, chain in ends.items()},
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
     return replace(facts, graph=view, profile=replace(facts.profile, tensors=tensors))
@@ -282,9 +281,9 @@ def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple
 
 
 def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
-    return plan.is_part(name_of(node), node.outputs[0].name or "")
+    return plan.is_part(name_of(node), output_name(node))
 
 
 def inner_tensors(chains: Iterable[Chain]) -> set[str]:
     """Return the tensors that are made and read inside chains alone."""
-    return {node.outputs[0].name or "" for chain in chains for node in chain.nodes[:-1]}
+    return {output_name(node) for chain in chains for node in chain.nodes[:-1]}

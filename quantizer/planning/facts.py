@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from ...profiles.records.profile import ModelId, Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..numerics.affine import TYPES, QuantType
 from ..numerics.channel_density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import Chain
-from ..operators.operands import activation_names, match_nodes, name_of, outputs_of
+from ..operators.operands import activation_names, match_nodes, outputs_of
 from ..operators.table import rule_of
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.opening import PreparedModel

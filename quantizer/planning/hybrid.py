@@ -29,11 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
-from ..numerics.schemas import SCHEMAS, block_params, channel_params, span_params
-from ..operators.operands import name_of
+from ..numerics.schemas import SCHEMAS, block_params, channel_params, dynamic_params
 from ..operators.table import Rule, rule_of
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind
@@ -297,7 +296,7 @@ def _whole_range_sqnr(facts: PlanningFacts, name: str) -> float:
     tensor = facts.profile[name]
     if tensor.count == 0:
         return math.inf
-    return expected_noise(tensor, span_params(tensor.minimum, tensor.maximum)).sqnr_db
+    return expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum)).sqnr_db
 
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..operators.operands import activation_names
 from ..operators.table import rule_of
 from ..ranges.clipped_activations import clip_outputs
@@ -28,7 +28,7 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
     for node in graph.nodes:
         rule = rule_of(node)
         if rule is not None:
-            names |= {*activation_names(node, rule, graph), *(v.name or "" for v in node.outputs)}
+            names |= {*activation_names(node, rule, graph), *(name_of(v) for v in node.outputs)}
     names -= {
         "",
         *hidden,
@@ -59,9 +59,9 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
         if rule is None or rule.weight is None or rule.weight.data_axis is None or rule.refusal(node, graph):
             continue
         data, weight = node.inputs[0], node.inputs[rule.weight.index]
-        if data is None or weight is None or graph.constant(weight.name or "") is None:
+        if data is None or weight is None or graph.constant(name_of(weight)) is None:
             continue
-        name = data.name or ""
+        name = name_of(data)
         if graph.is_float(name) and graph.constant(name) is None:
             axes.setdefault(name, rule.weight.data_axis)
     return axes

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import input_name
-from ..numerics.affine import TYPES, QuantParams, unsigned_twin
+from ..model.graph import input_name, name_of
+from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.operands import activation_names, name_of, outputs_of
+from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Rule
 from ..plan.plan import Kind
 from .candidates import Choice
@@ -76,7 +76,7 @@ def choose_parameters(
 def _stored(facts: PlanningFacts, params: QuantParams) -> QuantParams:
     """Return what stands for parameters in the target: unsigned ones of the same float values where it
     wants."""
-    return unsigned_twin(params) if facts.target.unsigned_activations else params
+    return unsigned_equivalent(params) if facts.target.unsigned_activations else params
 
 
 def _left_float(facts: PlanningFacts, choices: Mapping[str, Choice]) -> frozenset[str]:

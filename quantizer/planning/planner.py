@@ -16,9 +16,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from ..model.graph import name_of
 from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
-from ..operators.operands import activation_names, name_of, outputs_of
+from ..operators.operands import activation_names, outputs_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReasons
 from ..targets.config import DATA_FREE

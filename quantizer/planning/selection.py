@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ..operators.operands import activation_names, name_of, operator_of, outputs_of
+from ..model.graph import name_of
+from ..operators.operands import activation_names, operator_of, outputs_of
 from ..operators.table import Constraint
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because

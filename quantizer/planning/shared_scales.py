@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ..model.graph import Graph
-from ..operators.operands import activation_names, name_of, outputs_of
+from ..model.graph import Graph, name_of
+from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Constraint, is_clip
 from ..plan.plan import Kind, SharedScale
 from ..ranges.calibrators import Range

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
-from ..model.subgraphs import bodies
+from ..model.subgraphs import subgraphs
 from .fusion.batch_norm import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
 from .fusion.gemm import flatten_biases, join_biases
 from .fusion.hard_swish import fuse_hard_swish
@@ -150,6 +150,6 @@ def _with_subgraphs(model: ir.Model) -> Iterator[ir.Model]:
     """Yield the model, and its subgraphs as models, the outermost first."""
     yield model
     for node in list(model.graph):
-        for subgraph in bodies(node):
+        for subgraph in subgraphs(node):
             subgraph.opset_imports.update(model.opset_imports)
             yield from _with_subgraphs(ir.Model(subgraph, ir_version=model.ir_version))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantParams, QuantType
-from ..numerics.arrays import Curve
+from ..numerics.arrays import UnaryFunction
 from ..numerics.density import Density, density
 from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
@@ -39,7 +39,7 @@ class RangeCache:
     profiles: dict[int, TensorProfile] = field(default_factory=dict)
     densities: dict[int, Density] = field(default_factory=dict)
     ranges: dict[tuple[int, str, FollowingFunction | None], Range] = field(default_factory=dict)
-    functions: dict[tuple[int, FollowingFunction], Curve | None] = field(default_factory=dict)
+    functions: dict[tuple[int, FollowingFunction], UnaryFunction | None] = field(default_factory=dict)
 
     def key(self, tensor: TensorProfile) -> int:
         """Return what stands for a profile in the other tables."""

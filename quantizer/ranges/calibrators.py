@@ -18,9 +18,9 @@ from ...profiles.base.strict_yaml import MalformedError
 from ...profiles.records.histogram import BINS
 from ...profiles.records.profile import TensorProfile
 from ..numerics.affine import QuantType
-from ..numerics.arrays import Curve
+from ..numerics.arrays import UnaryFunction
 from ..numerics.density import density
-from ..numerics.quantization_noise import noise_behind, total_noise
+from ..numerics.quantization_noise import noise_after, total_noise
 from ..numerics.schemas import FLOAT32_MAX, FLOAT32_TINY, Schema, choose_arrays, widened_range
 from ..targets.calibrator_names import CALIBRATOR_NAMES, CalibratorName, split_calibrator
 from .kl_divergence import optimize_kl, rescale_histogram
@@ -64,11 +64,17 @@ class Calibrator:
 
     name: CalibratorName
     choose: Choose
-    for_function: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
+    for_function: Callable[[TensorProfile, Schema, QuantType, UnaryFunction], tuple[float, float]] | None = (
+        None
+    )
 
 
 def calibrate(
-    profile: TensorProfile, calibrator: str, schema: Schema, qtype: QuantType, curve: Curve | None = None
+    profile: TensorProfile,
+    calibrator: str,
+    schema: Schema,
+    qtype: QuantType,
+    curve: UnaryFunction | None = None,
 ) -> Range:
     """Return the range that the codes of a tensor should cover.
 
@@ -179,9 +185,11 @@ def _mse(profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: fl
     return _least(profile, schema, qtype, partial(total_noise, density(profile)))
 
 
-def _mse_after(profile: TensorProfile, schema: Schema, qtype: QuantType, curve: Curve) -> tuple[float, float]:
+def _mse_after(
+    profile: TensorProfile, schema: Schema, qtype: QuantType, curve: UnaryFunction
+) -> tuple[float, float]:
     """Cut to the range of least expected squared error after a function."""
-    return _least(profile, schema, qtype, partial(noise_behind, density(profile), curve=curve))
+    return _least(profile, schema, qtype, partial(noise_after, density(profile), curve=curve))
 
 
 def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judge) -> tuple[float, float]:

@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
-from ..model.graph import Graph
-from ..numerics.arrays import Curve
+from ..model.graph import Graph, output_name
+from ..numerics.arrays import UnaryFunction
 from ..operators.functions import Chain, curve_of
 from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, is_clip, rule_of
 
@@ -57,7 +57,7 @@ class FollowingFunction:
         return hash(self._key)
 
 
-def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> Curve | None:
+def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
     """Return the function that the readers of a tensor compute of it together.
 
     Args:
@@ -91,11 +91,11 @@ def find_following(graph: Graph, name: str) -> FollowingFunction | None:
         if node is None:
             return None
         nodes.append(node)
-        made.append(node.outputs[0].name or "")
+        made.append(output_name(node))
     return None
 
 
-def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> Curve | None:
+def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
     """Return the function that nodes compute, None where it is steep or not finite in the tensor's range."""
     try:
         curve = curve_of(following.chain, opset)
@@ -108,7 +108,7 @@ def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
     """Whether a node reads nothing but tensors of these, and numbers."""
     if node.domain not in STANDARD_DOMAINS or len(node.outputs) != 1:
         return False
-    names = [value.name or "" for value in node.inputs if value is not None]
+    names = [name for name in graph.inputs_of(node) if name]
     rule = rule_of(node)
     if rule is not None and rule.scaling in OPERAND_SCALING:  # two terms or factors
         return all(name in made or _is_number(graph, name) for name in names)
@@ -126,7 +126,7 @@ def _bends(node: ir.Node) -> bool:
     return rule is not None and (rule.curve or is_clip(node))
 
 
-def _is_gentle(curve: Curve, tensor: TensorProfile) -> bool:
+def _is_gentle(curve: UnaryFunction, tensor: TensorProfile) -> bool:
     """Whether a function is finite and nowhere steep between 0 and the ends of a tensor's range."""
     low, high = min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)
     if not low < high:

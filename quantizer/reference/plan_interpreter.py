@@ -29,7 +29,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from ..lowering.lower import compensated
-from ..model.graph import input_name
+from ..model.graph import input_name, name_of
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..plan.plan import Kind, QuantPlan
 from .lstm import LstmSettings, LstmWeights, run_lstm, run_time_params
@@ -143,15 +143,15 @@ def run_plan(model: ir.Model, plan: QuantPlan, sample: Mapping[str, Array]) -> d
 
 
 def _call(node: ir.Node, plan: QuantPlan, tensors: Mapping[str, Tensor], opset: int) -> Call:
-    kind = plan.nodes[node.name or ""].kind
+    kind = plan.nodes[name_of(node)].kind
     reads = []
     for position, value in enumerate(node.inputs):
         name = input_name(node, position)
-        params = plan.params_read(node.name or "", position, name)
+        params = plan.params_read(name_of(node), position, name)
         constant = value is not None and value.is_initializer()
         data = _is_data(node, kind, position) and not (kind is Kind.LOOKUP_TABLE and constant)
         reads.append(Read(tensors.get(name) if name else None, params, data, constant))
-    results = tuple(plan.tensors.get(value.name or "") for value in node.outputs)
+    results = tuple(plan.tensors.get(name_of(value)) for value in node.outputs)
     return Call(node, kind, tuple(reads), results, tensors, opset)
 
 

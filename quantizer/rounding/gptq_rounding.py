@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph
-from ..numerics.affine import quantize, spread
+from ..model.graph import Graph, name_of
+from ..numerics.affine import parameter_arrays, quantize
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array, Kernel
 from ..plan.adjustments import RoundingOffsets
@@ -42,12 +42,12 @@ def find_roundings(
         reading = product_input(graph, weight.node, weight.array)
         if reading is not None:
             readers.setdefault(reading, []).append(weight)
-            names.append(weight.node.name or "")
+            names.append(name_of(weight.node))
     found = {}
     for reading, moments in gathered(list(readers)):
         for weight in readers[reading]:
             second = moments.means(centred=weight.node.name in corrected)
-            found[weight.node.name or ""] = _gptq_offsets(weight, reading, second)
+            found[name_of(weight.node)] = _gptq_offsets(weight, reading, second)
     return {name: found[name] for name in names if any(found[name].offsets)}
 
 
@@ -61,14 +61,14 @@ def rebased(
     """
     if not found:
         return {}
-    old = {weight.node.name or "": weight for weight in quantized_weights(graph, before)}
-    new = {weight.node.name or "": weight for weight in quantized_weights(graph, after)}
+    old = {name_of(weight.node): weight for weight in quantized_weights(graph, before)}
+    new = {name_of(weight.node): weight for weight in quantized_weights(graph, after)}
     kept = {}
     for name in [name for name in found if name in new]:
         array, params = new[name].array, new[name].params
         same = np.ones((), bool)
         for first, second in zip(
-            *(spread(w.params, array.shape) for w in (old[name], new[name])), strict=True
+            *(parameter_arrays(w.params, array.shape) for w in (old[name], new[name])), strict=True
         ):
             same = same & (first == second)
         offsets = np.frombuffer(found[name].offsets, np.int8).reshape(array.shape) * same
@@ -79,7 +79,7 @@ def rebased(
 
 def _gptq_offsets(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -> RoundingOffsets:
     node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
-    scale, zero_point = spread(params, array.shape)
+    scale, zero_point = parameter_arrays(params, array.shape)
     flat = [
         columns_of(node, np.broadcast_to(np.asarray(part, np.float64), array.shape))
         for part in (array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)

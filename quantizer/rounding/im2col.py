@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..operators.table import product_layout
 from ..operators.weight_layout import Array, Kernel
 
@@ -64,7 +64,7 @@ def product_input(graph: Graph, node: ir.Node, weight: Array) -> ProductInput | 
     None are given for stacks of matrices, a transposed input, and transposed convolutions whose kernels
     overlap.
     """
-    name = (node.inputs[0].name or "") if node.inputs[0] is not None else ""
+    name = name_of(node.inputs[0])
     if not graph.is_float(name) or graph.is_constant(name) or weight.ndim < 2:
         return None
     layout = product_layout(node)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of
 from ..plan.plan import QuantPlan
 from .min_cut import NEVER, SINK, SOURCE, Network
 from .node_costs import Costs, is_quantized
@@ -111,11 +111,11 @@ def find_float_regions(
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
     """Return the costs of nodes and conversions; see `Prices`."""
-    quantized = [n.name or "" for n in graph.nodes if is_quantized(n.name or "", plan)]
+    quantized = [name_of(n) for n in graph.nodes if is_quantized(name_of(n), plan)]
     crossings = tuple(_crossings(graph, plan, profile, costs))
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
-        name = node.name or ""
+        name = name_of(node)
         lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
         if name in plan.nodes and not is_quantized(name, plan) and lost > 0.0:
             makers = [c.maker for c in crossings if name in c.readers and is_quantized(c.maker, plan)]
@@ -163,11 +163,11 @@ def _rate(profile: Profile, costs: Costs) -> tuple[float, float]:
 def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Iterator[Crossing]:
     rate, least = _rate(profile, costs)
     for name, value in graph.values.items():
-        readers = dict.fromkeys(reader.name or "" for reader, _ in graph.consumers(name))
+        readers = dict.fromkeys(name_of(reader) for reader, _ in graph.consumers(name))
         if graph.is_constant(name) or not graph.is_float(name):
             continue
         maker = value.producer()
-        owner = "" if maker is None else maker.name or ""
+        owner = name_of(maker)
         if plan.is_part(owner, name):  # a look-up table falls back to float as a whole
             yield Crossing(name, owner, tuple(readers), NEVER)
         if name not in profile:

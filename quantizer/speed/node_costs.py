@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..lowering.written import WrittenNames
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of, output_name
 from ..operators.table import CONVERSIONS, PRODUCTS
 from ..plan.plan import Kind, QuantPlan
 from ..runtime.node_times import Executed
@@ -89,7 +89,7 @@ class _Charged:
     def __init__(self, graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> None:
         self._graph = graph
         self._executed = executed
-        nodes = {node.name or "": node for node in graph.nodes}
+        nodes = {name_of(node): node for node in graph.nodes}
         self._nodes = {written: nodes[n] for n in names.nodes if n in nodes for written in names.nodes[n]}
         self._nodes |= nodes
         self._tensors = {name: name for name in graph.values}
@@ -125,7 +125,7 @@ class _Charged:
                 border[tensor] = time
             else:
                 maker = self._graph.producer(tensor)
-                spent[self._downstream(chain[-1]) if maker is None or converted else maker.name or ""] += time
+                spent[self._downstream(chain[-1]) if maker is None or converted else name_of(maker)] += time
         return dict(spent), border, products
 
     def _owner(self, executed: Executed) -> str:
@@ -169,7 +169,7 @@ class _Charged:
             executed = self._executed[here]
             if executed.op_type not in (*CONVERSIONS, *LAYOUTS):
                 maker = self._nodes.get(self._owner(executed))
-                return "" if maker is None else maker.outputs[0].name or ""
+                return "" if maker is None else output_name(maker)
             for name in (*executed.outputs, *executed.inputs[:1]):
                 tensor = next((self._tensors[stem] for stem in _stems(name) if stem in self._tensors), "")
                 if tensor:
@@ -202,11 +202,11 @@ def _stems(name: str) -> Iterator[str]:
 
 def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
     """Return whether one node makes or reads a tensor as float and another one quantized."""
-    states = {is_quantized(reader.name or "", plan) for reader, _ in graph.consumers(tensor)}
+    states = {is_quantized(name_of(reader), plan) for reader, _ in graph.consumers(tensor)}
     if graph.is_result(tensor):
         states.add(False)
     maker = graph.producer(tensor)
-    states.add(maker is not None and is_quantized(maker.name or "", plan))
+    states.add(maker is not None and is_quantized(name_of(maker), plan))
     return len(states) > 1
 
 

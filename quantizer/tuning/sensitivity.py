@@ -41,6 +41,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import OutputResult, OutputSums
+from ..model.graph import name_of, output_name
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import planned_chains
@@ -253,7 +254,7 @@ def measured_tensors(model: ir.Model, plan: QuantPlan) -> list[str]:
         node = value.producer()
         source = None
         if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
-            source = node.inputs[0] if plan.nodes[node.name or ""].kind is Kind.FLOAT else None
+            source = node.inputs[0] if plan.nodes[name_of(node)].kind is Kind.FLOAT else None
         names.append(str(value.name if source is None else source.name))
     return list(dict.fromkeys(names))
 
@@ -267,10 +268,10 @@ def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int
     places = {node: index for index, node in enumerate(source.nodes)}
     tables = planned_chains(source.nodes, plan)
     groups = [
-        tuple(places[part] for part in tables.get(node.name or "", (node,)))
+        tuple(places[part] for part in tables.get(name_of(node), (node,)))
         for node in source.nodes
-        if plan.nodes[node.name or ""].kind is not Kind.FLOAT
-        and not plan.is_part(node.name or "", node.outputs[0].name or "")
+        if plan.nodes[name_of(node)].kind is not Kind.FLOAT
+        and not plan.is_part(name_of(node), output_name(node))
     ]
     return {min(group): group for group in sorted(groups, key=min)}
 
@@ -362,7 +363,7 @@ class _Measurement:
             begin = min(group)
             self._float.advance(begin, None)
             self._quantized.advance(begin, self._plan)
-            names = [self._source.nodes[i].name or "" for i in group]
+            names = [name_of(self._source.nodes[i]) for i in group]
             alone = self._submodel(begin, end, only_quantized(self._plan, names))
             without = self._submodel(begin, end, left_float(self._plan, names))
             yield self._result(
@@ -377,11 +378,11 @@ class _Measurement:
     def _result(self, nodes: Sequence[ir.Node], alone: Effect, without: Effect) -> NodeSensitivity:
         last = nodes[-1]
         return NodeSensitivity(
-            node=last.name or "",
+            node=name_of(last),
             op_type=", ".join(node.op_type for node in nodes),
-            group=tuple(node.name or "" for node in nodes),
-            kind=self._plan.nodes[last.name or ""].kind.value,
-            output=last.outputs[0].name or "",
+            group=tuple(name_of(node) for node in nodes),
+            kind=self._plan.nodes[name_of(last)].kind.value,
+            output=output_name(last),
             only_quantized=alone,
             left_float=without,
             recovered=recovered(self.quantized, without),

@@ -20,6 +20,8 @@ import onnx_ir as ir
 from ...profiles.samples.samples import Sample
 from ..lowering.lower import lower
 from ..model.files import save_model
+from ..model.graph import name_of, output_name
+from ..model.subgraphs import graph_attributes
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
 from ..runtime.sessions import open_session, run
@@ -77,17 +79,11 @@ def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> Splittable
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
     """Yield what a node reads, its subgraphs included."""
-    inner = [n for a in node.attributes.values() for g in _graphs(a) for n in g.all_nodes()]
-    outer = [v for a in node.attributes.values() for g in _graphs(a) for v in g.outputs]
+    inner = [n for g in graph_attributes(node) for n in g.all_nodes()]
+    outer = [v for g in graph_attributes(node) for v in g.outputs]
     for reader in (node, *inner):
         yield from (value for value in reader.inputs if value is not None)
     yield from outer
-
-
-def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
-    if attribute.type == ir.AttributeType.GRAPH:
-        return (attribute.as_graph(),)
-    return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()
 
 
 def only_quantized(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
@@ -142,10 +138,9 @@ def _whole_tables(source: SplittableModel, start: int, end: int, plan: QuantPlan
     tables, inside = planned_chains(nodes, plan), set(nodes)
     whole = {part for parts in tables.values() if inside.issuperset(parts) for part in parts}
     split = [
-        node.name or ""
+        name_of(node)
         for node in nodes
-        if node not in whole
-        and (node.name in tables or plan.is_part(node.name or "", node.outputs[0].name or ""))
+        if node not in whole and (node.name in tables or plan.is_part(name_of(node), output_name(node)))
     ]
     return left_float(plan, split) if split else plan
 

@@ -17,7 +17,7 @@ from ...profiles.records.profile import Profile
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
 from ..model.files import model_bytes, save_model
-from ..model.graph import Graph
+from ..model.graph import Graph, name_of, output_name
 from ..operators.table import rule_of
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model
@@ -169,12 +169,12 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     """
     done, total, profile = 0.0, 0.0, with_clip_profiles(profile, graph)
     for node in graph.nodes:
-        name = node.outputs[0].name or ""
+        name = output_name(node)
         if name not in profile:
             continue
         work = float(profile[name].count) * _multiplications(node, graph)
         total += work
-        done += work if plan.nodes[node.name or ""].kind.counts_as_quantized else 0.0
+        done += work if plan.nodes[name_of(node)].kind.counts_as_quantized else 0.0
     return done / total if total else 0.0
 
 
@@ -184,11 +184,11 @@ def _multiplications(node: ir.Node, graph: Graph) -> float:
     if rule is None or rule.weight is None:
         return 1.0
     value = node.inputs[rule.weight.index]
-    weight = None if value is None else graph.constant(value.name or "")
+    weight = None if value is None else graph.constant(name_of(value))
     if weight is not None:
         axis = rule.weight.axis(node, weight.ndim)
         return float(weight.size) / (1 if axis is None else weight.shape[axis])
     first = node.inputs[0]
-    shape = None if first is None else graph.shape(first.name or "")
+    shape = None if first is None else graph.shape(name_of(first))
     inner = shape[-1] if shape else None
     return 1.0 if inner is None else float(np.int64(inner))

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
-from ...model.editing import fresh
-from ...model.subgraphs import bodies
+from ...model.editing import free_name
+from ...model.graph import name_of, output_name
+from ...model.subgraphs import subgraphs
 from ...numerics.affine import QuantParams
 from ...operators.functions import nodes_between
 from ...plan.plan import Kind, QuantPlan
@@ -98,7 +99,7 @@ def _write_graph(
     """Write the nodes of a graph, and before each its subgraphs; `functions` gets what is called."""
     replaced: list[ir.Node] = []
     for group in _groups(graph, plan):
-        for subgraph in bodies(group[0]):
+        for subgraph in subgraphs(group[0]):
             _write_graph(subgraph, emitter.inside(subgraph, group[0]), plan, opsets, functions)
         tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
         if tasks[0].entry.kind is Kind.FLOAT:
@@ -153,18 +154,18 @@ def _parts(node: ir.Node, plan: QuantPlan) -> tuple[ir.Node, ...]:
 
 
 def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
-    return plan.is_part(node.name or "", node.outputs[0].name or "")
+    return plan.is_part(name_of(node), output_name(node))
 
 
 def _kind(node: ir.Node | None, plan: QuantPlan) -> Kind | None:
-    entry = plan.nodes.get(node.name or "") if node is not None else None
+    entry = plan.nodes.get(name_of(node)) if node is not None else None
     return None if entry is None else entry.kind
 
 
 def _name(group: list[ir.Node], taken: Collection[str]) -> str:
     """Return a name for a function: the operators, then the name of the first node, as an identifier."""
-    words = [*(node.op_type for node in group), group[0].name or ""]
-    return fresh(re.sub(r"\W+", "_", "_".join(words)), set(taken), first=1)
+    words = [*(node.op_type for node in group), name_of(group[0])]
+    return free_name(re.sub(r"\W+", "_", "_".join(words)), set(taken), first=1)
 
 
 def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Function | None:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ...model.graph import name_of
 from ...numerics.affine import INT32, QuantParams, quantize
 from ..written import Written, WrittenNames
 from .graph_writer import Array, GraphWriter, constant_array, integer_type, new_value
@@ -89,7 +90,7 @@ class Emitter(GraphWriter):
 
     def store(self, value: ir.Value, quantized: ir.Value, params: QuantParams) -> None:
         """Record that a tensor is stored in the form `quantized`."""
-        self._taken.add(self._names.setdefault(value, value.name or ""))
+        self._taken.add(self._names.setdefault(value, name_of(value)))
         self._forms[value] = _Forms(params, {params: quantized})
 
     def quantize_output(self, value: ir.Value, params: QuantParams, after: ir.Node) -> None:
@@ -166,11 +167,11 @@ class Emitter(GraphWriter):
         }
         added: dict[str, list[str]] = {}
         for node, owner in self._owners:
-            added.setdefault(owner, []).append(node.name or "")
+            added.setdefault(owner, []).append(name_of(node))
         nodes = {
-            node.name or "": (
-                *([node.name or ""] * (node.graph is not None)),
-                *added.get(node.name or "", ()),
+            name_of(node): (
+                *([name_of(node)] * (node.graph is not None)),
+                *added.get(name_of(node), ()),
             )
             for node in self._nodes
         }
@@ -223,7 +224,7 @@ class Emitter(GraphWriter):
         )
         node = self._node("DynamicQuantizeLinear", [value], outputs, None)
         if before is not None:
-            self._owners.append((node, before.name or ""))
+            self._owners.append((node, name_of(before)))
         self._insert([node], before)
         return Dynamic(*outputs)
 
@@ -235,8 +236,8 @@ def _written(value: ir.Value, forms: Sequence[_Forms]) -> Written:
     if value not in quantized and _is_present(value):
         floats.insert(0, value)
     return Written(
-        tuple(dict.fromkeys(form.name or "" for form in floats)),
-        {form.name or "": params for form, params in quantized.items()},
+        tuple(dict.fromkeys(name_of(form) for form in floats)),
+        {name_of(form): params for form, params in quantized.items()},
         next((str(e.quantized[e.stored].name) for e in forms if e.stored is not None), ""),
     )
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
-from ...model.subgraphs import bodies
+from ...model.graph import name_of
+from ...model.subgraphs import subgraphs
 from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
 from ..written import Lowered, with_record
@@ -65,7 +66,7 @@ def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Nod
     """Write the nodes of a graph, and before each its subgraphs."""
     replaced = []
     for node in list(graph):
-        for subgraph in bodies(node):
+        for subgraph in subgraphs(node):
             _write_graph(subgraph, emitter.inside(subgraph, node), write_node)
         if write_node(node, emitter):
             replaced.append(node)
@@ -92,9 +93,9 @@ def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Tas
     Raises:
         PlanError: the plan has no entry for the node.
     """
-    if (node.name or "") not in plan.nodes:
+    if name_of(node) not in plan.nodes:
         raise PlanError(f"node '{node.name}': the plan has no entry for it; make a new plan for this model")
-    return Task(node, plan.nodes[node.name or ""], plan.tensors, emitter, opset, plan.nodes)
+    return Task(node, plan.nodes[name_of(node)], plan.tensors, emitter, opset, plan.nodes)
 
 
 def writer_of(task: Task, form: str, writers: Writers) -> Writer:

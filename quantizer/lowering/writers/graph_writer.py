@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...model.editing import fresh
+from ...model.editing import free_name
+from ...model.graph import name_of
 from ...numerics.affine import QuantParams
 
 Array = npt.NDArray[np.generic]
@@ -29,7 +30,7 @@ class GraphWriter:
     def __init__(self, graph: ir.Graph, outside: GraphWriter | None = None) -> None:
         self._graph = graph
         self._names: dict[ir.Value, str] = (
-            {value: value.name or "" for value in _all_values(graph)} if outside is None else outside._names
+            {value: name_of(value) for value in _all_values(graph)} if outside is None else outside._names
         )
         self._taken: set[str] = set(_all_names(graph)) if outside is None else outside._taken
         self._nodes: list[ir.Node] = list(graph.all_nodes()) if outside is None else outside._nodes
@@ -62,7 +63,7 @@ class GraphWriter:
         self.rename(output, output.name or op_type)
         node = self._node(op_type, inputs, [output], attributes, domain)
         if before is not None:
-            self._owners.append((node, before.name or ""))
+            self._owners.append((node, name_of(before)))
         return self._insert([node], before)
 
     def constant(self, name: str, array: Array) -> ir.Value:
@@ -120,7 +121,7 @@ class GraphWriter:
         return nodes[-1].outputs[0]
 
     def _free(self, name: str) -> str:
-        return fresh(name, self._taken, first=1)
+        return free_name(name, self._taken, first=1)
 
 
 def constant_array(value: ir.Value) -> Array | None:
@@ -153,6 +154,6 @@ def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def _all_names(graph: ir.Graph) -> Iterator[str]:
     for value in _all_values(graph):
-        yield value.name or ""
+        yield name_of(value)
     for node in graph.all_nodes():
-        yield node.name or ""
+        yield name_of(node)

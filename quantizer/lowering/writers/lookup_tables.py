@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import PlanError
 from ...numerics.affine import QuantParams, Rounding, dequantize, quantize
-from ...numerics.arrays import Curve, Floats
+from ...numerics.arrays import Floats, UnaryFunction
 
 Quantized = npt.NDArray[Any]
 
@@ -23,7 +23,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def build_table(
-    function: Curve, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
+    function: UnaryFunction, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
 ) -> Quantized:
     """Return the quantized function(x) for every quantized x.
 

@@ -13,8 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
-from ...model.subgraphs import bodies, inner_graphs
-from ...numerics.affine import UINT8, QuantParams, unsigned_twin
+from ...model.graph import name_of
+from ...model.subgraphs import graph_attributes, subgraphs
+from ...numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ...operators.functions import Chain, curve_of, nodes_between
 from ...plan.plan import Kind, NodePlan
 from .emitter import Emitter
@@ -138,7 +139,7 @@ def weight_only(task: Task) -> bool:
 
 def float_node(task: Task) -> bool:
     """Let a node read float values, and its inner graphs too, but for subgraphs, which are written apart."""
-    opaque = () if bodies(task.node) else inner_graphs(task.node)
+    opaque = () if subgraphs(task.node) else graph_attributes(task.node)
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
             if value is not None and task.emitter.stored(value) is not None:
@@ -153,7 +154,7 @@ def unsigned(params: QuantParams) -> QuantParams:
     convolutions beside it in float, and OpenVINO has no convolution that reads it. Both handle uint8,
     and the conversions between the two types change no value.
     """
-    return unsigned_twin(params)
+    return unsigned_equivalent(params)
 
 
 def table_of(task: Task) -> tuple[Chain, QuantParams]:
@@ -165,7 +166,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
 
     def is_part(value: ir.Value) -> bool:
         maker = value.producer()
-        entry = None if maker is None else task.entries.get(maker.name or "")
+        entry = None if maker is None else task.entries.get(name_of(maker))
         in_table = entry is not None and entry.kind is Kind.LOOKUP_TABLE
         return in_table and task.tensors.get(task.emitter.name(value)) is None
 
@@ -173,7 +174,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
         task.node.outputs[0], is_part, lambda value: constant_array(value) is not None
     )
     reads = {
-        replace(task, node=node, entry=task.entries[node.name or ""]).params(index)
+        replace(task, node=node, entry=task.entries[name_of(node)]).params(index)
         for node in nodes
         for index, value in enumerate(node.inputs)
         if value in sources
@@ -186,7 +187,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
 
 def _is_part(task: Task) -> bool:
     """Return whether look-up tables alone read the output of a node."""
-    readers = [task.entries.get(use.node.name or "") for use in task.node.outputs[0].uses()]
+    readers = [task.entries.get(name_of(use.node)) for use in task.node.outputs[0].uses()]
     return bool(readers) and all(entry is not None and entry.kind is Kind.LOOKUP_TABLE for entry in readers)
 
 

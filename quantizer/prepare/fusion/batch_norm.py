@@ -16,9 +16,8 @@ from ...model.editing import (
     ORIGIN,
     Array,
     add_initializer,
-    constant,
     feeding,
-    fresh,
+    free_name,
     has_input,
     is_standard,
     merge_into,
@@ -27,6 +26,7 @@ from ...model.editing import (
     replace_constant,
     value_names,
 )
+from ...model.graph import constant_of
 from ...operators.table import product_layout
 from ...operators.weight_layout import WeightLayout
 
@@ -77,10 +77,10 @@ def split_batch_normalizations(model: ir.Model) -> int:
             factors = [np.asarray(a.astype(kind)).reshape(per_channel) for a in pair]
         if not all(np.isfinite(a).all() for a in factors):
             continue
-        names = [fresh(f"{value.name}_{node.name}", taken) for value in (scale, shift)]
+        names = [free_name(f"{value.name}_{node.name}", taken) for value in (scale, shift)]
         constants = [add_initializer(graph, n, a) for n, a in zip(names, factors, strict=True)]
         scaled = ir.Node("", "Mul", [source, constants[0]], name=f"{node.name}_scale")
-        scaled.outputs[0].name = fresh(f"{output.name}_scaled", taken)
+        scaled.outputs[0].name = free_name(f"{output.name}_scaled", taken)
         scaled.outputs[0].type, scaled.outputs[0].shape = output.type, output.shape
         shifted = ir.Node("", "Add", [scaled.outputs[0], constants[1]], name=f"{node.name}_shift")
         graph.insert_before(node, [scaled, shifted])
@@ -101,7 +101,7 @@ def fold_scales_and_shifts(model: ir.Model) -> int:
         if not is_standard(node, "Mul", "Div", "Add", "Sub"):
             continue
         for index in (0, 1) if node.op_type in ("Mul", "Add") else (0,):
-            array = constant(node.inputs[1 - index])
+            array = constant_of(node.inputs[1 - index])
             before = feeding(node.inputs[index])
             layout = None if before is None else product_layout(before)
             if array is None or before is None or layout is None or array.dtype.kind != "f":
@@ -141,7 +141,7 @@ def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
         return None
     if "training_mode" in node.attributes and node.attributes["training_mode"].as_int():
         return None
-    arrays = [constant(value) for value in node.inputs[1:5]]
+    arrays = [constant_of(value) for value in node.inputs[1:5]]
     if any(a is None for a in arrays):
         return None
     scale, bias, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
@@ -154,7 +154,7 @@ def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
 
 def _per_channel(array: Array, linear: ir.Node) -> Float64 | None:
     """Return a constant that meets the output of `linear` as [C] or [1]; None when it varies otherwise."""
-    layout, weight = product_layout(linear), constant(linear.inputs[1])
+    layout, weight = product_layout(linear), constant_of(linear.inputs[1])
     if layout is None or weight is None:
         return None
     if layout.bias is None:  # MatMul, whose output may have any rank; channels are its last axis
@@ -185,7 +185,7 @@ def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, 
         return axis == 1 and _absorb_biased_matmul(linear, factor, shift, taken)
     if layout.bias is not None:
         return _absorb_biased(linear, layout, factor, shift, taken)
-    weight = constant(linear.inputs[layout.index])
+    weight = constant_of(linear.inputs[layout.index])
     if axis is not None or np.any(shift) or weight is None or weight.ndim != 2:
         return False
     return _set(linear, {layout.index: weight * factor}, weight, taken)
@@ -196,8 +196,8 @@ def _absorb_biased(
 ) -> bool:
     """Absorb into a product with a bias input; its bias is multiplied by `beta`, an attribute of Gemm."""
     assert layout.bias is not None
-    weight = constant(node.inputs[layout.index])
-    bias = constant(node.inputs[layout.bias]) if has_input(node, layout.bias) else None
+    weight = constant_of(node.inputs[layout.index])
+    bias = constant_of(node.inputs[layout.bias]) if has_input(node, layout.bias) else None
     if weight is None or (has_input(node, layout.bias) and bias is None):
         return False
     axes = layout.axes(node, weight.shape)
@@ -223,9 +223,9 @@ def _absorb_biased(
 def _absorb_biased_matmul(add: ir.Node, factor: Float64, shift: Float64, taken: set[str]) -> bool:
     """MatMul + Add of a constant, of rank 2: axis 1 is the last, the one that the weight's columns make."""
     for index in (0, 1):
-        bias = constant(add.inputs[1 - index])
+        bias = constant_of(add.inputs[1 - index])
         product = feeding(add.inputs[index], "MatMul")  # the product whose bias an Add is
-        weight = constant(product.inputs[1]) if product is not None else None
+        weight = constant_of(product.inputs[1]) if product is not None else None
         if bias is None or product is None or weight is None or weight.ndim != 2 or rank(add.outputs[0]) != 2:
             continue
         if bias.size not in (1, weight.shape[1]) or (bias.size != 1 and bias.shape[-1] != bias.size):
@@ -259,6 +259,6 @@ def _set(node: ir.Node, new: dict[int, Array], like: Array, taken: set[str]) -> 
         graph = node.graph
         assert graph is not None
         node.resize_inputs(index + 1)
-        name = fresh(f"{node.outputs[0].name}_bias", taken)
+        name = free_name(f"{node.outputs[0].name}_bias", taken)
         node.replace_input_with(index, add_initializer(graph, name, array.astype(like.dtype)))
     return True

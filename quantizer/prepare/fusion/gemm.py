@@ -6,7 +6,6 @@ import onnx_ir as ir
 
 from ...model.editing import (
     ORIGIN,
-    constant,
     feeding,
     has_input,
     is_standard,
@@ -16,6 +15,7 @@ from ...model.editing import (
     take_over,
     value_names,
 )
+from ...model.graph import constant_of
 
 
 def join_biases(model: ir.Model) -> int:
@@ -44,7 +44,7 @@ def flatten_biases(model: ir.Model) -> int:
     for node in model.graph:
         if not is_standard(node, "Gemm") or not has_input(node, 2):
             continue
-        row = constant(node.inputs[2])
+        row = constant_of(node.inputs[2])
         if row is not None and row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
             taken = taken or value_names(model)
             replace_constant(node, 2, row.reshape(-1), taken)
@@ -54,7 +54,7 @@ def flatten_biases(model: ir.Model) -> int:
 
 def _fits(matmul: ir.Node, bias: ir.Value | None) -> bool:
     """Tell whether the product is of two matrices, the second constant, and the bias one constant row."""
-    weight, row = constant(matmul.inputs[1]), constant(bias)
+    weight, row = constant_of(matmul.inputs[1]), constant_of(bias)
     if weight is None or row is None or weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
         return False
     return (

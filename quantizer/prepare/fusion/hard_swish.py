@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, constant, feeding, is_standard, origins, sole_user, take_over
+from ...model.editing import ORIGIN, feeding, is_standard, origins, sole_user, take_over
+from ...model.graph import constant_of
 
 HARD_SWISH_OPSET = 14
 
@@ -75,7 +76,7 @@ def _product(node: ir.Node) -> tuple[ir.Value | None, float] | None:
 
 
 def _scalar(value: ir.Value | None) -> float | None:
-    array = constant(value)
+    array = constant_of(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import Array, constant, feeding, is_standard, merge_into, replace_constant, value_names
+from ...model.editing import Array, feeding, is_standard, merge_into, replace_constant, value_names
+from ...model.graph import constant_of
 
 
 def merge_affine_chains(model: ir.Model) -> int:
@@ -49,8 +50,8 @@ def merge_affine_chains(model: ir.Model) -> int:
 def _operands(node: ir.Node) -> tuple[int, int, Array] | None:
     """Return (index of the variable input, index of the constant, the constant) of a Mul or Add."""
     for index in (0, 1):
-        array = constant(node.inputs[1 - index])
-        if array is not None and array.dtype.kind == "f" and constant(node.inputs[index]) is None:
+        array = constant_of(node.inputs[1 - index])
+        if array is not None and array.dtype.kind == "f" and constant_of(node.inputs[index]) is None:
             return index, 1 - index, array
     return None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, constant, feeding, has_input, is_standard, origins
+from ...model.editing import ORIGIN, feeding, has_input, is_standard, origins
+from ...model.graph import constant_of
 
 
 def fold_pads(model: ir.Model) -> int:
@@ -43,16 +44,16 @@ def fold_pads(model: ir.Model) -> int:
 def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:
     """Return begins and ends of the spatial axes; None unless the Pad adds zeros on those axes alone."""
     mode = pad.attributes["mode"].as_string() if "mode" in pad.attributes else "constant"
-    pads = constant(pad.inputs[1]) if has_input(pad, 1) else None
+    pads = constant_of(pad.inputs[1]) if has_input(pad, 1) else None
     if mode != "constant" or pads is None or np.any(pads < 0):
         return None
     if has_input(pad, 2):
-        value = constant(pad.inputs[2])
+        value = constant_of(pad.inputs[2])
         if value is None or np.any(value != 0):
             return None
     axes = list(range(dims))
     if has_input(pad, 3):
-        padded = constant(pad.inputs[3])
+        padded = constant_of(pad.inputs[3])
         if padded is None:
             return None
         axes = [int(axis) % dims for axis in padded]

@@ -10,7 +10,8 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from ...model.editing import Array, add_initializer, constant, is_standard, static_shape
+from ...model.editing import Array, add_initializer, is_standard, static_shape
+from ...model.graph import constant_of
 
 LIMIT = 64 << 20
 """Bytes that a folded constant may have when it is larger than the constants that it is computed from."""
@@ -150,7 +151,7 @@ def _known_shape(node: ir.Node) -> list[Array] | None:
 
 def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
     """Return the inputs (None where left out); None when one is not a constant, or the node has none."""
-    arrays = [constant(value) for value in node.inputs]
+    arrays = [constant_of(value) for value in node.inputs]
     if not arrays or any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
         return None
     if any(v is not None and v.dtype not in _NUMPY for v in node.inputs):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import Array, fresh, is_standard, value_names
+from ...model.editing import Array, free_name, is_standard, value_names
 
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 WIDE = ir.DataType.FLOAT
@@ -80,7 +80,7 @@ def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
                 continue
             graph.initializers.pop(name)
             stored = ir.Value(
-                name=fresh(f"{name}_{dtype.name.lower()}", names),
+                name=free_name(f"{name}_{dtype.name.lower()}", names),
                 type=ir.TensorType(dtype),
                 shape=value.shape,
                 const_value=narrow,
@@ -118,7 +118,7 @@ def _cast_inputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
             casts |= users
             continue
         uses = list(value.uses())
-        cast = _cast(value, WIDE, f"{value.name}_Cast", fresh(f"{value.name}_float", names))
+        cast = _cast(value, WIDE, f"{value.name}_Cast", free_name(f"{value.name}_float", names))
         model.graph.insert_before(model.graph[0], cast)
         for use in uses:
             use.node.replace_input_with(use.idx, cast.outputs[0])
@@ -137,7 +137,7 @@ def _cast_outputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
             casts.add(producer)
             continue
         name, dtype, shape = value.name, value.dtype, value.shape
-        value.name = fresh(f"{name}_float", names)
+        value.name = free_name(f"{name}_float", names)
         cast = _cast(value, dtype, f"{name}_Cast", str(name))
         cast.outputs[0].shape = shape
         model.graph.append(cast)

@@ -9,13 +9,13 @@ from ....profiles.base.errors import ModelError
 from ...model.editing import (
     ORIGIN,
     add_initializer,
-    constant,
     discard,
-    fresh,
+    free_name,
     is_captured,
     is_standard,
     value_names,
 )
+from ...model.graph import constant_of
 
 OPSET = 14
 """Opset of the default domain that a model without any of its operators gets."""
@@ -80,7 +80,7 @@ def take_constant_branches(model: ir.Model) -> int:
     replaced = 0
     names = value_names(model)
     for node in list(model.graph):
-        condition = constant(node.inputs[0]) if is_standard(node, "If") else None
+        condition = constant_of(node.inputs[0]) if is_standard(node, "If") else None
         if condition is None or condition.size != 1 or any(is_captured(value) for value in node.outputs):
             continue
         branch = node.attributes["then_branch" if bool(condition.reshape(())) else "else_branch"].as_graph()
@@ -101,7 +101,7 @@ def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) ->
     for name, value in list(branch.initializers.items()):
         branch.initializers.pop(name)
         assert value.const_value is not None
-        new_name = fresh(f"{node.name}/{name}", names) if name in outer else name
+        new_name = free_name(f"{node.name}/{name}", names) if name in outer else name
         copy = add_initializer(graph, new_name, value.const_value.numpy())
         value.replace_all_uses_with(copy)
     inner_nodes, results = list(branch), list(branch.outputs)
@@ -113,7 +113,7 @@ def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) ->
             if is_standard(inner):
                 value.shape = value.type = None  # only a hint in the file; they are inferred again
             if value.name and value.name in outer:
-                value.name = fresh(f"{node.name}/{value.name}", names)
+                value.name = free_name(f"{node.name}/{value.name}", names)
     graph.insert_before(node, inner_nodes)
     for output, result in zip(node.outputs, results, strict=True):
         output_name, shape, kind = output.name, output.shape, output.type

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, fresh, value_names
+from ...model.editing import ORIGIN, free_name, value_names
 
 
 def name_nodes(model: ir.Model) -> int:
@@ -28,7 +28,7 @@ def name_nodes(model: ir.Model) -> int:
             used.add(node.name)
             continue
         first = next((value.name for value in node.outputs if value.name), "")
-        node.name = fresh(node.name or f"{node.op_type}_{first}", taken)
+        node.name = free_name(node.name or f"{node.op_type}_{first}", taken)
         used.add(node.name)
         changed += 1
     return changed
@@ -41,7 +41,7 @@ def name_values(model: ir.Model) -> int:
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for index, value in enumerate(node.outputs):
             if not value.name and (value.uses() or value.is_graph_output()):
-                value.name = fresh(f"{node.name}_output_{index}", taken)
+                value.name = free_name(f"{node.name}_output_{index}", taken)
                 changed += 1
     return changed
 
@@ -59,7 +59,7 @@ def unshare_names(model: ir.Model) -> int:
         results = (value for node in graph for value in node.outputs)
         for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
             if value.name in used and graph is not model.graph:
-                value.name = fresh(value.name, taken)
+                value.name = free_name(value.name, taken)
                 changed += 1
             if value.name:
                 used.add(value.name)

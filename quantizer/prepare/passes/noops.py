@@ -14,7 +14,6 @@ import onnx_ir as ir
 from ...model.editing import (
     ORIGIN,
     bypass,
-    constant,
     feeding,
     has_input,
     is_standard,
@@ -23,6 +22,7 @@ from ...model.editing import (
     static_shape,
     value_names,
 )
+from ...model.graph import constant_of
 
 
 def drop_noops(model: ir.Model) -> int:
@@ -61,7 +61,7 @@ def scalar_ranges(model: ir.Model) -> int:
     taken = value_names(model)
     for node in list(model.graph):
         for index, value in enumerate(node.inputs) if is_standard(node, "Range") else ():
-            array = constant(value)
+            array = constant_of(value)
             if array is not None and array.ndim and array.size == 1:
                 replace_constant(node, index, array.reshape(()), taken)
                 changed += 1
@@ -104,7 +104,7 @@ def _dropout(node: ir.Node) -> bool:
     """Dropout of inference: no training_mode input, or a constant false one (opset 12 and later)."""
     if not has_input(node, 2):
         return True
-    training = constant(node.inputs[2])
+    training = constant_of(node.inputs[2])
     return training is not None and not bool(training)
 
 
@@ -120,7 +120,7 @@ def _same_order(node: ir.Node) -> bool:
 
 def _same_shape(node: ir.Node) -> bool:
     """Reshape of a tensor of known shape to the same shape."""
-    before, target = static_shape(node.inputs[0]), constant(node.inputs[1])
+    before, target = static_shape(node.inputs[0]), constant_of(node.inputs[1])
     if before is None or target is None or target.size != len(before):
         return False
     zero_copies = "allowzero" not in node.attributes or not node.attributes["allowzero"].as_int()
@@ -133,7 +133,7 @@ def _same_shape(node: ir.Node) -> bool:
 
 
 def _no_padding(node: ir.Node) -> bool:
-    pads = constant(node.inputs[1]) if has_input(node, 1) else None
+    pads = constant_of(node.inputs[1]) if has_input(node, 1) else None
     return pads is not None and not np.any(pads)
 
 

@@ -15,7 +15,8 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from ....profiles.base.errors import ModelError
-from ...model.editing import ORIGIN, Array, add_initializer, constant, fresh, is_standard, rank, value_names
+from ...model.editing import ORIGIN, Array, add_initializer, free_name, is_standard, rank, value_names
+from ...model.graph import constant_of
 from .shapes import skeleton
 
 TARGET = 14
@@ -92,7 +93,7 @@ def _convert_old(model: ir.Model, before: int) -> None:
     for node in converted.graph:
         first = next((v.name for v in node.outputs if v.name), "")
         name, origin = names.get(tuple(v.name for v in node.outputs), (None, None))
-        node.name = name or fresh(f"{node.op_type}_{first}", taken)
+        node.name = name or free_name(f"{node.op_type}_{first}", taken)
         node.meta[ORIGIN] = origin or ()
     converted.graph.opset_imports.update({d: v for d, v in model.graph.opset_imports.items() if d})
     model.graph = converted.graph
@@ -118,7 +119,7 @@ def _align_operands(model: ir.Model) -> None:
             axes = ir.AttrInt64s("axes", range(right, right + missing))
             wider = ir.Node("", "Unsqueeze", [node.inputs[1]], [axes], name=f"{node.name}_align")
             model.graph.insert_before(node, wider)
-            wider.outputs[0].name = fresh(f"{node.name}_aligned", names)
+            wider.outputs[0].name = free_name(f"{node.name}_aligned", names)
             node.replace_input_with(1, wider.outputs[0])
 
 
@@ -127,7 +128,7 @@ def _add_input(node: ir.Node, index: int, array: Array, what: str, names: Names)
     assert node.graph is not None
     if len(node.inputs) <= index:
         node.resize_inputs(index + 1)
-    name = fresh(f"{node.name}_{what}", names)
+    name = free_name(f"{node.name}_{what}", names)
     node.replace_input_with(index, add_initializer(node.graph, name, array))
 
 
@@ -227,7 +228,7 @@ def _resize(node: ir.Node, names: Names) -> None:
         "coordinate_transformation_mode", "asymmetric"
     )
     if mode == "nearest":
-        factors = constant(scales)
+        factors = constant_of(scales)
         shrinks = factors is not None and bool(np.any(factors < 1))
         if factors is not None and shrinks and np.any(factors > 1):
             raise _failure(node, "axes that grow and axes that shrink were rounded differently")
@@ -274,9 +275,9 @@ def _softmax(node: ir.Node, names: Names) -> None:
         if value is output:
             graph.outputs[index] = result
     result.name, result.type, result.shape = name, kind, form
-    output.name, output.type, output.shape = fresh(f"{name}_matrix", names), kind, None
-    shape.outputs[0].name = fresh(f"{node.name}_shape", names)
-    matrix.outputs[0].name, matrix.outputs[0].type = fresh(f"{node.name}_matrix", names), kind
+    output.name, output.type, output.shape = free_name(f"{name}_matrix", names), kind, None
+    shape.outputs[0].name = free_name(f"{node.name}_shape", names)
+    matrix.outputs[0].name, matrix.outputs[0].type = free_name(f"{node.name}_matrix", names), kind
     for new in (shape, matrix, back):
         new.meta[ORIGIN] = node.meta.get(ORIGIN, ())
 

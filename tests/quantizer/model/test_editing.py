@@ -10,14 +10,14 @@ from qprof_onnx.quantizer.model.editing import (
     bypass,
     discard,
     feeding,
-    fresh,
+    free_name,
     merge_into,
     replace_constant,
     sole_user,
     value_names,
 )
 from qprof_onnx.quantizer.model.graph import constant_of
-from qprof_onnx.quantizer.model.subgraphs import bodies, graphs_of, inner_graphs
+from qprof_onnx.quantizer.model.subgraphs import graph_attributes, graphs_of, subgraphs
 
 IF = (
     "If(c)<then_branch = a () => (float[2] p) { p = Neg(t) },"
@@ -31,7 +31,7 @@ def parsed(text: str) -> ir.Model:
 
 def test_a_free_name_gets_the_first_number_that_is_free() -> None:
     taken = {"a", "a_2"}
-    assert [fresh("a", taken), fresh("a", taken), fresh("b", taken)] == ["a_3", "a_4", "b"]
+    assert [free_name("a", taken), free_name("a", taken), free_name("b", taken)] == ["a_3", "a_4", "b"]
     assert taken == {"a", "a_2", "a_3", "a_4", "b"}
 
 
@@ -103,9 +103,9 @@ def test_a_node_that_another_is_merged_into_stands_for_both() -> None:
 def test_only_control_flow_runs_its_graphs_as_written() -> None:
     model = parsed(f"g (float[2] x, bool c) => (float[2] y) {{ t = Relu(x)  y = {IF} }}")
     relu, branches = model.graph
-    assert [graph.name for graph in bodies(branches)] == ["a", "e"]
-    assert bodies(relu) == inner_graphs(relu) == ()
+    assert [graph.name for graph in subgraphs(branches)] == ["a", "e"]
+    assert subgraphs(relu) == graph_attributes(relu) == ()
     own = ir.Node("own", "Map", [], [branches.attributes["then_branch"]])
-    assert bodies(own) == ()
-    assert [graph.name for graph in inner_graphs(own)] == ["a"]
+    assert subgraphs(own) == ()
+    assert [graph.name for graph in graph_attributes(own)] == ["a"]
     assert graphs_of(ir.AttrInt64("axis", 0)) == ()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from qprof_onnx.quantizer.numerics.affine import UINT8, dequantize, quantize
-from qprof_onnx.quantizer.numerics.arrays import Curve
+from qprof_onnx.quantizer.numerics.arrays import UnaryFunction
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.ranges.calibrators import calibrate
@@ -25,7 +25,7 @@ def net(body: str) -> Network:
     return network(f"c = Conv (x, w) {body}", {"w": WIDE})
 
 
-def behind(body: str) -> Curve | None:
+def behind(body: str) -> UnaryFunction | None:
     made = net(body)
     return following_function(made.graph, "c", made.profile["c"], 17)
 
