@@ -202,7 +202,9 @@ def _best(
     largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
     weights = np.sqrt(sum((r.energy for r in readers), np.zeros_like(largest)))
     none = np.ones_like(largest)
-    before = _noise(tensor, spread, none, readers, config)
+    before = _noise(
+        tensor, spread, none, readers, config, weight_noise=_weight_noise(spread, none, readers, config)
+    )
     best, least = none, before
     tried = {none.tobytes()}
     for a, b in EXPONENTS:
@@ -210,7 +212,11 @@ def _best(
         if divisors.tobytes() in tried:  # rounded to powers of two, several come out equal
             continue
         tried.add(divisors.tobytes())
-        noise = _noise(divided(tensor, spread, divisors), spread, divisors, readers, config)
+        weights_only = _weight_noise(spread, divisors, readers, config)
+        if sum(n / r.signal for n, r in zip(weights_only, readers, strict=True) if r.signal > 0.0) > least:
+            continue  # the activation's noise, which takes longer to compute, can only add to that
+        changed = divided(tensor, spread, divisors)
+        noise = _noise(changed, spread, divisors, readers, config, weight_noise=weights_only)
         if noise < least:
             best, least = divisors, noise
     if least <= 0.0:
@@ -232,7 +238,13 @@ def _divisors(largest: Floats, weights: Floats, a: float, b: float) -> Floats:
 
 
 def _noise(
-    tensor: TensorProfile, spread: Spread, divisors: Floats, readers: list[Reader], config: QuantConfig
+    tensor: TensorProfile,
+    spread: Spread,
+    divisors: Floats,
+    readers: list[Reader],
+    config: QuantConfig,
+    *,
+    weight_noise: list[float],
 ) -> float:
     """Return the expected noise of the readers' outputs relative to their signal, summed.
 
@@ -242,19 +254,29 @@ def _noise(
         divisors: one for each channel.
         readers: what reads it.
         config: calibrator, schemas and types.
+        weight_noise: see `_weight_noise`.
     """
     schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
     span = calibrate(tensor, config.calibrator, schema, qtype)
     params = choose_params(span.low, span.high, schema, qtype)
     errors = channel_errors(spread, divisors, params) * divisors**2
-    half = 2.0 ** (TYPES[config.weight_type].bits - 1) - 1
     total = 0.0
+    for reader, of_weights in zip(readers, weight_noise, strict=True):
+        if reader.signal > 0.0:
+            total += (float(errors @ reader.energy) + of_weights) / reader.signal
+    return total
+
+
+def _weight_noise(
+    spread: Spread, divisors: Floats, readers: list[Reader], config: QuantConfig
+) -> list[float]:
+    """Return the expected noise that the rounding of each reader's weights adds to its output, summed."""
+    half = 2.0 ** (TYPES[config.weight_type].bits - 1) - 1
+    found = []
     for reader in readers:
         largest = (reader.largest * divisors).max(1) / half
         if config.granularity == "per-tensor":
             largest = np.full_like(largest, largest.max())
         connected = reader.connected
-        of_weights = float((largest**2 / 12.0) @ (connected @ (spread.power / divisors**2))) * reader.taps
-        if reader.signal > 0.0:
-            total += (float(errors @ reader.energy) + of_weights) / reader.signal
-    return total
+        found.append(float((largest**2 / 12.0) @ (connected @ (spread.power / divisors**2))) * reader.taps)
+    return found

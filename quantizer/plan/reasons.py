@@ -104,8 +104,8 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     "of {sqnr:.1f} dB; the limit is {limit:g} dB",
     ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
     "{cost_share:.1f} % of the multiplications each",
-    ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float (from {origin}) and "
-    "conversions cost more than they save",
+    ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float and conversions cost "
+    "more than they save",
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel for dynamic quantization: {operator}",
     ReasonCode.SMALL_RECURRENT: "small recurrent weights ({elements} elements): float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",

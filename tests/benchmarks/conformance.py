@@ -17,6 +17,7 @@ import subprocess
 import sys
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -229,6 +230,7 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 def _planned(folder: Path) -> Record:
     from qprof_onnx.quantizer.pipeline.profiling import dump_profile
     from qprof_onnx.quantizer.pipeline.quantization import summarize
+    from qprof_onnx.quantizer.plan.plan import Kind
     from qprof_onnx.quantizer.plan.store import save_plan
     from qprof_onnx.quantizer.planning.facts import planning_facts
     from qprof_onnx.quantizer.planning.planner import make_plan
@@ -242,8 +244,8 @@ def _planned(folder: Path) -> Record:
         own = replace(plan, config=replace(plan.config, form=form))
         save_plan(own, folder / f"{form}.yaml")
     summary = summarize(plan)
-    reasons = {group.code.value: group.nodes for group in summary.floats}
-    return {"counts": dict(summary.counts), "reasons": reasons}
+    reasons = Counter(_general(node.reason) for node in plan.nodes.values() if node.kind is Kind.FLOAT)
+    return {"counts": dict(summary.counts), "reasons": dict(reasons)}
 
 
 def _everything() -> Any:
@@ -260,6 +262,12 @@ def _everything() -> Any:
 
 def _without(folder: Path, error: BaseException) -> str:
     return str(error).replace(f"{folder}/", "")
+
+
+def _general(text: str) -> str:
+    """Return a sentence without the names of tensors and nodes, so that equal reasons can be counted."""
+    parts = text.split("'")
+    return "'...'".join(parts[::2]) if len(parts) > 2 else text
 
 
 def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: bool) -> Record:
