@@ -3,7 +3,7 @@ words.
 
 The planner says `FloatReason(ReasonCode.NO_KERNEL, target="qnn", operator="Sin")`, the plan file keeps that,
 and `sentence` and `summary` make words of it. Adding a reason is adding a code, its sentence and, where the
-figures of many nodes are better told together, its summary.
+figures of many nodes are better shown together, its summary.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ReasonCode(StrEnum):
     SMALL_RECURRENT = "small-recurrent"
     SLOWER_IN_INT8 = "slower-in-int8"
     UNKNOWN = "unknown"
-    """Told in words alone: by hand, or in a plan of format 1."""
+    """Given in words alone: by hand, or in a plan of format 1."""
 
 
 _SENTENCES: Mapping[ReasonCode, str] = {

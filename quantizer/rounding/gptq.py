@@ -7,11 +7,11 @@ Quantization for Generative Pre-trained Transformers", 2022, arXiv:2210.17323; a
 lets each one that follows take up what those before have done, as far as it is correlated with them. With
 H = L L' that is |L'e|^2, a sum of squares, of which the last has a single weight in it, the last but one two,
 and so on: from the last to the first each weight is rounded so that its own square is least, given those
-behind it. That gives the codes of GPTQ without the inverse of H.
+behind it. That gives the result of GPTQ without the inverse of H.
 
-L comes from a library that may add in another order on another number of threads. Its last bit decides where
-a weight with what it takes up lies in the middle between two codes to 15 digits, which is not to be expected
-of trained weights; a test holds the codes of one thread against those of several.
+L comes from a library that may add in another order on another number of threads. Its last bit changes a
+quantized value only where the compensated weight lies midway between two of them to 15 digits, which trained
+weights do not do; a test compares the results of one thread with those of several.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def _steps(factor: Floats, weight: Floats, scale: Floats, low: Floats, high: Flo
     diagonal = np.einsum("gcc->gc", factor)
     for end in range(weight.shape[2], 0, -BLOCK):
         begin = max(0, end - BLOCK)
-        behind = np.matmul(errors[:, :, end:], factor[:, end:, begin:end])
+        carried = np.matmul(errors[:, :, end:], factor[:, end:, begin:end])
         for at in range(end - 1, begin - 1, -1):
-            wanted = weight[:, :, at] + behind[:, :, at - begin] / diagonal[:, None, at]
+            wanted = weight[:, :, at] + carried[:, :, at - begin] / diagonal[:, None, at]
             step = np.clip(np.rint(wanted / scale[:, :, at]), low[:, :, at], high[:, :, at])
             error = weight[:, :, at] - step * scale[:, :, at]
             steps[:, :, at], errors[:, :, at] = step, error
-            behind[:, :, : at - begin] += error[:, :, None] * factor[:, None, at, begin:at]
+            carried[:, :, : at - begin] += error[:, :, None] * factor[:, None, at, begin:at]
     return steps
 
 

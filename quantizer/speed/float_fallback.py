@@ -1,7 +1,7 @@
 """Is the quantized model faster than float, and which of its nodes had better stay float? Measured.
 
 1. The plan is written and timed against the float model, in turns, on the same samples.
-2. Both are run with onnxruntime's profiler; `islands` finds the nodes that cost more on codes, with their
+2. Both are run with onnxruntime's profiler; `islands` finds the nodes that cost more in int8, with their
    conversions, than in float.
 3. A plan without these is made, written and timed against the plan before, in turns. It takes its place when
    it is faster in three of four rounds. If it is not, the islands with the larger half of the gain are tried.
@@ -141,8 +141,8 @@ class _Bench:
 
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
-        floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        return find_costs(planned.graph, planned.plan, floats, codes, self.subject.facts.prepared.graph)
+        floats, quantized = node_times(models, self.feeds, threads=self.demand.threads)
+        return find_costs(planned.graph, planned.plan, floats, quantized, self.subject.facts.prepared.graph)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
