@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -20,14 +21,15 @@ COMMANDS = {
     "merge": "Merge the profiles of shards of the data into the profile of all of it.",
     "quantize": "Write a quantized model from a float model and its profile.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
-    "compare-layers": "List the signal-to-noise ratio of each tensor in graph order.",
-    "diff": "Compare two profiles of a model, tensor by tensor, and tell which drifted most.",
-    "sensitivity": "Rank the quantized nodes by what each costs at the outputs.",
-    "tune": "Find the plan that keeps a promise at the best objective, and prove it.",
+    "compare-layers": "List the SQNR of each tensor in graph order.",
+    "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",
+    "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
+    "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
-    "targets": "List the runtimes that there is a record of.",
+    "targets": "List the runtimes that qprof can quantize for.",
     "show": "Print a profile or a plan as a table.",
-    "explain": "Tell why a tensor of a plan has the parameters that it has.",
+    "schema": "Print the JSON Schema of a file or of a result; without NAME the names.",
+    "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }
 
@@ -80,6 +82,21 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; wrong usage becomes one line in the style of every other error."""
+        run: Callable[..., object] = super().main
+        if not kwargs.pop("standalone_mode", True):
+            return run(*args, standalone_mode=False, **kwargs)
+        try:
+            code = run(*args, standalone_mode=False, **kwargs)
+        except click.ClickException as error:
+            click.echo(usage_message(error), err=True)
+            code = error.exit_code
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            code = 130
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
         try:
@@ -103,6 +120,16 @@ class Commands(click.Group):
             click.echo(message, err=True)
             ctx.exit(code)
         return result
+
+
+def usage_message(error: click.ClickException) -> str:
+    """Return what a user reads about wrong usage: one line, or the help where no command was given."""
+    text = error.format_message()
+    ctx = getattr(error, "ctx", None)
+    if ctx is None or text == ctx.get_help():
+        return text if ctx is not None else f"error: {text}"
+    advice = "" if text.endswith("?") else f"; see '{ctx.command_path} --help'"
+    return f"error: {text.rstrip('.')}{advice}"
 
 
 def described(error: Exception) -> tuple[str, int]:

@@ -1,1 +1,1 @@
-"""Targets and recipes: one YAML file each, read by `quantizer.targets`."""
+"""Targets with the settings that they start from: one YAML file each, read by `quantizer.targets`."""

@@ -99,7 +99,7 @@ def test_the_installed_wheel_runs_and_finds_its_configurations(wheel: Path, tmp_
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from qprof_onnx.cli import main\n"
-        "from qprof_onnx.quantizer.targets.loading import target_names\n"
+        "from qprof_onnx.quantizer.targets.packaged import target_names\n"
         "print(main.__file__)\nprint(*target_names())\n"
         "main.main(['--version'], prog_name='qprof')"
     )

@@ -1,8 +1,9 @@
-"""`qprof compare-layers`: where the signal is lost."""
+"""`qprof compare-layers`: where SQNR is lost."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,26 +25,28 @@ def command(
     quantized: Path,
     data: str,
     *,
-    limit: int | None,
     plan: Path | None,
     worst: int | None,
-    threads: int,
     as_json: bool,
+    **options: Any,
 ) -> None:
-    """List the signal-to-noise ratio of each tensor in graph order.
+    """List the SQNR of each tensor in graph order.
 
-    Noise adds up on its way through the graph; "loss" is what a node adds to the noisiest of its inputs,
-    and "!" marks 6 dB and more that leave less than 30 dB. In JSON an infinite SQNR (nothing differs) is
-    the string "inf".
+    Noise adds up on its way through the graph; "SQNR drop" is what a node adds: the lowest SQNR of its
+    inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. In
+    JSON an infinite SQNR (no difference at all) is the string "inf".
 
     \b
     Example:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
     """
     from ...quantizer.evaluation.layers import compare_layers
+    from ...quantizer.evaluation.measuring import Measuring
     from ..render.evaluation import layers_json, layers_text
 
     with progress("comparing") as report:
-        found = compare_layers(model, quantized, data, limit, plan=plan, threads=threads, progress=report)
-    layers = found.layers if worst is None else found.worst(worst)
-    click.echo(layers_json(found, layers) if as_json else layers_text(found, layers))
+        result = compare_layers(
+            model, quantized, data, plan=plan, measuring=Measuring(**options), progress=report
+        )
+    layers = result.layers if worst is None else result.worst(worst)
+    click.echo(layers_json(result, layers) if as_json else layers_text(result, layers))

@@ -19,36 +19,41 @@ def _calibrators() -> tuple[str, ...]:
 @click.command("diff")
 @click.argument("old", type=EXISTING, metavar="OLD.yaml")
 @click.argument("new", type=EXISTING, metavar="NEW.yaml")
-@click.option("--max-clipped", type=float, metavar="SHARE", help="Gate: of NEW, outside OLD's parameters.")
-@click.option("--max-range-growth", type=float, metavar="FACTOR", help="Gate: of OLD's range to hold NEW.")
-@click.option("--max-distance", type=float, metavar="D", help="Gate: Jensen-Shannon distance, 0 to 1.")
-@click.option("--max-wasserstein", type=float, metavar="SHARE", help="Gate: mean move, of OLD's range.")
-@click.option("--max-non-finite", type=float, metavar="SHARE", help="Gate: NaN and Inf in NEW.")
+@click.option("--max-clipping", type=float, metavar="SHARE", help="Gate: clipping rate above the baseline.")
+@click.option("--max-range-growth", type=float, metavar="FACTOR", help="Gate: range growth.")
+@click.option("--max-js-distance", type=float, metavar="D", help="Gate: Jensen-Shannon distance, 0 to 1.")
+@click.option("--max-wasserstein", type=float, metavar="SHARE", help="Gate: Wasserstein distance.")
+@click.option("--max-non-finite", type=float, metavar="SHARE", help="Gate: share of NaN and Inf.")
 @click.option(
-    "--worst", type=click.IntRange(min=1), metavar="N", help="Only the worst.  [default: 10; JSON: all]"
+    "--worst", type=click.IntRange(min=1), metavar="N", help="Only the worst N.  [default: 10; JSON: all]"
 )
-@click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings that gave OLD's parameters.")
-@click.option("--calibrator", type=Name(_calibrators), help="The one that gave OLD's parameters.")
+@click.option("--model", type=EXISTING, metavar="MODEL.onnx", help="Leave out tensors that no plan needs.")
+@click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings of OLD's parameters.")
+@click.option("--calibrator", type=Name(_calibrators), help="Calibrator of OLD's parameters.")
 @click.option("--allow-different", is_flag=True, help="Compare models that differ, by names of tensors.")
 @json_option
 def command(
     old: Path, new: Path, *, worst: int | None, allow_different: bool, as_json: bool, **options: Any
 ) -> None:
-    """Compare two profiles of a model, tensor by tensor, and tell which drifted most.
+    """Compare two profiles of a model, tensor by tensor, the largest drift first.
 
-    Of NEW's data: the share that OLD's parameters would clip, by how much the range would have to grow,
-    and the distance of the histograms (Jensen-Shannon, and Wasserstein as a share of OLD's range). A gate
-    that is not met ends with exit code 1. --max-clipped is about more than OLD's own data loses.
+    Range growth is the factor by which OLD's range would have to grow to hold NEW's data, clipping rate the
+    share of that data that OLD's parameters clip (the baseline: of OLD's own data). The histograms are
+    compared by Jensen-Shannon (JS) and Wasserstein distance, the latter as a share of OLD's range. A gate
+    that is exceeded ends with exit code 1.
 
     \b
     Example:
-      qprof diff profile.yaml tonight.yaml --max-clipped 0.001 --max-range-growth 1.5 --max-distance 0.3
+      qprof diff profile.yaml tonight.yaml --model model.onnx --max-clipping 0.001 --max-js-distance 0.3
     """
     from ...quantizer.pipeline.drift_check import DriftLimits, diff
     from ..render.drift import drift_json, drift_text
 
     limits = DriftLimits(**{limit: options.pop(limit) for limit in DriftLimits.__dataclass_fields__})
-    found = diff(old, new, limits=limits, recipe=recipe_of(options), allow_different=allow_different)
-    click.echo(drift_json(found, worst) if as_json else drift_text(found, worst or 10))
-    if not found.passed:
+    model, different = options.pop("model"), allow_different
+    report = diff(
+        old, new, limits=limits, recipe=recipe_of(options), model_path=model, allow_different=different
+    )
+    click.echo(drift_json(report, worst) if as_json else drift_text(report, worst or 10))
+    if not report.passed:
         click.get_current_context().exit(1)

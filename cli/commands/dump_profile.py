@@ -1,4 +1,4 @@
-"""`qprof dump-profile`: run a model on samples and record what flows through it."""
+"""`qprof dump-profile`: run a model on samples and record statistics of its activations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..render.progress import progress
 def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
-    The profile holds the exact range and a histogram of every floating-point activation, and range, mean
-    and power of each channel of those that meet a constant weight. Quantizing needs it and no
+    The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
+    range, mean and power of the inputs of weighted layers. Quantizing needs the profile and no
     data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
-    Threads, passes, workers and interruptions do not change a byte of it.
+    Threads, passes, workers and interruptions do not change a byte of the profile.
 
     \b
     Example:
@@ -33,22 +33,23 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
       qprof dump-profile model.onnx --data calibration/ --checkpoint progress.qprof
       qprof dump-profile model.onnx --data calibration/ --tensors needed --channels off
     """
-    from ...profiles.observers import channel_counter
-    from ...profiles.observers import histogram_counter as counter
+    from ...profiles.observers import channel_counter, histogram_counter
+    from ...profiles.runner.settings import RunSettings
     from ...quantizer.pipeline.profiling import dump_profile
-    from ...quantizer.pipeline.run_settings import RunSettings
 
     output = output or Path(f"{model.stem}.profile.yaml")
     check_outputs([output, options["checkpoint"]], [model])
-    if "numpy" in (counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
+    if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         click.echo(
-            "note: counting in numpy, at a fifth of the speed: the compiled counter is not built", err=True
+            "note: the observers count in numpy, five times slower: the compiled kernels were not built; "
+            "install qprof-onnx where a C compiler is present",
+            err=True,
         )
     notes: list[str] = []
-    which = {name: options.pop(name) for name in ("limit", "format")}
+    format = options.pop("format")
     with progress("profiling") as report:
         run = RunSettings(**options)
-        profile = dump_profile(model, data, output, run, progress=report, note=notes.append, **which)
+        profile = dump_profile(model, data, output, run, format=format, progress=report, note=notes.append)
     for note in notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")

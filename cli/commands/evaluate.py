@@ -20,40 +20,37 @@ from ..render.progress import progress
 )
 @click.option("--output", metavar="NAME", help="Output that the labels belong to.  [default: the first]")
 @limit_option
-@click.option("--min-sqnr", type=float, metavar="DB", help="Gate: signal over noise of every float output.")
-@click.option("--min-group-sqnr", type=float, metavar="DB", help="Gate: the same of every group of channels.")
-@click.option("--max-accuracy-drop", type=float, metavar="POINTS", help="Gate: accuracy lost, in percent.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="Gate: SQNR of every float output.")
+@click.option("--min-group-sqnr", type=float, metavar="DB", help="Gate: SQNR of every group of channels.")
+@click.option("--max-accuracy-drop", type=float, metavar="POINTS", help="Gate: drop in percentage points.")
 @click.option("--min-speedup", type=float, metavar="X", help="Gate: float latency over quantized latency.")
 @click.option("--no-latency", is_flag=True, help="Do not measure latency.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For both models.")
 @json_option
 def command(
-    model: Path,
-    quantized: Path,
-    data: str,
-    *,
-    as_json: bool,
-    no_latency: bool,
-    **options: Any,
+    model: Path, quantized: Path, data: str, *, as_json: bool, no_latency: bool, **options: Any
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 
     Runs both on the same samples. A gate that is not met ends with exit code 1. In JSON an infinite SQNR
-    (nothing differs) is the string "inf".
+    (no difference at all) is the string "inf".
 
     \b
     Example:
       qprof evaluate model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt --min-sqnr 25
     """
-    from ...quantizer.evaluation.evaluate import ROUNDS, evaluate
+    from ...quantizer.evaluation.evaluate import evaluate
     from ...quantizer.evaluation.gates import Gate
+    from ...quantizer.evaluation.measuring import Measuring
     from ..render.evaluation import evaluation_json, evaluation_text
 
-    gate = Gate(**{demand: options.pop(demand) for demand in Gate.__dataclass_fields__})
+    gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
+    labels = options.pop("labels")
+    if no_latency:
+        options["latency"] = None
+    how = Measuring(**options)
     with progress("evaluating") as report:
-        found = evaluate(
-            model, quantized, data, gate=gate, rounds=0 if no_latency else ROUNDS, progress=report, **options
-        )
-    click.echo(evaluation_json(found) if as_json else evaluation_text(found))
-    if not found.passed:
+        result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
+    click.echo(evaluation_json(result) if as_json else evaluation_text(result))
+    if not result.passed:
         click.get_current_context().exit(1)

@@ -1,4 +1,4 @@
-"""`qprof explain`: why does this tensor have these parameters?"""
+"""`qprof explain`: why does this tensor have these parameters, and why is this node float?"""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from ..options.shared import EXISTING, json_option
 
 @click.command("explain")
 @click.argument("plan", type=EXISTING, metavar="PLAN.yaml")
-@click.argument("tensor", metavar="TENSOR")
-@click.option("--model", type=EXISTING, metavar="MODEL.onnx", help="Adds the nodes around the tensor.")
+@click.argument("name", metavar="TENSOR|NODE")
+@click.option("--model", type=EXISTING, metavar="MODEL.onnx", help="Adds the nodes and tensors around it.")
 @click.option(
-    "--profile", type=EXISTING, metavar="PROFILE.yaml", help="Adds the expected noise; needs --model."
+    "--profile",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="Adds observed range, clipped share and expected noise; needs --model.",
 )
 @json_option
-def command(plan: Path, tensor: str, model: Path | None, profile: Path | None, as_json: bool) -> None:
-    """Tell why a tensor of a plan has the parameters that it has.
+def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_json: bool) -> None:
+    """Explain the parameters of a tensor, or why a node is quantized or float.
 
-    Which nodes tied it to other tensors, whose range won, and what the common range costs each of them in
-    decibels. A plan is written by qprof quantize --save-plan.
+    Of a tensor: its parameters; with --model and --profile the observed range, the share of clipped values,
+    the calibrator and what follows; the tensors that share its scale, which of them set the common range,
+    which nodes tied them, and the dB that each loses to sharing. Of a node: what the plan makes of it, why,
+    and how its inputs and outputs are quantized. A plan is written by qprof quantize --save-plan.
 
     \b
     Examples:
       qprof explain plan.yaml /layer1/Concat_output_0
-      qprof explain plan.yaml x --model model.onnx --profile profile.yaml --json
+      qprof explain plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml --json
     """
     from ...quantizer.pipeline.explanation import explain
     from ..render.explanation import explanation_json, explanation_text
 
-    found = explain(plan, tensor, model, profile)
-    click.echo(explanation_json(found) if as_json else explanation_text(found))
+    explanation = explain(plan, name, model, profile)
+    click.echo(explanation_json(explanation) if as_json else explanation_text(explanation))

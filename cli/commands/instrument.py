@@ -17,8 +17,8 @@ from ..options.shared import NEW, check_outputs, model_argument
 def command(model: Path, output: Path) -> None:
     """Write a model with a QuantizationProfile node on every activation.
 
-    The node is a function in standard operators: the written model runs in plain onnxruntime, can be
-    looked at in any viewer, and gives the original outputs bit for bit. qprof dump-profile does not need it.
+    The node is an ONNX function of standard operators: the written model runs in onnxruntime as it is, opens
+    in every viewer, and returns the original outputs bit for bit. qprof dump-profile does not need it.
 
     \b
     Example:

@@ -12,13 +12,13 @@ from ..options.shared import EXISTING, NEW, check_outputs
 @click.command("merge")
 @click.argument("profiles", type=EXISTING, nargs=-1, required=True, metavar="PROFILE.yaml...")
 @click.option("-o", "--output", required=True, type=NEW, metavar="MERGED.yaml", help="Profile to write.")
-@click.option("--allow-duplicates", is_flag=True, help="Take data that is counted twice, with a warning.")
+@click.option("--allow-duplicates", is_flag=True, help="Accept samples that are in two, with a warning.")
 def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) -> None:
     """Merge the profiles of shards of the data into the profile of all of it.
 
-    Exact: the file is, byte for byte, the one that qprof dump-profile writes for all the data at once, in
-    whatever order the shards are given. All must be of one model. The same data in two of them is an
-    error, unless --allow-duplicates is given.
+    The merged profile is, byte for byte, the one that qprof dump-profile writes for all the samples at once,
+    whatever the order of the shards. All must be of one model. The same samples in two of them are an error,
+    unless --allow-duplicates is given.
 
     \b
     Example:

@@ -9,28 +9,29 @@ from typing import Any
 import click
 
 from ..options import shared
+from ..options.groups import GroupedCommand, option
 from ..options.shared import EXISTING, NEW
 from ..options.speed import rounds_with_samples, samples_for, speed_options, speed_settings
 from ..render.progress import progress
 from ..render.quantization import summary_json, summary_text
 
 
-@click.command("quantize")
+@click.command("quantize", cls=GroupedCommand)
 @shared.model_argument
-@click.option("--profile", type=EXISTING, metavar="PROFILE.yaml", help="Its profile: qprof's or Glow's.")
-@click.option("-o", "--output", required=True, type=NEW, metavar="OUT.onnx", help="Quantized model to write.")
+@option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="Profile of the model.")
+@option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
 @shared.setting_options
-@click.option("--save-plan", type=NEW, metavar="PLAN.yaml", help="Write every decision, to read or to edit.")
-@click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead of making one.")
-@click.option("--accept-retrained", is_flag=True, help="Take a profile of the same graph, other weights.")
+@option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the plan: every decision.")
+@option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead.")
+@option("--accept-retrained", group="Files", is_flag=True, help="Accept a profile of other weights.")
 @speed_options
 @shared.json_option
 def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
     """Write a quantized model from a float model and its profile.
 
-    Needs no data, but for --check-speed and --rounding gptq, and with --mode dynamic or weight-only no
-    profile. What is not set here comes from --target or --config. Ends with what became of the nodes: how
-    many are integer, table, moved and float, and why those that are float stay so.
+    Needs a profile, but not with --mode dynamic or weight-only; and no samples, but for --check-speed and
+    --rounding gptq. Settings that are not given come from --target or --config. Prints how many nodes are
+    quantized, look-up tables, pass-through and float, and why nodes stay float.
 
     \b
     Examples:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from ..options.shared import json_option, target_option
@@ -12,37 +10,39 @@ from ..options.shared import json_option, target_option
 @click.command("rules")
 @target_option
 @click.option(
-    "--format", "form", type=click.Choice(["table", "markdown"]), default="table", help="Of the print."
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown"]),
+    default="table",
+    help="Plain table, or a Markdown page.",
 )
 @json_option
 def command(target: str | None, form: str, as_json: bool) -> None:
     """Print the operator reference: what becomes of each operator on a target.
 
-    An operator that is not listed stays float, with its reason in the plan. --format markdown prints the
-    page quantizer/OPERATORS.md, with all targets side by side or the one that is given.
+    An operator that is not listed stays float, with the reason in the plan. --format markdown prints the page
+    quantizer/OPERATORS.md, for all targets or the one that is given.
 
     \b
     Examples:
       qprof rules --target glow
       qprof rules --format markdown > OPERATORS.md
     """
-    from ...quantizer.targets.loading import load_recipe, target_names
+    from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.operator_page import markdown_reference, operator_reference
+    from ...quantizer.targets.packaged import target_names
+    from ..render.json_document import document
+    from ..render.schemas.results import Operators
     from ..render.tables import print_table
 
     if form == "markdown" and not as_json:
         names = target_names() if target is None else (target,)
         click.echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
         return
-    rows = operator_reference(load_recipe(target).target)
+    found = load_recipe(target).target
+    rows = operator_reference(found)
     if as_json:
-        click.echo(json.dumps([vars(row) for row in rows], indent=1))
+        click.echo(document("operators", 1, Operators(found.name, rows)))
         return
-    headers = ["operator", "constraint", "activations", "weight", "bias", "table", "on the target"]
-    print_table(
-        headers,
-        [
-            [r.operator, r.constraint, r.activations, r.weight, r.bias, "yes" if r.curve else "", r.target]
-            for r in rows
-        ],
-    )
+    headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {found.name}"]
+    print_table(headers, [[*row.facts, row.target] for row in rows])

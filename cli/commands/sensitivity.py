@@ -1,4 +1,4 @@
-"""`qprof sensitivity`: what each quantized node costs."""
+"""`qprof sensitivity`: how sensitive the outputs are to each quantized node."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from ..render.progress import progress
 @limit_option
 @click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Measure this plan instead of making one.")
 @setting_options
-@click.option("--worst", type=click.IntRange(min=1), metavar="N", help="Only the N that cost most.")
+@click.option("--worst", type=click.IntRange(min=1), metavar="N", help="Only the N most sensitive.")
 @click.option("--plot", type=NEW, metavar="FILE.svg|FILE.html", help="Draw the ranking.")
 @threads_option
 @json_option
 def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **options: Any) -> None:
-    """Rank the quantized nodes by what each costs at the outputs.
+    """Rank the quantized nodes by how much noise each adds to the outputs.
 
-    "alone" is the outputs' signal over noise when only this node is quantized, "gain" what leaving it
-    float gives back to the whole plan. The first 8 samples are used unless --limit says otherwise.
+    Ranked by the SQNR of the outputs with only this node quantized; beside it the dB that are recovered when
+    only this node is kept float, and --keep-float options to copy. 8 samples unless --limit says otherwise.
 
     \b
     Example:
       qprof sensitivity model.onnx --profile profile.yaml --data samples/ --worst 20 --plot ranking.svg
     """
-    from ...quantizer.tuning.sensitivity import LIMIT, sensitivity
+    from ...quantizer.tuning.sensitivity import LIMIT, SensitivityRun, sensitivity
     from ..render.sensitivity import check_plot, sensitivity_json, sensitivity_text, write_plot
 
     profile, plan, data, threads, limit = (
@@ -51,9 +51,9 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     )
     check_outputs([plot], [model, profile, plan])
     check_plot(plot)
-    known = {"recipe": recipe_of(options), "plan_path": plan, "limit": limit or LIMIT, "threads": threads}
+    recipe, run = recipe_of(options), SensitivityRun(limit or LIMIT, threads)
     with progress("measuring") as report:
-        found = sensitivity(model, profile, data, progress=report, **known)
+        result = sensitivity(model, profile, data, recipe=recipe, plan_path=plan, run=run, progress=report)
     if plot is not None:
-        write_plot(found, plot, worst)
-    click.echo(sensitivity_json(found, worst) if as_json else sensitivity_text(found, worst))
+        write_plot(result, plot, worst)
+    click.echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))

@@ -14,14 +14,16 @@ from ..render.files import plan_json, print_plan, print_profile, profile_json
 
 @click.command("show")
 @click.argument("file", type=EXISTING, metavar="PROFILE.yaml|PLAN.yaml")
-@click.option("--tensor", "globs", multiple=True, metavar="GLOB", help="Only these; may be repeated.")
+@click.option(
+    "--tensor", "globs", multiple=True, metavar="GLOB", help="Only tensors with such names. Repeatable."
+)
 @json_option
 def command(file: Path, globs: tuple[str, ...], as_json: bool) -> None:
     """Print a profile or a plan as a table.
 
-    Of a profile: dtype, shape, range, share of zeros and a small histogram of each tensor, from its
-    minimum to its maximum, with logarithmic heights. Of a plan: what becomes of each node and why, and
-    the parameters of each tensor. --json prints everything that the file holds.
+    Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
+    its maximum, with logarithmic heights. Of a plan: what becomes of each node and why, and scale and zero
+    point of each tensor. --json prints everything that the file holds.
 
     \b
     Examples:

@@ -1,9 +1,6 @@
-"""`qprof targets`: the runtimes that qprof has a record of."""
+"""`qprof targets`: the runtimes that qprof can quantize for."""
 
 from __future__ import annotations
-
-import json
-from dataclasses import asdict
 
 import click
 
@@ -13,26 +10,31 @@ from ..options.shared import json_option
 @click.command("targets")
 @json_option
 def command(as_json: bool) -> None:
-    """List the runtimes that there is a record of.
+    """List the runtimes that qprof can quantize for.
 
-    Each comes with the settings that it starts from. A target of your own is a YAML file like those in
-    configs/, given with --config.
+    Each with its default settings. A target of your own is a YAML file like those in configs/, given with
+    --config; qprof schema config prints what it may hold.
 
     \b
     Example:
       qprof targets --json
     """
-    from ...quantizer.targets.loading import load_recipe, target_names
+    from ...quantizer.targets.config import QuantConfig
+    from ...quantizer.targets.loading import load_recipe
+    from ...quantizer.targets.packaged import target_names
+    from ..render.json_document import document
+    from ..render.schemas.results import TargetRecord, Targets
     from ..render.tables import print_table
 
     recipes = [load_recipe(name) for name in target_names()]
     if as_json:
-        click.echo(json.dumps([asdict(recipe) for recipe in recipes], indent=1))
+        records = tuple(TargetRecord(recipe.config, recipe.target) for recipe in recipes)
+        click.echo(document("targets", 1, Targets(records)))
         return
     rows = [
         [
             recipe.target.name,
-            recipe.target.description,
+            recipe.target.description + (" (default)" if recipe.target.name == QuantConfig.target else ""),
             recipe.config.activation_type,
             f"{recipe.config.weight_type} {recipe.config.granularity}",
             recipe.config.schema,

@@ -1,4 +1,4 @@
-"""The options of `qprof dump-profile` that say where and how the runs take place."""
+"""The options of `qprof dump-profile` that set how the model is run: the fields of `RunSettings`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _bytes(ctx: click.Context, option: click.Parameter, value: str | None) -> in
     except ValueError:
         number = 0.0
     if not 1.0 <= number < 1 << 60:
-        raise click.BadParameter(f"'{value}' is no size; write it like 500M or 1.5G")
+        raise click.BadParameter(f"'{value}' is not a size; write it like 500M or 1.5G")
     return int(number)
 
 
@@ -41,14 +41,14 @@ _OPTIONS = (
         type=click.Choice(["error", "skip"]),
         default="error",
         show_default=True,
-        help="Stop at NaN, or count.",
+        help="Stop at NaN and Inf, or leave them out.",
     ),
     click.option(
         "--threads",
         type=click.IntRange(min=0),
         default=0,
         metavar="N",
-        help="Feeds run side by side; 0 for one a core.",
+        help="Samples that run at the same time; 0 for one per core.",
     ),
     click.option(
         "--tensors",
@@ -59,15 +59,15 @@ _OPTIONS = (
     ),
     click.option(
         "--channels",
-        type=click.Choice(["weighed", "off"]),
-        default="weighed",
+        type=click.Choice(["weighted-layers", "off"]),
+        default="weighted-layers",
         show_default=True,
-        help="Record each channel of what meets a weight.",
+        help="Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm).",
     ),
     click.option(
         "--by-row",
         is_flag=True,
-        help="Feed the rows of a batch one by one: same bytes however the data are batched.",
+        help="Run the rows of a batch one by one: same bytes however the data are batched.",
     ),
     click.option(
         "--provider",
@@ -80,13 +80,13 @@ _OPTIONS = (
         "--memory-limit",
         callback=_bytes,
         metavar="SIZE",
-        help="Stay below, as in 2G: fewer feeds at once, then several passes.",
+        help="Stay below, as in 2G: fewer samples at once, then several passes.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Keep progress there; the same command goes on after a kill.",
+        help="Keep progress in this file; the same command resumes after a kill.",
     ),
     click.option(
         "--every",
@@ -101,10 +101,10 @@ _OPTIONS = (
         type=click.IntRange(min=0),
         default=0,
         metavar="N",
-        help="Share the feeds among N processes.",
+        help="Share the samples among N processes.",
     ),
     click.option(
-        "--scheduler", metavar="ADDRESS", help="Share the feeds among the workers of a Dask scheduler."
+        "--scheduler", metavar="ADDRESS", help="Share the samples among the workers of a Dask scheduler."
     ),
 )
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
-from ...quantizer.targets.config import CHOICES
+from ...quantizer.targets.config import Setting, settings
+from .groups import F, option
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
 class Name(StringParamType):
-    """One of some names that the library knows.
+    """One of some names that the library knows, in help and completion.
 
-    The names are asked for when help or a completion is written, so that parsing imports nothing heavy.
     The library checks the value: one place, the same message from Python and from the command line.
     """
 
@@ -43,131 +40,84 @@ class Name(StringParamType):
         return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
 
 
-def _calibrators() -> Iterable[str]:
-    from ...quantizer.ranges.calibrators import CALIBRATORS
-
-    return CALIBRATORS
-
-
-def _schemas() -> Iterable[str]:
-    from ...quantizer.numerics.schemas import SCHEMAS
-
-    return SCHEMAS
-
-
-def _forms() -> Iterable[str]:
-    from ...quantizer.targets.config import FORMS
-
-    return FORMS
-
-
 def _targets() -> Iterable[str]:
-    from ...quantizer.targets.loading import target_names
+    from ...quantizer.targets.packaged import target_names
 
     return target_names()
+
+
+def _setting_option(setting: Setting) -> Callable[[F], F]:
+    """Return the option of a field of `QuantConfig`; the parameter's name is the field's."""
+    kinds: dict[type, dict[str, Any]] = {
+        str: {"type": Name(_targets if setting.name == "target" else lambda: setting.words)},
+        int: {"type": click.IntRange(min=0)},
+        float: {"type": float},
+        tuple: {"multiple": True},
+    }
+    repeatable = " Repeatable." if setting.kind is tuple else ""
+    return option(
+        f"--{setting.name.replace('_', '-')}",
+        group=setting.group,
+        metavar=setting.metavar or None,
+        help=setting.description + repeatable,
+        **kinds[setting.kind],
+    )
 
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW = click.Path(dir_okay=False, path_type=Path)
 
 model_argument = click.argument("model", type=EXISTING, metavar="MODEL.onnx")
-data_option = click.option(
-    "--data", required=True, metavar="DIR", help="Folder of samples (.npz, .npy, .pb), or module:function."
+data_option = option(
+    "--data",
+    group="Basic",
+    required=True,
+    metavar="DIR",
+    help="Folder of samples (.npz, .npy, .pb), or module:function.",
 )
-limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N feeds only."
+limit_option = option(
+    "--limit", group="Basic", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."
 )
-threads_option = click.option(
-    "--threads", type=click.IntRange(min=0), default=0, metavar="N", help="Of onnxruntime; 0 for all cores."
+threads_option = option(
+    "--threads",
+    group="Speed",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Threads of onnxruntime; 0 for all cores.",
 )
-target_option = click.option("--target", type=Name(_targets), help="Runtime that the result is for.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+target_option = _setting_option(settings()["target"])
+calibrator_option = _setting_option(settings()["calibrator"])
+json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
 
-# An option for each field of QuantConfig that a user often sets; the parameter's name is the field's.
 _SETTINGS = (
-    target_option,
-    click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings; options overrule them."),
-    click.option(
-        "--mode", type=Name(lambda: CHOICES["mode"]), help="Which nodes: integer, dynamic, weight-only."
+    option(
+        "--config",
+        group="Basic",
+        type=EXISTING,
+        metavar="FILE",
+        help="YAML file of settings, or of a target of your own; options overrule it.",
     ),
-    click.option("--schema", type=Name(_schemas), help="How a range becomes scale and zero point."),
-    click.option("--calibrator", type=Name(_calibrators), help="How a histogram becomes a range."),
-    click.option("--form", type=Name(_forms), help="How the plan is written in ONNX."),
-    click.option(
-        "--activation-type", metavar="[int8|uint8|int16|uint16]", help="Integer type of activations."
-    ),
-    click.option(
-        "--keep-16bit",
-        multiple=True,
-        metavar="NAME|TYPE|GLOB",
-        help="Tensors or nodes in 16 bits; repeatable.",
-    ),
-    click.option(
-        "--inter-layer",
-        type=Name(lambda: CHOICES["inter_layer"]),
-        help="Whether outputs stay in codes, or return.",
-    ),
-    click.option("--weight-type", metavar="[int8|uint8|int7|int4|uint4]", help="Integer type of weights."),
-    click.option(
-        "--block-size", type=click.IntRange(min=0), metavar="N", help="Elements of a weight's block."
-    ),
-    click.option(
-        "--granularity", type=Name(lambda: CHOICES["granularity"]), help="Weight scales: one, or per channel."
-    ),
-    click.option(
-        "--scale-sharing",
-        type=Name(lambda: CHOICES["scale_sharing"]),
-        help="Whether inputs of Concat, ... share scales.",
-    ),
-    click.option(
-        "--lookup-tables",
-        type=Name(lambda: CHOICES["lookup_tables"]),
-        help="Spelling of Sigmoid, Tanh, ... as a table.",
-    ),
-    click.option(
-        "--equalization",
-        type=Name(lambda: CHOICES["equalization"]),
-        help="Even out the channels of activations: by a Mul where need be, only for free, or not.",
-    ),
-    click.option(
-        "--bias-correction",
-        type=Name(lambda: CHOICES["bias_correction"]),
-        help="Let biases make up for rounded weights.",
-    ),
-    click.option(
-        "--rounding",
-        type=Name(lambda: CHOICES["rounding"]),
-        help="Of weights: to the nearest code, keeping sums, or with samples (quantize --data) by GPTQ.",
-    ),
-    click.option(
-        "--min-sqnr", type=float, metavar="DB", help="Activations that would fall below stay float."
-    ),
-    click.option(
-        "--min-output-sqnr",
-        type=float,
-        metavar="DB",
-        help="Signal over noise that outputs keep, as reckoned: the nodes that take most stay float.",
-    ),
-    click.option(
-        "--keep-float", multiple=True, metavar="NAME|TYPE|GLOB", help="Stay float; may be repeated."
-    ),
+    *map(_setting_option, settings().values()),
 )
 
 
 def setting_options(function: F) -> F:
     """Add --target, --config and an option for each setting; the command takes them as `**settings`."""
-    for option in reversed(_SETTINGS):
-        function = option(function)
+    for add in reversed(_SETTINGS):
+        function = add(function)
     return function
 
 
-def recipe_of(settings: dict[str, Any]) -> Recipe | None:
+def recipe_of(options: dict[str, Any]) -> Recipe | None:
     """Return the recipe that the options of `setting_options` ask for; None when none was given.
+
+    Settings that others decided are told as notes on stderr.
 
     Raises:
         ConfigError: a value that is not allowed, or both --target and --config.
     """
-    given = {key: value for key, value in settings.items() if value not in (None, ())}
+    given = {key: value for key, value in options.items() if value not in (None, ())}
     if not given:
         return None
     from ...quantizer.targets.loading import load_recipe
@@ -175,7 +125,10 @@ def recipe_of(settings: dict[str, Any]) -> Recipe | None:
     source = given.pop("config", None)
     if source is not None and "target" in given:
         raise ConfigError("--target and --config exclude each other; a configuration file names its target")
-    return load_recipe(source or given.pop("target", None), given)
+    recipe = load_recipe(source or given.pop("target", None), given)
+    for sentence in recipe.filled_in:
+        click.echo(f"note: {sentence}", err=True)
+    return recipe
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:

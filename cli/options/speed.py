@@ -6,38 +6,53 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import F
+from .groups import F, option
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
 
 
 _OPTIONS = (
-    click.option(
-        "--check-speed", is_flag=True, help="Measure, and take back to float what is slower in integers."
+    option(
+        "--check-speed",
+        group="Speed",
+        is_flag=True,
+        help="Measure latency, and let nodes fall back to float that are slower in integers.",
     ),
-    click.option(
-        "--data", metavar="DIR", help="With --check-speed or --rounding gptq: samples, or module:function."
+    option(
+        "--data",
+        group="Speed",
+        metavar="DIR",
+        help="Samples for --check-speed or --rounding gptq: a folder, or module:function.",
     ),
-    click.option(
+    option(
         "--limit",
+        group="Speed",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With these: use the first N samples.  [default: 2 for --check-speed, all for --rounding gptq]",
+        help="Use the first N of these.  [default: 2 for --check-speed, all for --rounding gptq]",
     ),
-    click.option(
-        "--threads", type=click.IntRange(min=1), metavar="N", help="With --check-speed.  [default: 1]"
+    option(
+        "--threads",
+        group="Speed",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Threads of onnxruntime, for --check-speed.  [default: 1]",
     ),
-    click.option(
-        "--min-speedup", type=float, metavar="X", help="With --check-speed, a gate: float latency over int8."
+    option(
+        "--min-speedup",
+        group="Speed",
+        type=float,
+        metavar="X",
+        help="Gate, with --check-speed: float latency over quantized latency.",
     ),
 )
 
 
 def speed_options(function: F) -> F:
     """Add the options; the command hands what it gets to `speed_settings`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
+    for add in reversed(_OPTIONS):
+        function = add(function)
     return function
 
 

@@ -2,58 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
-
 import click
 
+from .groups import F, option
 from .shared import EXISTING, NEW, Name, json_option, setting_options
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _objectives() -> Iterable[str]:
-    from ...quantizer.tuning.trial import OBJECTIVES
-
-    return OBJECTIVES
-
+OBJECTIVES = ("latency", "size", "int8-share")
+"""Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
 
 _OPTIONS = (
-    click.option("--labels", type=EXISTING, metavar="FILE", help="Class of each row: text lines, or .npy."),
-    click.option("--output", metavar="NAME", help="Output that the labels belong to.  [default: the first]"),
-    click.option("--metric", metavar="MODULE:FUNCTION", help="Scores of your own."),
-    click.option("--proof-data", metavar="DIR", help="Samples for the proof.  [default: half of --data]"),
-    click.option("--proof-labels", type=EXISTING, metavar="FILE", help="Their labels."),
-    click.option(
+    option(
+        "--labels", group="Quality", type=EXISTING, metavar="FILE", help="Class of each sample: text or .npy."
+    ),
+    option(
+        "--output",
+        group="Quality",
+        metavar="NAME",
+        help="Output that the labels belong to.  [default: the first]",
+    ),
+    option(
+        "--metric", group="Quality", metavar="MODULE:FUNCTION", help="A score of your own for each sample."
+    ),
+    option(
+        "--holdout-data",
+        group="Quality",
+        metavar="DIR",
+        help="Samples that verify the result.  [default: half of --data is held out]",
+    ),
+    option(
+        "--holdout-labels", group="Quality", type=EXISTING, metavar="FILE", help="Labels of --holdout-data."
+    ),
+    option(
         "--max-drop",
+        group="Quality",
         type=float,
         default=0.5,
         show_default=True,
         metavar="POINTS",
-        help="The promise: what may be lost.",
+        help="Quality target: percentage points that may be lost.",
     ),
-    click.option(
+    option(
         "--objective",
-        type=Name(_objectives),
+        group="Basic",
+        type=Name(lambda: OBJECTIVES),
         default="latency",
         show_default=True,
-        help="What is made as good as possible.",
+        help="What is optimised while the quality target is met.",
     ),
-    click.option("--budget", type=float, metavar="SECONDS", help="Nothing new is tried after this time."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of what is held out."),
-    click.option(
-        "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For the latency."
+    option(
+        "--budget", group="Speed", type=float, metavar="SECONDS", help="No new trial starts after this time."
     ),
-    click.option("-o", "--output-file", type=NEW, metavar="OUT.onnx", help="Quantized model to write."),
-    click.option("--save-plan", type=NEW, metavar="PLAN.yaml", help="Write the best plan."),
-    click.option("--state", type=NEW, metavar="FILE.json", help="Keep the trials; go on where it stopped."),
+    option(
+        "--seed", group="Quality", type=int, default=0, show_default=True, help="Chooses what is held out."
+    ),
+    option(
+        "--threads",
+        group="Speed",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Threads of onnxruntime, for the latency.",
+    ),
+    option(
+        "-o", "--output-file", group="Basic", type=NEW, metavar="OUT.onnx", help="Quantized model to write."
+    ),
+    option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the best plan."),
+    option("--state", group="Files", type=NEW, metavar="FILE.json", help="Keep the trials here, to resume."),
     setting_options,
     json_option,
 )
 
 
-def promise_options(function: F) -> F:
+def tuning_options(function: F) -> F:
     """Add the options; the command takes them as `**options`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
+    for add in reversed(_OPTIONS):
+        function = add(function)
     return function

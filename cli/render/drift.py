@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 from .evaluation import table
 
 if TYPE_CHECKING:
@@ -16,43 +17,63 @@ if TYPE_CHECKING:
     from ...quantizer.pipeline.drift_check import DriftReport
 
 
+HEADER = [
+    *("tensor", "OLD", "NEW", "range growth", "clipping rate", "baseline clipping"),
+    *("JS distance", "Wasserstein", ""),
+]
+BASELINE = HEADER.index("baseline clipping")
 FEW = 3
-"""So many names are listed where there may be many."""
+"""Number of names that are listed where there may be many."""
 
 
-def drift_json(found: DriftReport, worst: int | None = None) -> str:
+def drift_json(report: DriftReport, worst: int | None = None) -> str:
     """Return the report as one JSON object: its fields, `passed`, and the N worst tensors (or all).
 
     A measure that could not be taken is null, an infinite one the string "inf".
     """
-    document = {**plain(found), "passed": found.passed}
-    document["drift"]["tensors"] = plain(found.worst(worst))
+    document = {**to_jsonable(report), "passed": report.passed}
+    document["drift"]["tensors"] = to_jsonable(report.worst(worst))
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def drift_text(found: DriftReport, worst: int) -> str:
-    """Return the report for people: notes, a table of the N worst tensors, and the limits that are broken."""
-    drift, layers = found.drift, found.worst(worst)
-    broken = {failure.where for failure in found.failures}
-    header = ["tensor", "OLD", "NEW", "growth", "clipped", "OLD's own", "distance", "wasserstein", ""]
-    rows = [[*_cells(tensor), "!" if tensor.tensor in broken else ""] for tensor in layers]
-    if not any(tensor.clipped_old for tensor in drift.tensors):
-        header, rows = header[:5] + header[6:], [row[:5] + row[6:] for row in rows]
+def drift_text(report: DriftReport, worst: int) -> str:
+    """Return the report for people: notes, a table of the N worst tensors, and the gates."""
+    drift, tensors = report.drift, report.worst(worst)
+    failing = {failure.where for failure in report.failures}
+    rows = [HEADER, *([*_cells(tensor), "!" if tensor.tensor in failing else ""] for tensor in tensors)]
+    if not any(tensor.baseline_clipping for tensor in drift.tensors):
+        rows = [[*row[:BASELINE], *row[BASELINE + 1 :]] for row in rows]
     lines = [
-        f"{found.new_profile} against {found.old_profile}: {found.new_samples} samples against "
-        f"{found.old_samples}, calibrator {found.calibrator}",
+        f"{report.new_profile} against {report.old_profile}: {report.new_samples} samples against "
+        f"{report.old_samples}, calibrator {report.calibrator}",
         *(f"note: {note}" for note in drift.notes),
         *_names("NEW alone holds", drift.appeared),
         *_names("OLD alone holds", drift.vanished),
         *_non_finite(drift.tensors),
         "",
-        *table([header, *rows], left=(0, len(header) - 1)),
+        *table(rows, left=(0, len(rows[0]) - 1)),
     ]
-    if len(layers) < len(drift.tensors):
-        lines.append(f"... and {len(drift.tensors) - len(layers)} that drifted less")
-    if found.gated:
-        lines += ["", *(_failures(found.failures) if found.failures else ["gate       passed"])]
+    if len(tensors) < len(drift.tensors):
+        lines.append(f"... and {len(drift.tensors) - len(tensors)} that drifted less")
+    lines += _left_out(report)
+    if report.gated:
+        lines += ["", *(_failures(report.failures) if report.failures else ["gate       passed"])]
     return "\n".join(lines)
+
+
+def _left_out(report: DriftReport) -> Iterator[str]:
+    """Yield one line about the tensors that are not in the table."""
+    if not report.left_out:
+        return
+    worst = max(report.left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
+    largest = f"largest JS distance {_share(worst.js_distance)} ('{worst.tensor}')"
+    if report.model is None:
+        yield (
+            f"{len(report.left_out)} small tensors without a batch axis (shape arithmetic) are not listed; "
+            f"{largest}; --model leaves them out of the gates too"
+        )
+    else:
+        yield f"{len(report.left_out)} tensors that no plan of {report.model} needs are left out; {largest}"
 
 
 def _cells(t: TensorDrift) -> list[str]:
@@ -61,9 +82,9 @@ def _cells(t: TensorDrift) -> list[str]:
         f"{t.old_minimum:.4g} .. {t.old_maximum:.4g}",
         f"{t.new_minimum:.4g} .. {t.new_maximum:.4g}",
         f"{t.range_growth:.3f}" if t.range_growth < 1e6 else f"{t.range_growth:.3g}",
-        _share(t.clipped),
-        _share(t.clipped_old),
-        _share(t.distance),
+        _share(t.clipping_rate),
+        _share(t.baseline_clipping),
+        _share(t.js_distance),
         _share(t.wasserstein),
     ]
 
@@ -84,11 +105,12 @@ def _names(what: str, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _non_finite(tensors: Iterable[TensorDrift]) -> Iterator[str]:
-    odd = sorted((t for t in tensors if t.non_finite), key=lambda t: -t.non_finite)
-    if odd:
+    non_finite = sorted((t for t in tensors if t.non_finite), key=lambda t: -t.non_finite)
+    if non_finite:
+        worst = non_finite[0]
         yield (
-            f"note: NaN or Inf in {len(odd)} tensors of NEW; worst '{odd[0].tensor}': "
-            f"{_share(odd[0].non_finite)} of its elements"
+            f"note: NaN or Inf in {len(non_finite)} tensors of NEW; worst '{worst.tensor}': "
+            f"{_share(worst.non_finite)} of its elements"
         )
 
 
@@ -96,6 +118,6 @@ def _failures(failures: Iterable[GateFailure]) -> Iterator[str]:
     for (demand, limit), group in groupby(failures, lambda failure: (failure.demand, failure.limit)):
         members = list(group)
         worst = members[0]
-        found = "nothing could be compared" if worst.measured is None else f"{worst.measured:.4g}"
+        value = "nothing could be compared" if worst.measured is None else f"{worst.measured:.4g}"
         many = f"{len(members)} tensors, the worst " if len(members) > 1 else "tensor "
-        yield f"FAILED     --{demand.replace('_', '-')} {limit:g}: {many}'{worst.where}': {found}"
+        yield f"FAILED     --{demand.replace('_', '-')} {limit:g}: {many}'{worst.where}': {value}"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
 
 if TYPE_CHECKING:
     from ...quantizer.evaluation.accuracy import Accuracy
@@ -19,32 +19,37 @@ if TYPE_CHECKING:
     from ...quantizer.runtime.latency import Latency
 
 
-BAD_LOSS, BAD_SQNR = 6.0, 30.0
-"""A node is marked when it loses at least the first (dB) and leaves less than the second."""
+BAD_DROP, BAD_SQNR = 6.0, 30.0
+"""A node is marked when it drops SQNR by at least the first (dB) and leaves less than the second."""
 
-UNITS = {"min_sqnr": "dB", "min_group_sqnr": "dB", "max_accuracy_drop": "points", "min_speedup": "times"}
+UNITS = {
+    "min_sqnr": "dB",
+    "min_group_sqnr": "dB",
+    "max_accuracy_drop": "percentage points",
+    "min_speedup": "times",
+}
 
 
-def evaluation_json(found: Evaluation) -> str:
+def evaluation_json(result: Evaluation) -> str:
     """Return the evaluation as one JSON object: its fields, and `passed`."""
-    return json.dumps({**plain(found), "passed": found.passed}, indent=2, allow_nan=False)
+    return json.dumps({**to_jsonable(result), "passed": result.passed}, indent=2, allow_nan=False)
 
 
-def evaluation_text(found: Evaluation) -> str:
+def evaluation_text(result: Evaluation) -> str:
     """Return the evaluation for people: a table of outputs, then one line or two for each of the rest."""
-    header = ("output", "SQNR dB", "cosine", "largest diff", "peak", "agreement")
+    header = ("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")
     lines = [
-        f"{found.quantized_model} against {found.float_model} on {found.feeds} feeds",
+        f"{result.quantized_model} against {result.float_model} on {result.samples} samples",
         "",
-        *table([header, *(_row(output) for output in found.outputs)]),
-        *(line for output in found.outputs for line in _remarks(output)),
+        *table([header, *(_row(output) for output in result.outputs)]),
+        *(line for output in result.outputs for line in _remarks(output)),
         "",
-        *(_accuracy(found.accuracy) if found.accuracy else ()),
-        _sizes(found),
-        *(_latency(found.latency) if found.latency else ()),
-        *(f"FAILED     {_failure(failure)}" for failure in found.failures),
+        *(_accuracy(result.accuracy) if result.accuracy else ()),
+        _sizes(result),
+        *(_latency(result.latency) if result.latency else ()),
+        *(f"FAILED     {_failure(failure)}" for failure in result.failures),
     ]
-    if found.passed and any(limit is not None for limit in plain(found.gate).values()):
+    if result.passed and any(limit is not None for limit in to_jsonable(result.gate).values()):
         lines.append("gate       passed")
     return "\n".join(lines)
 
@@ -60,7 +65,7 @@ def table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterat
 
 
 def decibel_text(sqnr: float) -> str:
-    """Return an SQNR with two decimals; "equal" when nothing differs, "-inf" when it is all noise."""
+    """Return an SQNR with two decimals; "equal" without any difference, "-inf" for noise without signal."""
     if sqnr == math.inf:
         return "equal"
     return f"{sqnr:.2f}" if math.isfinite(sqnr) else "-inf"
@@ -79,36 +84,38 @@ def _row(output: OutputResult) -> tuple[str, ...]:
         output.name,
         decibel_text(d.sqnr),
         f"{d.cosine:.6f}",
-        f"{d.largest:.4g}",
-        f"{d.peak:.4g}",
+        f"{d.max_abs_error:.4g}",
+        f"{d.max_abs_value:.4g}",
         agreement,
     )
 
 
 def _remarks(output: OutputResult) -> Iterator[str]:
-    """Yield what the table's row of an output does not say."""
+    """Yield the remarks on an output that stand below the table."""
     if output.shape_mismatches:
-        yield f"output '{output.name}': another shape than float's in {output.shape_mismatches} feeds"
-    if output.difference is not None and output.difference.odd:
-        yield f"output '{output.name}': {output.difference.odd} elements are NaN or Inf in one model only"
+        yield f"output '{output.name}': another shape than float's in {output.shape_mismatches} samples"
+    if output.difference is not None and output.difference.non_finite:
+        count = output.difference.non_finite
+        yield f"output '{output.name}': {count} elements are NaN or Inf in one model only"
     channels = output.channels
     if channels is None or output.difference is None or output.difference.sqnr == math.inf:
         return
     worst = channels.worst_difference
     yield (
         f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
-        f"{channels.worst}: {decibel_text(worst.sqnr)} dB, values up to {worst.peak:.4g}"
+        f"{channels.worst}: {decibel_text(worst.sqnr)} dB, values up to {worst.max_abs_value:.4g}"
     )
     if len(channels.groups) > 1:
         for group in channels.groups:
             d = group.difference
-            yield f"  channels {group.text}, values up to {d.peak:.4g}: {decibel_text(d.sqnr)} dB"
+            yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibel_text(d.sqnr)} dB"
 
 
 def _accuracy(a: Accuracy) -> Iterable[str]:
     return (
         f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows",
-        f"           drop {a.drop:.2f} points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
+        f"           drop {a.drop:.2f} percentage points, "
+        f"95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
         f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
         f"McNemar p = {a.p_value:.2g}",
     )
@@ -119,12 +126,12 @@ def _latency(t: Latency) -> Iterable[str]:
     return (
         f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: speedup {t.speedup:.2f}",
         f"           quartiles {t.speedup_low:.2f} to {t.speedup_high:.2f} in {t.rounds} rounds of "
-        f"{t.feeds} feeds, {threads}",
+        f"{t.samples} samples, {threads}",
     )
 
 
-def _sizes(found: Evaluation) -> str:
-    a, b = found.float_bytes, found.quantized_bytes
+def _sizes(result: Evaluation) -> str:
+    a, b = result.float_bytes, result.quantized_bytes
     return (
         f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / max(b, 1):.2f} times smaller"
     )
@@ -142,15 +149,15 @@ def _failure(failure: GateFailure) -> str:
 
 def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as one JSON object, with all its other fields."""
-    return json.dumps(plain(replace(report, layers=tuple(layers))), indent=2, allow_nan=False)
+    return json.dumps(to_jsonable(replace(report, layers=tuple(layers))), indent=2, allow_nan=False)
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as a table with a bar of the SQNR; "!" marks the bad ones."""
-    header = ("tensor", "operator", "kind", "form", "cosine", "SQNR dB", "loss dB", "")
+    header = ("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")
     rows = [(*_layer(layer), _bar(layer)) for layer in layers]
     lines = [
-        f"{report.quantized_model} against {report.float_model} on {report.feeds} feeds",
+        f"{report.quantized_model} against {report.float_model} on {report.samples} samples",
         "",
         *table([header, *rows], left=(0, 1, 2, 3, 7)),
     ]
@@ -162,15 +169,15 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
 
 def _layer(layer: LayerComparison) -> tuple[str, ...]:
     d = layer.difference
-    loss = "" if layer.loss is None else f"{layer.loss:.2f}"
+    drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
     measured = ("-", "-") if d is None else (f"{d.cosine:.6f}", decibel_text(d.sqnr))
-    return (layer.tensor, layer.op_type, layer.kind or "-", layer.form, *measured, loss)
+    return (layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured, drop)
 
 
 def _bar(layer: LayerComparison) -> str:
     """Return one # for every 4 dB, at most 15."""
     if layer.difference is None:
-        return f"another shape in {layer.shape_mismatches} feeds"
+        return f"another shape in {layer.shape_mismatches} samples"
     sqnr = layer.difference.sqnr
-    bad = layer.loss is not None and layer.loss >= BAD_LOSS and sqnr < BAD_SQNR
+    bad = layer.sqnr_drop is not None and layer.sqnr_drop >= BAD_DROP and sqnr < BAD_SQNR
     return "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0) + (" !" if bad else "")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .tables import print_table, ramp_of_terminal, shape_text, small_histogram
+from ...profiles.records.drawing import shape_text, small_histogram
+from .json_document import document
+from .tables import print_table, ramp_of_terminal
 
 if TYPE_CHECKING:
     from ...profiles.records.profile import Profile, TensorProfile
@@ -16,23 +18,26 @@ if TYPE_CHECKING:
 
 
 def profile_json(profile: Profile) -> str:
-    """Return the profile in the words of its file, numbers as lists; and means and powers of channels."""
+    """Return the profile in the words of its file, numbers as lists; and means and powers of channels.
+
+    It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
+    """
     from ...profiles.base.strict_yaml import parse
     from ...profiles.records.store import dumps
 
-    document: Any = parse(dumps(profile))
+    written: Any = parse(dumps(profile))
     for name, tensor in profile.items():
-        document["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
+        written["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
         if tensor.channels is not None:
-            shown = document["tensors"][name]["channels"]
+            shown = written["tensors"][name]["channels"]
             for key in ("count", "minimum", "maximum", "sums"):
                 shown[key] = getattr(tensor.channels, key).tolist()
             shown |= {"mean": tensor.channels.mean.tolist(), "power": tensor.channels.power.tolist()}
-    return json.dumps(document, indent=2)
+    return document("shown-profile", 1, {"file_format": written.pop("format"), **written})
 
 
 def plan_json(plan: QuantPlan) -> str:
-    """Return the plan in the words of its file."""
+    """Return the plan in the words of its file, see `qprof schema plan`."""
     from ...profiles.base.strict_yaml import parse
     from ...quantizer.plan.store import dumps
 

@@ -1,4 +1,4 @@
-"""How far a long run is: a bar on a terminal, a plain line every few seconds elsewhere. Always on stderr."""
+"""The progress of a long run: a bar on a terminal, a plain line every few seconds elsewhere; on stderr."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Progress = Callable[[int, int | None], None]
-"""Called with the number of feeds done and, where known, their total."""
+from ...profiles.base.tool import Progress
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
 @contextmanager
 def progress(task: str) -> Iterator[Progress]:
-    """Yield the function that a run calls after each sample; `task` says what is done, as in "profiling"."""
+    """Yield the function that a run calls after each sample; `task` names the run, as in "profiling"."""
     if sys.stderr.isatty():
         with _bar(task) as report:
             yield report
@@ -28,7 +27,7 @@ def plain_lines(
     write: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     clock: Callable[[], float] = time.monotonic,
 ) -> Progress:
-    """Return a `Progress` that writes a line at most every five seconds, and one for the last feed.
+    """Return a `Progress` that writes a line at most every five seconds, and one for the last sample.
 
     Args:
         task: first word of each line.
@@ -73,7 +72,7 @@ def _bar(task: str) -> Iterator[Progress]:
 
 
 def _count(done: int, total: int | None) -> str:
-    return f"{done} feeds" if total is None else f"{done} of {total} feeds"
+    return f"{done} samples" if total is None else f"{done} of {total} samples"
 
 
 def _rate(done: int, seconds: float) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from .json_document import document
+from .tables import size_text
 
 if TYPE_CHECKING:
     from ...quantizer.pipeline.quantization import QuantizeResult
@@ -18,8 +20,8 @@ def summary_text(result: QuantizeResult) -> str:
     width = len(str(max(counts.values(), default=0)))
     return "\n".join(
         [
-            f"{result.model_path}: {_kilobytes(result.quantized_bytes)}, {ratio:.2f} times smaller than "
-            f"the float model's {_kilobytes(result.float_bytes)}",
+            f"{result.model_path}: {size_text(result.quantized_bytes)}, {ratio:.2f} times smaller than "
+            f"the float model's {size_text(result.float_bytes)}",
             f"{sum(counts.values())} nodes:",
             *(f"  {count:>{width}}  {kind}" for kind, count in counts.items()),
             *(["why float:"] if floats else []),
@@ -31,37 +33,22 @@ def summary_text(result: QuantizeResult) -> str:
 
 
 def summary_json(result: QuantizeResult) -> str:
-    """Return the same as `summary_text` as one JSON object."""
-    from ...profiles.base.plain_values import plain
+    """Return the same as `summary_text` as one JSON object, see `qprof schema quantization`."""
+    from .schemas.results import Quantization
 
-    return json.dumps(
-        {
-            "model": str(result.model_path),
-            "float_bytes": result.float_bytes,
-            "quantized_bytes": result.quantized_bytes,
-            "nodes": dict(result.summary.counts),
-            "floats": [plain(group) for group in result.summary.floats],
-            "notes": list(result.notes),
-            **({} if result.speed is None else {"speed": plain(result.speed)}),
-        },
-        indent=2,
-    )
-
-
-def _kilobytes(size: int) -> str:
-    return f"{size / 1000:.1f} kB"
+    return document("quantization", 1, Quantization.of(result))
 
 
 def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
-    """Yield the latencies, what was taken back to float, and whether float is faster or a gate failed."""
+    """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
     now = speed.after
     yield (
         f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
         f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
-        f"threads: {now.threads}, samples: {now.feeds})"
+        f"threads: {now.threads}, samples: {now.samples})"
     )
     if speed.taken_back:
-        yield f"taken back to float ({speed.before.speedup:.2f} times as fast before):"
+        yield f"back to float ({speed.before.speedup:.2f} times as fast before):"
         for island in speed.taken_back:
             more = f" and {len(island.nodes) - 1} more" if len(island.nodes) > 1 else ""
             times = f"{island.integer_ms:.3g} ms in int8, {island.float_ms:.3g} ms float"

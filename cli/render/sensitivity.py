@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,45 +13,60 @@ from xml.etree import ElementTree
 
 from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
+from ...profiles.base.json_values import to_jsonable
+from ...quantizer.tuning.sensitivity import WORTH_DB
 from .evaluation import decibel_text, table
 
 if TYPE_CHECKING:
     from ...quantizer.tuning.sensitivity import Effect, NodeSensitivity, Sensitivities
 
 
-HEADER = ("node", "operator", "kind", "alone dB", "worst group", "agreement", "without dB", "gain dB")
+HEADERS = (
+    ("", "", "", "SQNR dB with", "worst", "", "SQNR dB with", "recovered"),
+    ("node", "operator", "kind", "only this quantized", "group dB", "agreement", "only this float", "dB"),
+)
 ROW, LEFT, WIDTH = 18, 330, 560
 TOP_DB = 80.0
 """A bar of this many dB fills the width."""
 
 
-def sensitivity_json(found: Sensitivities, worst: int | None = None) -> str:
-    """Return the result, or its worst nodes, as one JSON object."""
-    return json.dumps(plain(replace(found, nodes=found.nodes[:worst])), indent=2, allow_nan=False)
+def sensitivity_json(result: Sensitivities, worst: int | None = None) -> str:
+    """Return the result, or its worst nodes, as one JSON object with the nodes to keep float."""
+    worst_nodes = replace(result, nodes=result.nodes[:worst])
+    document = {**to_jsonable(worst_nodes), "keep_float": list(result.keep_float)}
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
-def sensitivity_text(found: Sensitivities, worst: int | None = None) -> str:
-    """Return the ranking as a table under a line about the whole plan."""
-    whole = found.quantized
-    shown = found.nodes[:worst]
+def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:
+    """Return the ranking as a table between a line about the whole plan and options to copy."""
+    whole = result.quantized
+    shown = result.nodes[:worst]
     lines = [
-        f"{found.model}: {len(found.nodes)} quantized nodes, {found.samples} samples; all together: "
-        f"{_decibels(whole.worst)} dB, worst group {_decibels(whole.worst_group)} dB, "
+        f"{result.model}: {len(result.nodes)} quantized nodes, {result.samples} samples; all quantized: "
+        f"SQNR {_decibels(whole.worst_sqnr)} dB, worst group {_decibels(whole.worst_group_sqnr)} dB, "
         f"agreement {_percent(whole)}",
         "",
-        *(table([HEADER, *map(_row, shown)], left=(0, 1, 2)) if shown else ()),
+        *(table([*HEADERS, *map(_row, shown)], left=(0, 1, 2)) if shown else ()),
     ]
-    if len(shown) < len(found.nodes):
-        lines += ["", f"{len(found.nodes) - len(shown)} more cost less"]
-    return "\n".join(lines)
+    if len(shown) < len(result.nodes):
+        lines += [f"... and {len(result.nodes) - len(shown)} that are less sensitive"]
+    return "\n".join([*lines, "", *_advice(result)])
+
+
+def _advice(result: Sensitivities) -> Iterator[str]:
+    """Yield the options that keep float the nodes that recover most."""
+    if result.keep_float:
+        yield "to keep float the nodes that recover most (each measured by itself):"
+        yield "  " + " ".join(f"--keep-float {shlex.quote(name)}" for name in result.keep_float)
+    else:
+        yield f"no node recovers {WORTH_DB:g} dB or more when only that node is kept float"
 
 
 def _row(node: NodeSensitivity) -> tuple[str, ...]:
-    gain = "-" if node.gain is None else f"{node.gain:+.2f}"
-    alone = node.alone
-    measured = (_decibels(alone.worst), _decibels(alone.worst_group), _percent(alone))
-    return (node.node, node.op_type, node.kind, *measured, _decibels(node.without.worst), gain)
+    recovered = "-" if node.recovered is None else f"{node.recovered:+.2f}"
+    alone = node.only_quantized
+    measured = (_decibels(alone.worst_sqnr), _decibels(alone.worst_group_sqnr), _percent(alone))
+    return (node.node, node.op_type, node.kind, *measured, _decibels(node.left_float.worst_sqnr), recovered)
 
 
 def _decibels(value: float | None) -> str:
@@ -61,23 +78,23 @@ def _percent(effect: Effect) -> str:
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse a plot that cannot be written, before the work.
+    """Refuse a plot of another format before the work starts.
 
     Raises:
-        ConfigError: the name ends in something else than .svg or .html.
+        ConfigError: the name does not end in .svg or .html.
     """
     if path is not None and path.suffix.lower() not in (".svg", ".html"):
-        raise ConfigError(f"{path}: a plot is written as .svg or .html; choose a name with one of these ends")
+        raise ConfigError(f"{path}: a plot is written as .svg or .html; choose a name that ends so")
 
 
-def write_plot(found: Sensitivities, path: Path, worst: int | None = None) -> None:
-    """Write the ranking as a drawing: a bar for each node, short where it costs much.
+def write_plot(result: Sensitivities, path: Path, worst: int | None = None) -> None:
+    """Write the ranking as a drawing: a bar for each node, short for a sensitive one.
 
     Raises:
-        ConfigError: the name ends in something else than .svg or .html, or the file cannot be written.
+        ConfigError: the name does not end in .svg or .html, or the file cannot be written.
     """
     check_plot(path)
-    drawing = ElementTree.tostring(_drawing(found, worst), encoding="unicode")
+    drawing = ElementTree.tostring(_drawing(result, worst), encoding="unicode")
     if path.suffix.lower() == ".html":
         title = "qprof sensitivity"
         drawing = (
@@ -86,13 +103,13 @@ def write_plot(found: Sensitivities, path: Path, worst: int | None = None) -> No
     write_atomically(path, drawing + "\n")
 
 
-def _drawing(found: Sensitivities, worst: int | None) -> ElementTree.Element:
-    shown = found.nodes[:worst]
+def _drawing(result: Sensitivities, worst: int | None) -> ElementTree.Element:
+    shown = result.nodes[:worst]
     height = ROW * (len(shown) + 3)
     size = {"width": str(LEFT + WIDTH + 130), "height": str(height)}
     style = {"font-family": "sans-serif", "font-size": "12"}
     svg = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **size, **style})
-    title = f"{found.model}: SQNR at the outputs when one node alone is quantized (dB)"
+    title = f"{result.model}: SQNR of the outputs with only one node quantized (dB)"
     _text(svg, 8, ROW, title)
     for mark in range(0, int(TOP_DB) + 1, 10):
         x = LEFT + WIDTH * mark / TOP_DB
@@ -101,14 +118,15 @@ def _drawing(found: Sensitivities, worst: int | None) -> ElementTree.Element:
         _text(svg, x, 2 * ROW - 4, str(mark), "middle")
     for index, node in enumerate(shown):
         y = ROW * (index + 2) + 4
-        value = math.inf if node.alone.worst is None else node.alone.worst
+        sqnr = node.only_quantized.worst_sqnr
+        value = math.inf if sqnr is None else sqnr
         length = WIDTH * min(max(value, 0.0), TOP_DB) / TOP_DB
         colour = "#c0392b" if value < 20 else "#e0a030" if value < 40 else "#4a8f5c"
         bar = {"x": str(LEFT), "y": str(y), "width": f"{length:.1f}", "height": str(ROW - 4)}
         ElementTree.SubElement(svg, "rect", {**bar, "fill": colour})
         _text(svg, LEFT - 6, y + 11, f"{node.op_type}  {node.node}"[-46:], "end")
-        gain = "" if node.gain is None else f"  (gain {node.gain:+.2f})"
-        _text(svg, LEFT + length + 4, y + 11, _decibels(node.alone.worst) + gain)
+        recovered = "" if node.recovered is None else f"  (recovered {node.recovered:+.2f})"
+        _text(svg, LEFT + length + 4, y + 11, _decibels(sqnr) + recovered)
     return svg
 
 

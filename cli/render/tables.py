@@ -1,19 +1,14 @@
-"""Tables and small histograms in the terminal: drawn by rich, or plain aligned columns where nobody looks."""
+"""Tables in the terminal: drawn by rich, or plain aligned columns where nobody looks."""
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
-if TYPE_CHECKING:
-    from ...profiles.records.histogram import EqualBins, Histogram
-
-
-BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
+from ...profiles.records.drawing import ASCII, BLOCKS
 
 
 def print_table(
@@ -57,36 +52,6 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Se
     )
 
 
-def small_histogram(
-    histogram: Histogram | EqualBins, minimum: float, maximum: float, cells: int = 16, ramp: str = BLOCKS
-) -> str:
-    """Return a histogram drawn in `cells` characters from minimum to maximum.
-
-    Heights are logarithmic, so the tails that decide a range can be seen: an empty cell is blank, and a
-    cell with anything in it is not. The mass of a bin is taken as evenly spread.
-
-    Args:
-        histogram: of the finite elements.
-        minimum, maximum: range of the drawing, usually that of the elements.
-        cells: width in characters.
-        ramp: characters from lowest to highest.
-    """
-    import numpy as np
-
-    total = histogram.counts.sum()
-    if total == 0:
-        return " " * cells
-    if not minimum < maximum:
-        return ramp[-1] + " " * (cells - 1)
-    edges = np.clip(histogram.edges(), minimum, maximum)
-    cumulative = np.concatenate([[0.0], np.cumsum(histogram.counts, dtype=np.float64)])
-    counts = np.diff(np.interp(np.linspace(minimum, maximum, cells + 1), edges, cumulative))
-    counts[counts < total * 1e-12] = 0.0  # rounding of the sums
-    top = math.log1p(float(counts.max()))
-    heights = [math.ceil(len(ramp) * math.log1p(float(count)) / top) for count in counts]
-    return "".join(ramp[min(height, len(ramp)) - 1] if height else " " for height in heights)
-
-
 def ramp_of_terminal() -> str:
     """Return the blocks of Unicode, or ASCII characters where the output's encoding has none."""
     try:
@@ -96,8 +61,9 @@ def ramp_of_terminal() -> str:
     return BLOCKS
 
 
-def shape_text(shape: tuple[int | None, ...] | None) -> str:
-    """Return a shape as in "?x3x224x224": "?" for a free dimension or rank, "scalar" for none."""
-    if shape is None:
-        return "?"
-    return "x".join("?" if dim is None else str(dim) for dim in shape) or "scalar"
+def size_text(size: int) -> str:
+    """Return a size in bytes with its unit and four digits or fewer before it, as in "49.3 MB"."""
+    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:.1f} {unit}"
+    return f"{size} B"

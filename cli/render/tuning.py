@@ -7,28 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...profiles.base.plain_values import plain
-from ...quantizer.tuning.search import kept
-from ...quantizer.tuning.trial import OBJECTIVES
+from ...profiles.base.json_values import to_jsonable
+from ...quantizer.tuning.quality_target import OBJECTIVES
+from ...quantizer.tuning.search import meets
 
 if TYPE_CHECKING:
-    from ...quantizer.tuning.result import Promise, TuneResult
-    from ...quantizer.tuning.scores import Judgement
+    from ...quantizer.tuning.quality_target import QualityTarget
+    from ...quantizer.tuning.result import TuneResult
+    from ...quantizer.tuning.scores import Score
     from ...quantizer.tuning.search import Candidate, Trial
 
 
-def trial_text(number: int, trial: Trial, resumed: bool, promise: Promise) -> str:
+def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) -> str:
     """Return the line about one trial."""
     name = f"{number:>3}  {candidate_text(trial.candidate):<40}"
-    if trial.judgement is None:
+    score = trial.score
+    if score is None:
         return f"{name}  failed: {trial.error}"
-    judged = trial.judgement
-    keeps = "kept  " if kept(trial, promise.max_drop) else "broken"
-    value = "" if trial.value is None else f"  {value_text(trial.value, promise.objective)}"
-    known = "  (from the state file)" if resumed else ""
+    met = "met   " if meets(trial, target.max_drop) else "missed"
+    value = "" if trial.value is None else f"  {value_text(trial.value, target.objective)}"
+    source = "  (from the state file)" if resumed else ""
     return (
-        f"{name}  drop {judged.drop:6.2f} points ({judged.drop_low:.2f} to {judged.drop_high:.2f})  "
-        f"{trial.integer_nodes:>4} on codes  {keeps}{value}{known}"
+        f"{name}  drop {score.drop:6.2f} pp ({score.drop_low:.2f} to {score.drop_high:.2f})  "
+        f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}{source}"
     )
 
 
@@ -40,53 +41,64 @@ def candidate_text(candidate: Candidate) -> str:
 
 def value_text(value: float, objective: str) -> str:
     """Return the value of an objective with its unit."""
-    number = f"{100 * value:.1f} %" if objective == "integer-share" else f"{value:.2f}"
+    number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
     return f"{number} {OBJECTIVES[objective]}"
 
 
-def tune_json(found: TuneResult) -> str:
-    """Return the result as one JSON object."""
-    return json.dumps(plain(found), indent=2, allow_nan=False)
+def tune_json(result: TuneResult) -> str:
+    """Return the result as one JSON object: its fields, and what follows from them."""
+    names = ("target_met", "verified", "float_nodes", "limits")
+    document = {**to_jsonable(result), **{name: to_jsonable(getattr(result, name)) for name in names}}
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
-def tune_text(found: TuneResult, written: Path | None = None) -> str:
-    """Return the result for people: the promise, the plan, the proof, and what limited it.
+def tune_text(result: TuneResult, written: Path | None = None) -> str:
+    """Return the result for people: the target, the best plan, its scores, and what limited it.
 
     Args:
-        found: the result.
-        written: file that the model was to go to.
+        result: of the tuning.
+        written: file that the model was to be written to.
     """
-    return "\n".join(["", *_lines(found, written)])
+    return "\n".join(["", *_lines(result, written)])
 
 
-def _lines(found: TuneResult, written: Path | None) -> Iterator[str]:
-    promise, best, proof = found.promise, found.best, found.proof
+def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
+    target, best, holdout = result.target, result.best, result.holdout
     yield (
-        f"promise    {found.model}: at most {promise.max_drop:g} points less {found.measured}; then the best "
-        f"{promise.objective}"
+        f"target     {result.model}: at most {target.max_drop:g} percentage points less {result.metric}; "
+        f"objective {target.objective}"
     )
-    yield f"samples    {found.split}"
-    if best is not None and best.judgement is not None:
-        value = "" if best.value is None else f", {value_text(best.value, promise.objective)}"
-        yield f"best       {candidate_text(best.candidate)}: {best.integer_nodes} nodes on codes{value}"
-        yield f"tuning     {_judged(best.judgement)}"
-    if proof is not None:
-        yield f"proof      {_judged(proof)}"
-        yield f"           95 % interval of the drop {proof.drop_low:.2f} to {proof.drop_high:.2f} points"
-    if found.quantized_bytes:
-        a, b = found.float_bytes, found.quantized_bytes
+    yield f"samples    {result.split}"
+    if best is not None and best.score is not None:
+        value = "" if best.value is None else f", {value_text(best.value, target.objective)}"
+        yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"
+        yield f"tuning     {_score_text(best.score)}"
+    if holdout is not None:
+        yield f"hold-out   {_score_text(holdout)}"
+        yield (
+            f"           95 % interval of the drop: {holdout.drop_low:.2f} to {holdout.drop_high:.2f} "
+            "percentage points"
+        )
+    if result.quantized_bytes:
+        a, b = result.float_bytes, result.quantized_bytes
         yield f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / b:.2f} times smaller"
-    yield from (f"limit      {text}" for text in found.limits)
-    yield f"time       {found.seconds:.0f} s, {len(found.trials)} trials"
-    if not found.kept:
+    yield from (f"limit      {text}" for text in result.limits)
+    yield f"time       {result.seconds:.0f} s, {len(result.trials)} trials"
+    yield _verdict(result, written)
+
+
+def _verdict(result: TuneResult, written: Path | None) -> str:
+    if not result.target_met:
         unwritten = "" if written is None else f"; {written} was not written"
-        yield f"FAILED     --max-drop {promise.max_drop:g}: the promise is not kept{unwritten}"
-    else:
-        yield f"kept       {'and proven at 95 %' if found.proven else 'as measured'}"
+        return f"FAILED     --max-drop {result.target.max_drop:g}: target missed{unwritten}"
+    samples = "held-out samples" if result.separate_holdout else "the tuning samples"
+    if result.verified:
+        return f"result     target met, verified on {samples} at 95 %"
+    return f"result     target met on {samples}, but not verified at 95 %"
 
 
-def _judged(found: Judgement) -> str:
+def _score_text(score: Score) -> str:
     return (
-        f"{found.float_points:.2f} float, {found.quantized_points:.2f} quantized of {found.units} rows "
-        f"in {found.samples} samples: drop {found.drop:.2f} points"
+        f"{score.float_percent:.2f} float, {score.quantized_percent:.2f} quantized of {score.rows} rows "
+        f"in {score.samples} samples: drop {score.drop:.2f} percentage points"
     )

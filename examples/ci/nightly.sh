@@ -4,20 +4,21 @@
 #
 #     examples/ci/nightly.sh MODEL.onnx DATA PROFILE.yaml OUT
 #
-# Exit code 0: nothing drifted. 1: the data drifted past a limit below; look at OUT/drift.json, then make a new
-# profile and quantize again. 2: something is unusable, such as a missing file or a profile of another model.
+# Exit code 0: nothing drifted. 1: the drift exceeds a limit below; look at OUT/drift.json, then make a new
+# profile and quantize again. 2: an input is unusable, such as a missing file or a profile of another model.
 # OUT/tonight.yaml can be merged with the profiles of other nights ('qprof merge') into the next committed one.
 set -euo pipefail
 [ $# -eq 4 ] || { echo "usage: $0 MODEL.onnx DATA PROFILE.yaml OUT" >&2; exit 2; }
 model=$1 data=$2 committed=$3 out=$4
 
-# The limits suit thousands of elements a tensor and more. Find your own: compare the profiles of two ordinary
-# nights, and stay well above what they differ by.
-limits=(--max-clipped 0.01 --max-range-growth 1.5 --max-distance 0.3 --max-wasserstein 0.1 --max-non-finite 0)
+# These limits suit tensors of thousands of elements and more. To find your own, compare the profiles of two
+# ordinary nights, and stay well above their differences.
+limits=(--max-clipping 0.01 --max-range-growth 1.5 --max-js-distance 0.3 --max-wasserstein 0.1 --max-non-finite 0)
+options=("${limits[@]}" --model "$model")  # the model: tensors that no plan needs are left out
 
 mkdir -p "$out"
 qprof dump-profile "$model" --data "$data" --non-finite skip -o "$out/tonight.yaml"
 code=0
-qprof diff "$committed" "$out/tonight.yaml" "${limits[@]}" --json > "$out/drift.json" || code=$?
-[ "$code" -le 1 ] || exit "$code"  # not a drift but an error, which was told already
-qprof diff "$committed" "$out/tonight.yaml" "${limits[@]}"
+qprof diff "$committed" "$out/tonight.yaml" "${options[@]}" --json > "$out/drift.json" || code=$?
+[ "$code" -le 1 ] || exit "$code"  # not drift but an error, which was reported already
+qprof diff "$committed" "$out/tonight.yaml" "${options[@]}"

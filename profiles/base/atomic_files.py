@@ -29,11 +29,12 @@ def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`; rename it to `path` when the body ends well.
+    """Yield a temporary path in the folder of `path`; rename it to `path` when the with block ends without
+    error.
 
-    When the body fails, or is interrupted by Ctrl-C, the temporary file is removed and `path` stays as it
-    was. The temporary name keeps the suffix, for writers that choose a format by it. What is there and is no
-    regular file (a pipe, a device) cannot be replaced: its own path is yielded.
+    When the block fails, or is interrupted by Ctrl-C, the temporary file is removed and `path` stays as it
+    was. The temporary name keeps the suffix, for writers that choose a format by it. An existing path
+    that is not a regular file (a pipe, a device) cannot be replaced: it is yielded itself.
 
     Raises:
         ConfigError: the folder is missing or cannot be written, or `path` is a folder.
@@ -57,7 +58,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a whole file in one step: afterwards it is there complete, or as it was before.
+    """Write a whole file in one step: afterwards it is complete, or as it was before.
 
     Text is written as UTF-8 with "\\n" line ends on every system.
 

@@ -1,4 +1,4 @@
-"""The errors of qprof: one root, one child for each thing a user can repair.
+"""The errors of qprof: one root, one child for each kind of thing that a user can repair.
 
 Every message reads "where: what; what to do". Library code raises; only the command line prints and
 exits, with the `exit_code` of the class.
@@ -36,7 +36,7 @@ class PlanError(QprofError):
     """A plan cannot be read, or breaks a rule that `verify_plan` holds."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the known name closest to `name`, or "" when none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the name of `names` closest to `name`, or "" when none is close."""
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,10 +1,10 @@
 """YAML as qprof writes and reads it: exact scalars out, strict documents in.
 
-Files are spelled here and not by a YAML emitter: the layouts are few and fixed, a line stays a line, and the
-bytes do not depend on whether libyaml is there. Reading takes PyYAML's parser (libyaml's when there) for the
-syntax; the scalars are resolved here, by the core schema of YAML 1.2: `1e-5` is a number, while `no`,
-`on` and `12:30` are text, and keys are always text, as tensors may be called `123`. Anchors, tags and
-duplicate keys are refused, so a document means what it looks like.
+The text is written here and not by a YAML emitter: the layouts are few and fixed, long lines are not wrapped,
+and the bytes do not depend on whether libyaml is installed. Reading uses PyYAML's parser (libyaml's where
+installed) for the syntax; the scalars are resolved here, by the core schema of YAML 1.2: `1e-5` is a number,
+while `no`, `on` and `12:30` are text, and keys are always text, as tensors may be called `123`. Anchors, tags
+and duplicate keys are refused, so a document means what it looks like.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _DEPTH_LIMIT = 50
 
 
 class MalformedError(ValueError):
-    """A document does not say what it must. `advice` is what to do, "" when the caller knows better."""
+    """A document is not what it must be. `advice` is what to do, "" to use the caller's."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(what)
         self.advice = advice
 
-    def told(self, file: object, advice: str) -> str:
-        """Return the whole message: file, what is wrong, what to do (`advice` unless it brought its own)."""
+    def message(self, file: object, advice: str) -> str:
+        """Return the whole message: file, what is wrong, what to do (`advice` unless it has its own)."""
         return f"{file}: {self}; {self.advice or advice}"
 
 
 # Writing ---------------------------------------------------------------------------------------------------
 
 
-def spelled(value: object) -> str:
-    """Return `value` on one line: a scalar, or a list or mapping of such in flow style.
+def flow_text(value: object) -> str:
+    """Return `value` on one line: a scalar, or a list or mapping of scalars in flow style.
 
     Raises:
         ValueError: a number is not finite.
@@ -70,26 +70,26 @@ def spelled(value: object) -> str:
         case int():
             return str(int(value))
         case float():
-            return real(value)
+            return float_text(value)
         case str():
             return text(value)
         case Mapping():
-            return "{" + ", ".join(f"{text(str(k))}: {spelled(v)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{text(str(k))}: {flow_text(v)}" for k, v in value.items()) + "}"
         case Sequence():
-            return "[" + ", ".join(map(spelled, value)) + "]"
-    raise TypeError(f"{type(value).__name__} has no spelling in YAML")
+            return "[" + ", ".join(map(flow_text, value)) + "]"
+    raise TypeError(f"{type(value).__name__} cannot be written in YAML")
 
 
-def real(value: float, shortest: str | None = None) -> str:
+def float_text(value: float, shortest: str | None = None) -> str:
     """Return a finite float by `repr`, or the `shortest` decimal given, with the dot that YAML 1.1 wants."""
     if not math.isfinite(value):
         raise ValueError(f"{value} is not finite")
-    spelling = shortest or repr(float(value))
-    return spelling.replace("e", ".0e") if "e" in spelling and "." not in spelling else spelling
+    digits = shortest or repr(float(value))
+    return digits.replace("e", ".0e") if "e" in digits and "." not in digits else digits
 
 
 def text(value: str) -> str:
-    """Return a string as it stands when no reader can take it for anything else, else double-quoted."""
+    """Return a string as it is when no YAML reader can take it for anything else, else double-quoted."""
     if _PLAIN.fullmatch(value) and value.lower() not in _TAKEN_WORDS:
         return value
     return '"' + _ESCAPED.sub(_escape, value) + '"'
@@ -105,7 +105,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def entry(key: str, value: str, indent: int = 0) -> str:
-    """Return the lines of one entry of a block mapping; `value` is spelled already, or starts with "\\n"."""
+    """Return the lines of one entry of a block mapping; `value` is YAML text, or starts with "\\n"."""
     pad = " " * indent
     name = text(key)
     gap = "" if value.startswith("\n") else " "
@@ -116,7 +116,7 @@ def entry(key: str, value: str, indent: int = 0) -> str:
 
 def block(mapping: Mapping[str, object], indent: int = 0) -> str:
     """Return a mapping with one entry a line, the values in flow style."""
-    return "".join(entry(key, spelled(value), indent) for key, value in mapping.items())
+    return "".join(entry(key, flow_text(value), indent) for key, value in mapping.items())
 
 
 # Reading ---------------------------------------------------------------------------------------------------
@@ -126,7 +126,8 @@ def parse(document: str) -> object:
     """Return the one document in a text, as dicts, lists, str, int, float, bool and None.
 
     Raises:
-        MalformedError: not YAML, not one document, or it uses what qprof refuses; the line is named.
+        MalformedError: not YAML, not one document, or it uses a feature that qprof refuses; the line is
+            named.
     """
     documents = parse_all(document)
     if len(documents) != 1:
@@ -224,19 +225,19 @@ def fields(
     """Return a mapping that has all required keys and none unknown.
 
     Raises:
-        MalformedError: no mapping, or a key is missing or unknown (the nearest known one is suggested).
+        MalformedError: not a mapping, or a key is missing or unknown (the nearest allowed one is suggested).
     """
-    found, required = mapping_at(value, where), tuple(required)
-    known = (*required, *optional)
-    for key in found:
-        if key not in known:
+    mapping, required = mapping_at(value, where), tuple(required)
+    allowed = (*required, *optional)
+    for key in mapping:
+        if key not in allowed:
             raise MalformedError(
-                f"{where}: unknown key '{key}'", f"known are {', '.join(known)}.{nearest(key, known)}"
+                f"{where}: unknown key '{key}'", f"known are {', '.join(allowed)}.{nearest(key, allowed)}"
             )
     for key in required:
-        if key not in found:
+        if key not in mapping:
             raise MalformedError(f"{where}: key '{key}' is missing")
-    return found
+    return mapping
 
 
 def mapping_at(value: object, where: str) -> dict[str, object]:
@@ -271,7 +272,7 @@ def integer_at(value: object, where: str, low: int | None = None) -> int:
     return value
 
 
-def real_at(value: object, where: str) -> float:
+def float_at(value: object, where: str) -> float:
     """Return `value` as a float when it is a finite number, else raise MalformedError."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise MalformedError(f"{where} must be a number, not {_kind(value)}")
@@ -297,18 +298,18 @@ def check_format(document: object, family: str, version: int, advice: str) -> di
     """Return the top mapping of a file whose `format` is `family`/1 .. `family`/`version`.
 
     Raises:
-        MalformedError: no mapping, no format, another family (`advice` says what to give), or newer.
+        MalformedError: not a mapping, no format, another family (`advice` says what to give), or newer.
     """
     top = mapping_at(document, "the document")
     if "format" not in top:
         raise MalformedError("key 'format' is missing", advice)
-    said = top["format"]
-    name, _, number = said.partition("/") if isinstance(said, str) else (str(said), "", "")
+    written = top["format"]
+    name, _, number = written.partition("/") if isinstance(written, str) else (str(written), "", "")
     if name != family or not re.fullmatch("[1-9][0-9]*", number):
-        raise MalformedError(f"unknown format '{said}', expected '{family}/{version}'", advice)
+        raise MalformedError(f"unknown format '{written}', expected '{family}/{version}'", advice)
     if len(number) > 9 or int(number) > version:
         raise MalformedError(
-            f"format '{said}' is newer than this qprof, which reads up to '{family}/{version}'",
+            f"format '{written}' is newer than this qprof, which reads up to '{family}/{version}'",
             "upgrade qprof-onnx",
         )
     return top

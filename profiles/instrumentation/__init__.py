@@ -1,6 +1,6 @@
-"""Which tensors are observed, and how a graph is made to show them.
+"""Which tensors are observed, and a graph with these tensors as outputs.
 
 Enters: a prepared model.
-Leaves: a model with more outputs, and `Tap`s.
+Leaves: a model with more outputs, and `Observation`s.
 Imports: runtime, records, base.
 """

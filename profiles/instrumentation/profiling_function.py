@@ -1,4 +1,4 @@
-"""The function behind a `QuantizationProfile` node: its outputs, and its body in standard operators."""
+"""The function that a `QuantizationProfile` node calls: its outputs, and its body in standard operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OP_TYPE = "QuantizationProfile"
 """Name of the profiling function, as in Glow."""
 
 MAX_EXPONENT = 1015
-"""Exponent of a histogram over all finite doubles; above every exponent that one can need."""
+"""Exponent of a histogram over all finite doubles; above every exponent that a histogram can need."""
 
 OUTPUTS: dict[str, tuple[ir.DataType, int]] = {
     "minimum": (ir.DataType.DOUBLE, 0),
@@ -109,15 +109,16 @@ _BODY = """
     bins, at, inverse, counts = Unique <sorted = 1> (whole)
 }}
 """
-# Notes on the body. `largest` makes the reductions of no values defined. Adding zero turns -0.0 into 0.0.
-# The Min with -1 keeps a negative double whose scaled value underflows to -0.0 out of bin 0. A scaled value
-# that overflows is infinite, and no infinite index is below `index_limit`: such an exponent does not fit.
+# Notes on the function body. `largest` makes the reductions of no values defined. Adding zero turns -0.0 into
+# 0.0. The Min with -1 keeps a negative double whose scaled value underflows to -0.0 out of bin 0. A scaled
+# value that overflows is infinite, and no infinite index is below `index_limit`: such an exponent does not
+# fit.
 
 
 def profiling_function(opset: int) -> ir.Function:
     """Return the function that a `QuantizationProfile` node calls, for models of this opset.
 
-    It takes one tensor `x` of any floating-point type and shape; `OUTPUTS` says what it gives. The
+    It takes one tensor `x` of any floating-point type and shape; `OUTPUTS` lists its outputs. The
     exponent is chosen as `histogram.bin_exponent` does: the first of all candidates that fits.
     """
     scales = [math.ldexp(1.0, -e) for e in range(MIN_EXPONENT, MAX_EXPONENT + 1)]

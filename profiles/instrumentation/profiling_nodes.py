@@ -1,14 +1,14 @@
 """Puts a `QuantizationProfile` node on every floating-point activation.
 
 The node is a model-local ONNX function whose body is written in standard operators, so an instrumented model
-runs wherever the model runs, and what it computes can be read in any viewer. One run of it gives the same
-numbers as the runner, which takes a faster way to them.
+runs wherever the model runs, and any viewer shows what it computes. One run of it gives the same numbers as
+the calibration runner, which computes them faster.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..base.errors import ModelError
+from ..base.names import free_name
 from ..records.histogram import Histogram
 from ..records.profile import TensorProfile
 from .activations import dtype_name, observed, recorded_shape, resolved
 from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, profiling_function
+from .subgraphs import value_names
 
 MIN_OPSET = 13
 """Oldest opset of the default domain that the function's body is written for."""
@@ -29,12 +31,12 @@ def instrument(model: ir.Model) -> ir.Model:
     """Return a copy of `model` with a `QuantizationProfile` node on each activation of `observed`.
 
     The function's outputs are graph outputs, called "qprof:<output>:<tensor>" (with underscores after "qprof"
-    where the model has such names). Attributes say, as in Glow, which node and output is profiled; for a
-    graph input its own name and 0.
+    where the model has such names). Attributes name, as in Glow, the node and output that is profiled; for
+    a graph input its own name and 0.
 
     The original nodes, names and outputs stay: a runtime that fuses nothing gives the original outputs bit
-    for bit. One that fuses nodes cannot fuse across a tensor that is observed, so its outputs may differ
-    by rounding from those of the original model, which it did fuse.
+    for bit. One that fuses nodes cannot fuse across an observed tensor, so its outputs may differ by
+    rounding from those of the original model, which it did fuse.
 
     Raises:
         ModelError: the opset is older than MIN_OPSET, the model is instrumented already, or an element type
@@ -53,14 +55,15 @@ def instrument(model: ir.Model) -> ir.Model:
         )
     dtypes = {str(value.name): dtype for value, dtype in resolved(model)}
     copy = model.clone()
-    names = _names(copy)
-    prefix = _free_prefix(names)
+    heads = {name.partition(":")[0] for name in value_names(copy) if ":" in name}
+    prefix = free_name(DOMAIN, heads, lambda number: DOMAIN + "_" * number)
     taken = {str(node.name) for node in copy.graph.all_nodes() if node.name}
     for value in observed(copy):
         dtype = dtypes.get(str(value.name))
         if dtype is not None:
             value.dtype = dtype
-            node = _profiling_node(value, prefix, _unique(f"{OP_TYPE}/{_escaped(str(value.name))}", taken))
+            node = _profiling_node(value, prefix, _node_name(str(value.name), taken))
+            taken.add(str(node.name))
             copy.graph.append(node)
             copy.graph.outputs.extend(node.outputs)
     function = profiling_function(opset)
@@ -86,39 +89,20 @@ def _profiling_node(value: ir.Value, prefix: str, name: str) -> ir.Node:
     return ir.Node(DOMAIN, OP_TYPE, [value], attributes, outputs=outputs, name=name)
 
 
-def _names(model: ir.Model) -> set[str]:
-    """Return the names of all values, those of subgraphs included."""
-    values: list[ir.Value] = []
-    for graph in model.graphs():
-        values += [*graph.inputs, *graph.initializers.values()]
-        values += [v for node in graph for v in node.outputs]
-    return {v.name for v in values if v.name}
-
-
-def _free_prefix(names: Iterable[str]) -> str:
-    prefix = DOMAIN
-    while any(name.startswith(f"{prefix}:") for name in names):
-        prefix += "_"
-    return prefix
+def _node_name(tensor: str, taken: Container[str]) -> str:
+    name = f"{OP_TYPE}/{_escaped(tensor)}"
+    return free_name(name, taken, lambda number: f"{name}#{number}")
 
 
 def _escaped(name: str) -> str:
-    """Return `name` with every character that viewers or tools may trip over as %XX of its UTF-8 bytes."""
+    """Return `name` with other characters than A-Z a-z 0-9 _ . / : - as %XX of their UTF-8 bytes."""
     return re.sub(r"[^A-Za-z0-9_./:-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    free, number = name, 1
-    while free in taken:
-        free, number = f"{name}#{number}", number + 1
-    taken.add(free)
-    return free
 
 
 def profile_from_outputs(
     instrumented: ir.Model, outputs: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, TensorProfile]:
-    """Return what one run of an instrumented model found, by tensor name in graph order.
+    """Return the profiles that one run of an instrumented model has computed, by tensor name in graph order.
 
     Profiles of several runs are merged with `TensorProfile.merged`.
 
@@ -134,21 +118,21 @@ def profile_from_outputs(
         raise ModelError(f"model '{instrumented.graph.name}': has no {OP_TYPE} nodes; instrument it first")
     profiles = {}
     for node in nodes:
-        found = {key: outputs[str(v.name)] for key, v in zip(OUTPUTS, node.outputs, strict=True)}
+        statistics = {key: outputs[str(v.name)] for key, v in zip(OUTPUTS, node.outputs, strict=True)}
         value = node.inputs[0]
         if value is None or value.dtype is None:
             raise ModelError(f"node '{node.name}': its input has no element type; instrument the model anew")
-        shape = tuple(int(d) for d in found["shape"])
+        shape = tuple(int(d) for d in statistics["shape"])
         profiles[str(value.name)] = TensorProfile(
             dtype=dtype_name(value.dtype),
             shape=recorded_shape(value.shape, shape),
-            minimum=float(found["minimum"]),
-            maximum=float(found["maximum"]),
-            count=int(found["count"]),
-            zeros=int(found["zeros"]),
-            nan=int(found["nan"]),
-            inf=int(found["inf"]),
-            histogram=_histogram(int(found["exponent"]), found["bins"], found["counts"]),
+            minimum=float(statistics["minimum"]),
+            maximum=float(statistics["maximum"]),
+            count=int(statistics["count"]),
+            zeros=int(statistics["zeros"]),
+            nan=int(statistics["nan"]),
+            inf=int(statistics["inf"]),
+            histogram=_histogram(int(statistics["exponent"]), statistics["bins"], statistics["counts"]),
         )
     return profiles
 

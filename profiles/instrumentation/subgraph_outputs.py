@@ -1,10 +1,11 @@
-"""Tensors inside the bodies of If, Loop and Scan, made outputs of the model.
+"""Tensors inside the subgraphs of If, Loop and Scan, made outputs of the model.
 
-onnxruntime gives outputs of the main graph alone. So every tensor of a body is gathered in a sequence that
-goes through the node that has the body: into the body of a Loop as one more of its states, into the branches
-of an If as what they see from outside; each time the body runs, one more array is inserted. Nothing is padded
-and shapes may differ from one iteration to the next. The states of a Scan cannot be sequences, so a tensor of
-its body becomes a scan output instead: its arrays are stacked, and have to be of one shape.
+onnxruntime returns outputs of the main graph only. So the arrays of a tensor of a subgraph are collected in a
+sequence, which is passed through the node that owns the subgraph: as one more state of a Loop, or as a value
+from outside that the branches of an If read and return. Each time the subgraph runs, one more array is
+inserted. Nothing is padded, and shapes may differ from one iteration to the next. The states of a Scan cannot
+be sequences, so a tensor of its subgraph becomes a scan output: its arrays are stacked and must have one
+shape.
 """
 
 from __future__ import annotations
@@ -14,52 +15,69 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from .subgraph_tensors import LOOPS, Inner, inner_tensors, values_of
+from ..base.names import free_name
+from .activations import readable_dtype
+from .subgraph_tensors import SEQUENCE_OPERATORS, SubgraphTensor, subgraph_tensors
+from .subgraphs import value_names
+
+Tensors = Sequence[SubgraphTensor]
+Values = Mapping[SubgraphTensor, ir.Value]
+"""For each tensor the value of one graph that holds it, or all its arrays so far."""
 
 SEQUENCE_OPSET = 14
-"""The first in which Identity takes a sequence."""
+"""The first opset whose Identity takes a sequence."""
 
 
-def show_inner(model: ir.Model, names: Collection[str]) -> dict[str, str]:
-    """Make tensors of bodies outputs of a model, which is changed; return tensor -> output.
+def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str, str]:
+    """Make tensors of subgraphs outputs of a model, which is changed; return tensor -> output.
 
-    An output is a sequence with an array for each time that the tensor was made; but for a tensor whose only
-    bodies are those of Scans, it is one array. Arrays have `Inner.stacked` more dimensions in front.
+    An output is a sequence with one array for each time that the tensor was computed; for a tensor that is
+    only in subgraphs of Scans, it is one array. Arrays have `SubgraphTensor.scan_axes` more dimensions in
+    front.
 
     Args:
         model: its names are unique over all graphs.
-        names: of `inner_tensors` that are not hidden.
+        names: of `subgraph_tensors` that are not hidden.
     """
-    wanted = [inner for inner in inner_tensors(model) if inner.value.name in names]
+    wanted = [inner for inner in subgraph_tensors(model) if inner.value.name in names]
     if not wanted:
         return {}
     imports = model.opset_imports
     imports[""] = max(imports[""], SEQUENCE_OPSET)
-    return _Threading(model).shown(wanted)
+    return _Rewriter(model).exposed(wanted)
 
 
 @dataclass
-class _Threading:
-    """Writes the nodes; it knows the names that are taken."""
+class _Rewriter:
+    """Adds the nodes that collect and pass on the arrays.
+
+    Attributes:
+        model: is changed.
+        taken: names in use.
+        empty: the empty sequence of each element type, in the main graph.
+    """
 
     model: ir.Model
     taken: set[str] = field(init=False)
     empty: dict[ir.DataType, ir.Value] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.taken = {v.name for graph in self.model.graphs() for v in values_of(graph) if v.name}
-        self.taken |= {name for graph in self.model.graphs() for name in graph.initializers}
+        self.taken = value_names(self.model)
 
-    def shown(self, wanted: Sequence[Inner]) -> dict[str, str]:
+    def exposed(self, wanted: Tensors) -> dict[str, str]:
         graph = self.model.graph
-        states = {inner: self.nothing(inner) for inner in wanted if inner.owners[0].op_type in LOOPS}
-        found = self.through(graph, wanted, states)
-        graph.outputs.extend(found[inner] for inner in wanted)
-        return {str(inner.value.name): str(found[inner].name) for inner in wanted}
+        states = {
+            inner: self.empty_sequence(inner)
+            for inner in wanted
+            if inner.owners[0].op_type in SEQUENCE_OPERATORS
+        }
+        outputs = self.through(graph, wanted, states)
+        graph.outputs.extend(outputs[inner] for inner in wanted)
+        return {str(inner.value.name): str(outputs[inner].name) for inner in wanted}
 
-    def nothing(self, inner: Inner) -> ir.Value:
+    def empty_sequence(self, inner: SubgraphTensor) -> ir.Value:
         """Return an empty sequence in the main graph."""
-        dtype = _given(inner)
+        dtype = _read_dtype(inner)
         if dtype not in self.empty:
             node = self.node("SequenceEmpty", [], inner, [ir.AttrInt64("dtype", int(dtype))])
             self.model.graph.insert_before(self.model.graph[0], node)
@@ -67,64 +85,80 @@ class _Threading:
         return self.empty[dtype]
 
     def through(
-        self, graph: ir.Graph, wanted: Sequence[Inner], states: Mapping[Inner, ir.Value], depth: int = 0
-    ) -> dict[Inner, ir.Value]:
-        """Pass what is wanted through the nodes of one graph; return where it is found at its end.
+        self,
+        graph: ir.Graph,
+        wanted: Tensors,
+        states: Values,
+        depth: int = 0,
+    ) -> dict[SubgraphTensor, ir.Value]:
+        """Pass the wanted tensors through the nodes of a graph; return the values that hold them at its end.
 
         Args:
-            graph: the main graph or a body.
-            wanted: tensors of this graph and of bodies in it.
-            states: the sequence so far, of those that have one.
+            graph: the main graph or a subgraph.
+            wanted: tensors of this graph and of subgraphs in it.
+            states: the sequences so far, of the tensors that have one.
             depth: how many graphs are around this one.
         """
-        found = dict(states)
+        held = dict(states)
         for owner in list(graph):
             inside = [i for i in wanted if len(i.owners) > depth and i.owners[depth] is owner]
             if inside:
                 pass_through = {"If": self.branch, "Loop": self.loop, "Scan": self.scan}[owner.op_type]
-                found |= pass_through(owner, inside, found, depth + 1)
+                held |= pass_through(owner, inside, held, depth + 1)
         if depth:
             for inner in wanted:
                 if len(inner.owners) == depth:
-                    found[inner] = self.kept(graph, inner, self.real(graph, inner), found)
-        return found
+                    held[inner] = self.collected(graph, inner, self.readable(graph, inner), held)
+        return held
 
     def branch(
-        self, owner: ir.Node, inside: Sequence[Inner], states: Mapping[Inner, ir.Value], depth: int
-    ) -> dict[Inner, ir.Value]:
+        self,
+        owner: ir.Node,
+        inside: Tensors,
+        states: Values,
+        depth: int,
+    ) -> dict[SubgraphTensor, ir.Value]:
         for attribute in owner.attributes.values():
-            body = attribute.as_graph()
-            mine = [i for i in inside if _is_in(i, body, depth)]
-            found = self.through(body, mine, {i: states[i] for i in mine}, depth)
+            subgraph = attribute.as_graph()
+            branch = [i for i in inside if _is_inside(i, subgraph, depth)]
+            held = self.through(subgraph, branch, {i: states[i] for i in branch}, depth)
             for inner in inside:
-                if inner not in found:
+                if inner not in held:
                     node = self.node("Identity", [states[inner]], inner)
-                    body.append(node)
-                    found[inner] = node.outputs[0]
-                body.outputs.append(found[inner])
+                    subgraph.append(node)
+                    held[inner] = node.outputs[0]
+                subgraph.outputs.append(held[inner])
         return self.more_outputs(owner, inside, len(owner.outputs))
 
     def loop(
-        self, owner: ir.Node, inside: Sequence[Inner], states: Mapping[Inner, ir.Value], depth: int
-    ) -> dict[Inner, ir.Value]:
-        body = owner.attributes["body"].as_graph()
-        carried = len(body.inputs) - 2
+        self,
+        owner: ir.Node,
+        inside: Tensors,
+        states: Values,
+        depth: int,
+    ) -> dict[SubgraphTensor, ir.Value]:
+        subgraph = owner.attributes["body"].as_graph()
+        carried = len(subgraph.inputs) - 2
         own = {inner: self.sequence(inner) for inner in inside}
-        body.inputs.extend(own.values())
-        found = self.through(body, inside, own, depth)
+        subgraph.inputs.extend(own.values())
+        held = self.through(subgraph, inside, own, depth)
         for place, inner in enumerate(inside, start=1 + carried):
-            body.outputs.insert(place, found[inner])
+            subgraph.outputs.insert(place, held[inner])
         owner.resize_inputs(2 + carried + len(inside))
         for place, inner in enumerate(inside, start=2 + carried):
             owner.replace_input_with(place, states[inner])
         return self.more_outputs(owner, inside, carried)
 
     def scan(
-        self, owner: ir.Node, inside: Sequence[Inner], states: Mapping[Inner, ir.Value], depth: int
-    ) -> dict[Inner, ir.Value]:
-        body = owner.attributes["body"].as_graph()
-        found = self.through(body, inside, {}, depth)
-        body.outputs.extend(found[inner] for inner in inside)
+        self,
+        owner: ir.Node,
+        inside: Tensors,
+        states: Values,
+        depth: int,
+    ) -> dict[SubgraphTensor, ir.Value]:
+        subgraph = owner.attributes["body"].as_graph()
+        held = self.through(subgraph, inside, {}, depth)
+        subgraph.outputs.extend(held[inner] for inner in inside)
         for name in ("scan_output_axes", "scan_output_directions"):
             if name in owner.attributes:
                 before = owner.attributes[name].as_ints()
@@ -135,23 +169,24 @@ class _Threading:
         assert graph is not None
         results = {}
         for inner, value in zip(inside, owner.outputs[first:], strict=True):
-            value.name, value.type = self.name(inner), ir.TensorType(_given(inner))
-            results[inner] = self.kept(graph, inner, value, states, owner)
+            value.name, value.type = self.name(inner), ir.TensorType(_read_dtype(inner))
+            results[inner] = self.collected(graph, inner, value, states, owner)
         return results
 
-    def kept(
+    def collected(
         self,
         graph: ir.Graph,
-        inner: Inner,
+        inner: SubgraphTensor,
         value: ir.Value,
-        states: Mapping[Inner, ir.Value],
+        states: Values,
         after: ir.Node | None = None,
     ) -> ir.Value:
-        """Insert an array into its sequence; where it has none, because it is in a Scan, keep it as it is."""
+        """Insert an array into its sequence; in a Scan, which has none, return the array itself."""
         if inner in states:
             node = self.node("SequenceInsert", [states[inner], value], inner)
         elif after is None and (value.producer() is None or value.is_graph_output()):
-            node = self.node("Identity", [value], inner, tensor=True)  # no input, and no output twice
+            # An output of a graph is neither one of its inputs nor an output twice.
+            node = self.node("Identity", [value], inner, tensor=True)
         else:
             return value
         if after is None:
@@ -160,23 +195,23 @@ class _Threading:
             graph.insert_after(after, node)
         return node.outputs[0]
 
-    def real(self, graph: ir.Graph, inner: Inner) -> ir.Value:
-        """Return the tensor in a type that numpy knows."""
-        if _given(inner) == inner.dtype:
+    def readable(self, graph: ir.Graph, inner: SubgraphTensor) -> ir.Value:
+        """Return the tensor in an element type that numpy has."""
+        if _read_dtype(inner) == inner.dtype:
             return inner.value
-        attribute = ir.AttrInt64("to", int(_given(inner)))
+        attribute = ir.AttrInt64("to", int(_read_dtype(inner)))
         node = self.node("Cast", [inner.value], inner, [attribute], tensor=True)
         graph.append(node)
         return node.outputs[0]
 
-    def more_outputs(self, owner: ir.Node, inside: Sequence[Inner], place: int) -> dict[Inner, ir.Value]:
-        """Give a node outputs from `place` on, by putting another in its place."""
+    def more_outputs(self, owner: ir.Node, inside: Tensors, place: int) -> dict[SubgraphTensor, ir.Value]:
+        """Give a node more outputs, from index `place` on, by putting another node in its place."""
         graph = owner.graph
         assert graph is not None
         old = list(owner.outputs)
         new = [ir.Value(type=value.type, shape=value.shape) for value in old]
-        found = {inner: self.sequence(inner) for inner in inside}
-        outputs = [*new[:place], *found.values(), *new[place:]]
+        held = {inner: self.sequence(inner) for inner in inside}
+        outputs = [*new[:place], *held.values(), *new[place:]]
         node = ir.Node(
             owner.domain,
             owner.op_type,
@@ -186,44 +221,42 @@ class _Threading:
             name=owner.name,
         )
         graph.insert_before(owner, node)
-        for mine, value in zip(old, new, strict=True):
-            name = mine.name
-            mine.replace_all_uses_with(value, replace_graph_outputs=True)
+        for before, value in zip(old, new, strict=True):
+            name = before.name
+            before.replace_all_uses_with(value, replace_graph_outputs=True)
             value.name = name
         graph.remove(owner, safe=True)
-        return found
+        return held
 
-    def sequence(self, inner: Inner) -> ir.Value:
-        return ir.Value(name=self.name(inner), type=ir.SequenceType(ir.TensorType(_given(inner))))
+    def sequence(self, inner: SubgraphTensor) -> ir.Value:
+        return ir.Value(name=self.name(inner), type=ir.SequenceType(ir.TensorType(_read_dtype(inner))))
 
     def node(
         self,
         op_type: str,
         inputs: Sequence[ir.Value],
-        inner: Inner,
+        inner: SubgraphTensor,
         attributes: Sequence[ir.Attr] = (),
         *,
         tensor: bool = False,
     ) -> ir.Node:
-        made = self.sequence(inner)
+        output = self.sequence(inner)
         if tensor:
-            made.type = ir.TensorType(_given(inner))
-        return ir.Node("", op_type, inputs, attributes, outputs=[made], name=made.name)
+            output.type = ir.TensorType(_read_dtype(inner))
+        return ir.Node("", op_type, inputs, attributes, outputs=[output], name=output.name)
 
-    def name(self, inner: Inner) -> str:
-        number = len(self.taken)
-        while (name := f"qprof:inside:{inner.value.name}:{number}") in self.taken:
-            number += 1
+    def name(self, inner: SubgraphTensor) -> str:
+        name = free_name(f"qprof:subgraph:{inner.value.name}", self.taken)
         self.taken.add(name)
         return name
 
 
-def _given(inner: Inner) -> ir.DataType:
-    """Return the element type that is read; numpy knows no bfloat16, and float32 holds each of its values."""
+def _read_dtype(inner: SubgraphTensor) -> ir.DataType:
+    """Return the element type in which the tensor is read."""
     assert inner.dtype is not None
-    return ir.DataType.FLOAT if inner.dtype == ir.DataType.BFLOAT16 else inner.dtype
+    return readable_dtype(inner.dtype)
 
 
-def _is_in(inner: Inner, body: ir.Graph, depth: int) -> bool:
+def _is_inside(inner: SubgraphTensor, subgraph: ir.Graph, depth: int) -> bool:
     graph = inner.value.graph if len(inner.owners) == depth else inner.owners[depth].graph
-    return graph is body
+    return graph is subgraph

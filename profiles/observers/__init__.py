@@ -1,4 +1,4 @@
-"""Observers: they turn arrays into statistics, compiled or in numpy.
+"""Observers: they turn arrays into statistics, with compiled kernels or in numpy.
 
 Enters: arrays of one tensor.
 Leaves: `TensorProfile`.

@@ -1,12 +1,13 @@
-/* The compiled twin of profiles/channel_counter.py: ranges and sums of each channel of a tensor.
+/* The compiled kernel of profiles/observers/channel_counter.py: per-channel ranges and sums of a tensor.
  *
- * A unit is a run of `inner` vectors of `lanes` channels that lie side by side; one lane is a plane of a single
- * channel. Units are worked through in strips of 16 floats by some rows, in one pass: range, finite or not, and
- * the values and their squares, rounded to grids and added up as integers. So no order of addition can show. Where
- * a value was too large for the grids of its channel these are made coarser, and the strip is done once more.
+ * A unit is a run of `inner` vectors of `lanes` channels that are neighbours in memory; one lane is a plane of a
+ * single channel. Units are processed in strips of 16 floats by some rows, in one pass: range, finite or not, and
+ * the values and their squares, rounded to grids and added as integers, so that the order of addition does not
+ * matter. Where a value is too large for the grids of its channel, coarser grids are chosen and the strip is
+ * processed again.
  *
- * Rounding: v + MAGIC has the nearest whole number to v in its last bits. These are added up as they are, and the
- * bits of MAGIC, as often as there were rows, are taken off at the end: unsigned numbers wrap round.
+ * Rounding: v + MAGIC has the nearest whole number to v in its last bits. The bit patterns are added,
+ * and the bits of MAGIC, times the number of rows, are subtracted at the end: unsigned integers wrap around.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -35,10 +36,10 @@ enum {
     WIDTH = 16,       /* floats of a strip */
     ROWS = 128,       /* rows of a strip at most: 2**22 * 256 fits into 31 bits */
     RELEASE = 32768,  /* elements from which on the GIL is released */
-    VALUE_BITS = 22,  /* grids: see channels.py */
+    VALUE_BITS = 22,  /* grids: see profiles/records/channel_statistics.py */
     VALUE_STEP = 11,
     LOWEST_VALUE = -99,
-    SQUARE_BITS = 12, /* half of what a square has */
+    SQUARE_BITS = 12, /* half of the bits of a square */
     SQUARE_STEP = 4,
     LOWEST_SQUARE = -100,
     FOLDS = 5,        /* values on two grids, squares on three */
@@ -55,20 +56,20 @@ typedef struct {
     int64_t *count, *sum[FOLDS];
 } channels;
 
-/* What is found in a strip, lane by lane: range and sums; sums fit their grids only when the range does. */
+/* Range and sums of each lane of a strip; the sums are right only where the range fits the grids. */
 typedef struct {
     float low[WIDTH], high[WIDTH];
     int32_t sum[FOLDS][WIDTH];
-} found;
+} strip_sums;
 
-/* Looks at rows of a strip and rounds them to grids. Returns 0 when something is not finite: all is void then. */
+/* Scans rows of a strip and rounds them to grids. Returns 0, and undefined sums, where an element is not finite. */
 typedef int (*scan_strip)(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                          found *f);
+                          strip_sums *f);
 
 /* --- one strip ------------------------------------------------------------------------------------------ */
 
 static int scan_plain(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                      found *f) {
+                      strip_sums *f) {
     uint32_t total[FOLDS][WIDTH];
     float low[WIDTH], high[WIDTH], poison[WIDTH];
     memset(total, 0, sizeof total);
@@ -108,7 +109,7 @@ static int scan_plain(const float *x, int rows, Py_ssize_t stride, const float *
 
 #if X86
 AVX2 static int scan_avx2(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                          found *f) {
+                          strip_sums *f) {
     const __m256 magic = _mm256_set1_ps(MAGIC), none = _mm256_setzero_ps();
     const __m256i off = _mm256_set1_epi32((int)((uint32_t)rows * MAGIC_BITS));
     int finite = 1;
@@ -142,7 +143,7 @@ AVX2 static int scan_avx2(const float *x, int rows, Py_ssize_t stride, const flo
 }
 
 AVX512 static int scan_avx512(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
-                              found *f) {
+                              strip_sums *f) {
     const __m512 magic = _mm512_set1_ps(MAGIC), none = _mm512_setzero_ps();
     const __m512 s = _mm512_loadu_ps(scale), t = _mm512_loadu_ps(square);
     const __m512 coarse = _mm512_mul_ps(s, _mm512_set1_ps(0x1p-11f));
@@ -157,7 +158,7 @@ AVX512 static int scan_avx512(const float *x, int rows, Py_ssize_t stride, const
         low = _mm512_min_ps(v, low);
         high = _mm512_max_ps(v, high);
         poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
-        /* A product with a power of two is exact, so that a fused sum rounds as two operations do. */
+        /* A product with a power of two is exact, so a fused multiply-add rounds like two operations. */
         ADD(0, _mm512_fmadd_ps(v, s, magic));
         ADD(1, _mm512_fmadd_ps(v, coarse, magic));
         ADD(2, _mm512_add_ps(z, magic));
@@ -184,16 +185,16 @@ static const kernels avx512 = {"avx512", scan_avx512};
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
-static int available(const kernels *found[3]) {
+static int available(const kernels *usable[3]) {
     int n = 0;
 #if X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        found[n++] = &avx512;
-    if (__builtin_cpu_supports("avx2")) found[n++] = &avx2;
+        usable[n++] = &avx512;
+    if (__builtin_cpu_supports("avx2")) usable[n++] = &avx2;
 #endif
-    found[n++] = &plain;
+    usable[n++] = &plain;
     return n;
 }
 
@@ -271,8 +272,8 @@ SINGLY(doubles_singly, double, rint)
 
 /* --- floats --------------------------------------------------------------------------------------------- */
 
-/* Reduce the lanes of a strip to one, in pairs: so the steps of a pair need not wait for each other. */
-INLINE void fold_lanes(found *f, int64_t *sum) {
+/* Reduce the lanes of a strip to one, in pairs, whose steps do not depend on each other. */
+INLINE void fold_lanes(strip_sums *f, int64_t *sum) {
     for (int k = 0; k < FOLDS; k++) {
         int64_t wide[WIDTH];
         for (int j = 0; j < WIDTH; j++) wide[j] = f->sum[k][j];
@@ -288,11 +289,11 @@ INLINE void fold_lanes(found *f, int64_t *sum) {
     }
 }
 
-/* Add rows of up to WIDTH neighbouring channels from c on; a strip narrower than that is filled up with zeros. */
+/* Add rows of up to WIDTH neighbouring channels from c on; narrower strips are padded with zeros. */
 static void add_strip(const kernels *k, channels *s, Py_ssize_t c, int width, const float *x, int rows,
                       Py_ssize_t stride) {
     float scale[WIDTH] = {0}, square[WIDTH] = {0};
-    found f;
+    strip_sums f;
     for (int large = 1; large;) {
         for (int j = 0; j < width; j++) {
             scale[j] = (float)s->scale[c + j];
@@ -316,13 +317,13 @@ static void add_strip(const kernels *k, channels *s, Py_ssize_t c, int width, co
         for (int j = 0; j < width; j++) s->sum[i][c + j] += f.sum[i][j];
 }
 
-/* Add a run of floats of one channel; what is left beside whole rows is filled up by repeating its first. */
+/* Add a run of floats of one channel; an incomplete last row is padded with its first element. */
 static void add_run(const kernels *k, channels *s, Py_ssize_t c, const float *x, Py_ssize_t n) {
     while (n > 0) {
         const int m = n < ROWS * WIDTH ? (int)n : ROWS * WIDTH, rows = m / WIDTH, left = m % WIDTH;
         float scale[WIDTH], square[WIDTH], tail[WIDTH];
         int64_t sum[FOLDS];
-        found f, rest;
+        strip_sums f, rest;
         for (int j = 0; left && j < WIDTH; j++) tail[j] = x[rows * WIDTH + (j < left ? j : 0)];
         int finite = 1;
         for (int large = 1; large && finite;) {
@@ -388,7 +389,7 @@ typedef struct {
 
 static void add_plane(const kernels *k, channels *s, Py_ssize_t c, const void *x, char type, Py_ssize_t at,
                       Py_ssize_t n) {
-    float room[ROWS * WIDTH];
+    float buffer[ROWS * WIDTH];
     if (type == 'f') {
         add_run(k, s, c, (const float *)x + at, n);
     } else if (type == 'd') {
@@ -396,29 +397,30 @@ static void add_plane(const kernels *k, channels *s, Py_ssize_t c, const void *x
     } else {
         for (int m; n > 0; at += m, n -= m) {
             m = n < ROWS * WIDTH ? (int)n : ROWS * WIDTH;
-            widen_row(x, type, at, m, room);
-            add_run(k, s, c, room, m);
+            widen_row(x, type, at, m, buffer);
+            add_run(k, s, c, buffer, m);
         }
     }
 }
 
-/* Add up to WIDTH neighbouring short planes, side by side. */
+/* Add up to WIDTH neighbouring short planes at the same time. */
 static void add_planes(const kernels *k, channels *s, Py_ssize_t c, int width, const void *x, char type,
                        Py_ssize_t at, int n) {
-    float room[ROWS * WIDTH];
-    if (width < WIDTH) memset(room, 0, (size_t)n * WIDTH * sizeof(float));
+    float buffer[ROWS * WIDTH];
+    if (width < WIDTH) memset(buffer, 0, (size_t)n * WIDTH * sizeof(float));
     for (int j = 0; j < width; j++) {
         for (int r = 0; r < n; r++) {
             const Py_ssize_t i = at + (Py_ssize_t)j * n + r;
-            room[r * WIDTH + j] = type == 'f' ? ((const float *)x)[i] : widened(((const uint16_t *)x)[i], type == 'e');
+            buffer[r * WIDTH + j] =
+                type == 'f' ? ((const float *)x)[i] : widened(((const uint16_t *)x)[i], type == 'e');
         }
     }
-    add_strip(k, s, c, width, room, n, WIDTH);
+    add_strip(k, s, c, width, buffer, n, WIDTH);
 }
 
 static void add_vectors(const kernels *k, channels *s, Py_ssize_t first, const void *x, char type, Py_ssize_t at,
                         Py_ssize_t inner, Py_ssize_t lanes) {
-    float room[ROWS * WIDTH];
+    float buffer[ROWS * WIDTH];
     for (int rows; inner > 0; at += rows * lanes, inner -= rows) {
         rows = inner < ROWS ? (int)inner : ROWS;
         for (Py_ssize_t c = 0; c < lanes; c += WIDTH) {
@@ -431,12 +433,12 @@ static void add_vectors(const kernels *k, channels *s, Py_ssize_t first, const v
             const float *strip = (const float *)x + at + c;
             Py_ssize_t stride = lanes;
             if (type != 'f' || width < WIDTH) {
-                memset(room, 0, (size_t)rows * WIDTH * sizeof(float));
+                memset(buffer, 0, (size_t)rows * WIDTH * sizeof(float));
                 for (int r = 0; r < rows; r++) {
-                    if (type == 'f') memcpy(room + r * WIDTH, strip + r * lanes, (size_t)width * sizeof(float));
-                    else widen_row(x, type, at + r * lanes + c, width, room + r * WIDTH);
+                    if (type == 'f') memcpy(buffer + r * WIDTH, strip + r * lanes, (size_t)width * sizeof(float));
+                    else widen_row(x, type, at + r * lanes + c, width, buffer + r * WIDTH);
                 }
-                strip = room;
+                strip = buffer;
                 stride = WIDTH;
             }
             add_strip(k, s, first + c, width, strip, rows, stride);
@@ -469,7 +471,7 @@ static void add_units(const kernels *k, channels *s, const layout *g, const void
 
 /* --- Python --------------------------------------------------------------------------------------------- */
 
-/* A run of units of an array and the channels that it is added to. */
+/* Consecutive units of an array and the channels that they are added to. */
 typedef struct {
     Py_buffer x, ranges, sums;
     char type; /* f, d, e; b for bfloat16 */
@@ -486,7 +488,7 @@ static void release(job *jobs, Py_ssize_t n) {
     PyMem_Free(jobs);
 }
 
-/* Return what is wrong with a job, NULL when nothing is; what can be computed of it is filled in. */
+/* Return the error of a job, NULL for none, and fill in its computed fields. */
 static const char *complete(job *j) {
     const char format = j->x.format != NULL && j->x.format[1] == 0 ? j->x.format[0] : 0;
     const layout *g = &j->layout;
@@ -507,7 +509,7 @@ static const char *complete(job *j) {
     return NULL;
 }
 
-/* Fill in a job; the caller's part is ((groups, inner, lanes), start, stop, (ranges, sums)). Returns 0 on an error. */
+/* Fill in a job; the caller's slice is ((groups, inner, lanes), start, stop, (ranges, sums)). Returns 0 on an error. */
 static int parse(PyObject *array, PyObject *part, job *j) {
     layout *g = &j->layout;
     memset(j, 0, sizeof *j);
@@ -529,10 +531,10 @@ static int parse(PyObject *array, PyObject *part, job *j) {
     return 0;
 }
 
-/* Gather without Python: all that is touched is held by the buffers of the jobs. */
-static void gather_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
+/* Accumulate without Python: the jobs hold the buffers of all memory that is used. */
+static void accumulate_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
 #if X86
-    const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
+    const unsigned int state = _mm_getcsr(); /* another library may have set denormals to be zero */
     _mm_setcsr(0x1f80);
 #endif
     for (job *j = jobs; j < jobs + n; j++) add_units(k, &j->channels, &j->layout, j->x.buf, j->type);
@@ -546,9 +548,9 @@ static PyObject *gather(PyObject *module, PyObject *args) {
     int level;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O!i", &PyList_Type, &arrays, &PyList_Type, &parts, &level)) return NULL;
-    const kernels *found[3];
+    const kernels *usable[3];
     const Py_ssize_t n = PyList_Size(arrays);
-    if (level < 0 || level >= available(found) || n != PyList_Size(parts)) {
+    if (level < 0 || level >= available(usable) || n != PyList_Size(parts)) {
         PyErr_SetString(PyExc_ValueError, n == PyList_Size(parts) ? "no such level" : "each array needs its part");
         return NULL;
     }
@@ -563,22 +565,22 @@ static PyObject *gather(PyObject *module, PyObject *args) {
         }
         total += (g->stop - g->start) * g->inner * g->lanes;
     }
-    /* To get the GIL back may take longer than to gather little. */
+    /* Taking the GIL back may take longer than adding a few elements. */
     PyThreadState *saved = total >= RELEASE ? PyEval_SaveThread() : NULL;
-    gather_jobs(found[level], jobs, n);
+    accumulate_jobs(usable[level], jobs, n);
     if (saved != NULL) PyEval_RestoreThread(saved);
     release(jobs, n);
     Py_RETURN_NONE;
 }
 
 static PyObject *levels(PyObject *module, PyObject *args) {
-    const kernels *found[3];
+    const kernels *usable[3];
     (void)module;
     (void)args;
-    const int n = available(found);
+    const int n = available(usable);
     PyObject *names = PyTuple_New(n);
     for (int i = 0; names != NULL && i < n; i++) {
-        PyObject *name = PyUnicode_FromString(found[i]->name);
+        PyObject *name = PyUnicode_FromString(usable[i]->name);
         if (name == NULL || PyTuple_SetItem(names, i, name) < 0) {
             Py_DECREF(names);
             return NULL;

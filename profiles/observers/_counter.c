@@ -1,13 +1,15 @@
-/* The compiled twin of profiles/counter.py: ranges and histograms of float elements in one pass over memory.
+/* The compiled kernel of profiles/observers/histogram_counter.py: ranges and histograms of float elements in one pass
+ * over memory.
  *
- * An array is worked through in blocks that stay in the first cache. Each is looked at (range, zeros, finite or
- * not) and its bin indices are computed, while the indices of the block before are counted: a processor finishes
- * about one increment in memory a cycle, and has the arithmetic for the next block free meanwhile. The first block
- * that does not fit into the bins that the caller has stops the count: the rest of the array is only looked at,
- * and the caller widens its bins and goes on from there.
+ * An array is processed in blocks that stay in the first-level cache. Each block is scanned (range, zeros, finite or
+ * not) and its bin indices are computed while the indices of the previous block are counted: a processor finishes
+ * about one increment in memory per cycle, and can do the arithmetic of the next block at the same time. The first
+ * block that does not fit into the caller's bins stops the count: the remainder of the array is only scanned, and the
+ * caller widens its bins and counts the remainder.
  *
- * Many arrays are counted in one call, which releases the GIL once, unless they are short altogether. Memory is read
- * where it lies, and the best instruction set is chosen at run time. The results are exactly those of the numpy twin.
+ * Many arrays are counted in one call, which releases the GIL once, unless they are short altogether. Arrays are not
+ * copied, and the best instruction set is chosen at run time. The results are exactly those of the reference
+ * implementation in numpy.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -34,24 +36,24 @@
 #endif
 
 enum {
-    BLOCK = 512,      /* elements looked at before they are counted */
+    BLOCK = 512,      /* elements scanned before they are counted */
     LANES = 16,       /* blocks of a vector kernel are a multiple of this long */
     MAX_BINS = 2000,
-    TABLES = 4,       /* neighbours often share a bin; so an increment need not wait for the one before */
-    SMALL = 1024,     /* arrays below this length are counted without tables */
-    MAX_INDEX = 1 << 30, /* first indices beyond are left to the numpy twin */
+    TABLES = 4,       /* count tables: neighbours often share a bin, and increments of one cell wait for each other */
+    SMALL = 1024,     /* arrays below this length are counted without count tables */
+    MAX_INDEX = 1 << 30, /* larger first indices are left to the reference implementation */
     RELEASE = 32768,  /* elements from which on the GIL is released */
-    FLUSH = 400,      /* blocks after which 16-bit tables could overflow: 400 * (512 / 4 + 3) < 65536 */
+    FLUSH = 400,      /* blocks after which 16-bit count tables could overflow: 400 * (512 / 4 + 3) < 65536 */
 };
 
-/* What a block holds. `finite` is 0 as soon as one element is NaN or infinite, and the rest is then void. */
+/* The range of a block. `finite` is 0 where an element is NaN or infinite; the other fields are undefined then. */
 typedef struct {
     double low, high;
     int zeros, finite;
 } block_range;
 
 typedef struct {
-    double minimum, maximum; /* all elements that are counted lie between them */
+    double minimum, maximum; /* range of the elements that are counted */
     double scale;            /* 2**-exponent */
     int64_t first;
     Py_ssize_t bins;
@@ -62,7 +64,7 @@ typedef struct {
 typedef struct {
     uint16_t tables[TABLES][MAX_BINS + 16];
     int blocks;
-} tally;
+} short_counts;
 
 /* Indices of a block that fits the grid, not counted yet. */
 typedef struct {
@@ -75,16 +77,16 @@ typedef int (*index_float)(const float *x, int n, float scale, int32_t first, ui
 typedef block_range (*scan_double)(const double *x, int n);
 typedef int (*index_double)(const double *x, int n, double scale, int32_t first, uint16_t *out);
 typedef void (*widen_half)(const uint16_t *x, int n, float *out);
-typedef void (*add_tables)(const tally *t, int64_t *counts, Py_ssize_t bins);
+typedef void (*add_tables)(const short_counts *t, int64_t *counts, Py_ssize_t bins);
 
-/* Looks at a block, puts its indices into `out`, and counts those of `before` in the tables on the way. Indices mean
- * nothing where the block does not fit. With `drop_zeros` zeros, which the range tells, have no index. */
+/* Scans a block, writes its indices to `out`, and counts the indices of `before` in the count tables. Indices are
+ * undefined where the block does not fit. With `drop_zeros`, zeros have no index: the range has their number. */
 typedef block_range (*step_float)(const float *x, int n, float scale, int32_t first, int drop_zeros, pending *out,
-                                  tally *t, const pending *before);
+                                  short_counts *t, const pending *before);
 
-/* --- in plain C, for the compiler to vectorise for whatever it builds for ------------------------------- */
+/* --- in plain C, vectorised by the compiler for its target architecture ------------------------------- */
 
-/* Bit patterns are turned into integers of the same order: integer minima vectorise under all compiler flags. */
+/* Bit patterns are converted to integers of the same order: integer minima vectorise under all compiler flags. */
 #define SCAN_BODY(REAL, SIGNED, LARGEST, INFINITE)                                                             \
     SIGNED low = LARGEST, high = -LARGEST - 1;                                                                 \
     int zeros = 0, bad = 0;                                                                                    \
@@ -166,21 +168,25 @@ static void widen_half_plain(const uint16_t *x, int n, float *out) { widen_half_
         (t)->tables[3][four >> 48]++;                                                                          \
     } while (0)
 
-INLINE void add_indices(tally *t, const uint16_t *index, int n) {
+INLINE void add_indices(short_counts *t, const uint16_t *index, int n) {
     int i = 0;
     for (; i + TABLES <= n; i += TABLES) ADD_FOUR(t, index + i);
     for (; i < n; i++) t->tables[0][index[i]]++;
 }
 
-INLINE void add_tables_body(const tally *t, int64_t *counts, Py_ssize_t bins) {
+INLINE void add_tables_body(const short_counts *t, int64_t *counts, Py_ssize_t bins) {
     for (Py_ssize_t b = 0; b < bins; b++)
         counts[b] += t->tables[0][b] + t->tables[1][b] + t->tables[2][b] + t->tables[3][b];
 }
 
-static void add_tables_plain(const tally *t, int64_t *counts, Py_ssize_t bins) { add_tables_body(t, counts, bins); }
+static void add_tables_plain(const short_counts *t, int64_t *counts, Py_ssize_t bins) {
+    add_tables_body(t, counts, bins);
+}
 
 #if X86
-AVX2 static void add_tables_avx2(const tally *t, int64_t *counts, Py_ssize_t bins) { add_tables_body(t, counts, bins); }
+AVX2 static void add_tables_avx2(const short_counts *t, int64_t *counts, Py_ssize_t bins) {
+    add_tables_body(t, counts, bins);
+}
 AVX2 static block_range scan_float_avx2(const float *x, int n) { return scan_float_body(x, n); }
 AVX2 static block_range scan_double_avx2(const double *x, int n) { return scan_double_body(x, n); }
 AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, uint16_t *out) {
@@ -208,18 +214,19 @@ AVX512 static block_range scan_float_avx512(const float *x, int n) {
     return (block_range){_mm512_reduce_min_ps(low), _mm512_reduce_max_ps(high), zeros, finite};
 }
 
-/* Indices of a vector. Only a factor below 1 can make a product too small: `mend` says whether that is looked for. */
+/* Indices of a vector. Only a factor below 1 can make a product too small: `fix` checks for it. */
 #define INDEX_16(v)                                                                                            \
     __m512i whole = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v, scales), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); \
-    if (mend) {                                                                                                \
+    if (fix) {                                                                                                \
         const __mmask16 zero = _mm512_testn_epi32_mask(whole, whole);                                          \
         const __mmask16 below = _mm512_mask_cmp_ps_mask(zero, v, _mm512_setzero_ps(), _CMP_LT_OQ);             \
         whole = _mm512_mask_sub_epi32(whole, below, whole, _mm512_set1_epi32(1));                              \
     }                                                                                                          \
     whole = _mm512_sub_epi32(whole, firsts)
 
-AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int32_t first, int drop_zeros, int mend,
-                                         pending *restrict out, tally *restrict t, const pending *restrict before) {
+AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int32_t first, int drop_zeros, int fix,
+                                         pending *restrict out, short_counts *restrict t,
+                                         const pending *restrict before) {
     const __m512 scales = _mm512_set1_ps(scale), none = _mm512_setzero_ps();
     const __m512i firsts = _mm512_set1_epi32(first), magnitude = _mm512_set1_epi32(INT32_MAX);
     __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
@@ -250,7 +257,7 @@ AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int
 }
 
 AVX512 static block_range step_float_avx512(const float *x, int n, float scale, int32_t first, int drop_zeros,
-                                            pending *out, tally *t, const pending *before) {
+                                            pending *out, short_counts *t, const pending *before) {
     if (scale < 1.0f) return step_float_512(x, n, scale, first, drop_zeros, 1, out, t, before);
     return drop_zeros ? step_float_512(x, n, scale, first, 1, 0, out, t, before)
                       : step_float_512(x, n, scale, first, 0, 0, out, t, before);
@@ -266,8 +273,8 @@ AVX512 static void widen_half_avx512(const uint16_t *x, int n, float *out) {
 
 typedef struct {
     const char *name;
-    int lanes;             /* what lengths must be a multiple of */
-    step_float step_float; /* NULL where looking, indexing and counting are not done at once */
+    int lanes;             /* lengths must be a multiple of it */
+    step_float step_float; /* NULL where scanning, indexing and counting are separate steps */
     scan_float scan_float;
     index_float index_float;
     scan_double scan_double;
@@ -286,16 +293,16 @@ static const kernels avx512 = {"avx512",          LANES, step_float_avx512, scan
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
-static int available(const kernels *found[3]) {
+static int available(const kernels *usable[3]) {
     int n = 0;
 #if X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2"))
-        found[n++] = &avx512;
-    if (__builtin_cpu_supports("avx2")) found[n++] = &avx2;
+        usable[n++] = &avx512;
+    if (__builtin_cpu_supports("avx2")) usable[n++] = &avx2;
 #endif
-    found[n++] = &plain;
+    usable[n++] = &plain;
     return n;
 }
 
@@ -308,33 +315,33 @@ typedef struct {
     int64_t nan, inf; /* from `stop` on */
 } result;
 
-static void clear(tally *t, const grid *g) {
+static void clear(short_counts *t, const grid *g) {
     for (int k = 0; k < TABLES; k++) memset(t->tables[k], 0, (size_t)g->bins * sizeof(uint16_t));
     t->blocks = 0;
 }
 
-/* Return the elements from `at` on as float or double, converted into `room` where they are something else. */
-INLINE const void *block_at(const kernels *k, char type, const void *x, Py_ssize_t at, int n, float *room) {
+/* Return the elements from `at` on as float or double; other types are converted into `buffer`. */
+INLINE const void *block_at(const kernels *k, char type, const void *x, Py_ssize_t at, int n, float *buffer) {
     if (type == 'f') return (const float *)x + at;
     if (type == 'd') return (const double *)x + at;
     const uint16_t *from = (const uint16_t *)x + at;
     if (type == 'e') {
-        (n % k->lanes ? plain.widen_half : k->widen_half)(from, n, room);
+        (n % k->lanes ? plain.widen_half : k->widen_half)(from, n, buffer);
     } else {
         for (int i = 0; i < n; i++) {
             const uint32_t bits = (uint32_t)from[i] << 16; /* bfloat16 */
-            memcpy(room + i, &bits, sizeof bits);
+            memcpy(buffer + i, &bits, sizeof bits);
         }
     }
-    return room;
+    return buffer;
 }
 
-static void look_at_rest(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n, result *r) {
-    float room[BLOCK];
+static void scan_remainder(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n, result *r) {
+    float buffer[BLOCK];
     for (int m; at < n; at += m) {
         m = n - at < BLOCK ? (int)(n - at) : BLOCK;
         const kernels *k = m % best->lanes ? &plain : best;
-        const void *block = block_at(k, type, x, at, m, room);
+        const void *block = block_at(k, type, x, at, m, buffer);
         const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
         if (s.finite) {
             r->low = s.low < r->low ? s.low : r->low;
@@ -359,9 +366,9 @@ INLINE int fits(const block_range *s, const grid *g) {
     return s->finite && s->low >= g->minimum && s->high <= g->maximum;
 }
 
-/* Look at a block and put its indices into `out`; count those of `before` as well. */
+/* Scan a block and write its indices to `out`; count the indices of `before` as well. */
 static block_range step(const kernels *k, char type, const void *block, int m, const grid *g, int drop, pending *out,
-                        tally *t, const pending *before) {
+                        short_counts *t, const pending *before) {
     if (type != 'd' && k->step_float != NULL)
         return k->step_float(block, m, (float)g->scale, (int32_t)g->first, drop, out, t, before);
     add_indices(t, before->index, before->n);
@@ -372,12 +379,12 @@ static block_range step(const kernels *k, char type, const void *block, int m, c
     return s;
 }
 
-/* Count long arrays into tables. */
+/* Count long arrays with count tables. */
 static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n, const grid *g,
                              result *r) {
-    tally t;
+    short_counts t;
     pending work[2];
-    float room[BLOCK];
+    float buffer[BLOCK];
     int now = 0, drop = 0;
     clear(&t, g);
     work[0].n = work[1].n = 0;
@@ -387,7 +394,7 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
         if (m >= k->lanes) m -= m % k->lanes;
         else k = &plain;
         const int dropped = drop && k->step_float != NULL && type != 'd';
-        const block_range s = step(k, type, block_at(k, type, x, at, m, room), m, g, dropped, &work[now], &t,
+        const block_range s = step(k, type, block_at(k, type, x, at, m, buffer), m, g, dropped, &work[now], &t,
                                    &work[!now]);
         work[!now].n = 0;
         if (++t.blocks == FLUSH) {
@@ -400,7 +407,7 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
         }
         if (dropped) g->counts[-g->first] += s.zeros;
         r->zeros += s.zeros;
-        drop = s.zeros * 16 > m; /* a guess for the next block */
+        drop = s.zeros * 16 > m; /* prediction for the next block */
         at += m;
         now = !now;
     }
@@ -409,17 +416,17 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
     return at;
 }
 
-/* Count short arrays, or all into one bin, without tables. */
+/* Count short arrays, or all into one bin, without count tables. */
 static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n,
                               const grid *g, result *r) {
-    float room[BLOCK];
+    float buffer[BLOCK];
     uint16_t index[BLOCK + LANES];
     for (int m; at < n; at += m) {
         m = n - at < BLOCK ? (int)(n - at) : BLOCK;
         const kernels *k = best;
         if (m >= k->lanes) m -= m % k->lanes;
         else k = &plain;
-        const void *block = block_at(k, type, x, at, m, room);
+        const void *block = block_at(k, type, x, at, m, buffer);
         const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
         if (!fits(&s, g)) break;
         r->zeros += s.zeros;
@@ -437,19 +444,19 @@ static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_
 static void advance_array(const kernels *best, char type, const void *x, Py_ssize_t n, const grid *g, result *r) {
     const int is_long = n >= SMALL && g->bins > 1;
     r->stop = (is_long ? count_long : count_short)(best, type, x, 0, n, g, r);
-    look_at_rest(best, type, x, r->stop, n, r);
+    scan_remainder(best, type, x, r->stop, n, r);
 }
 
 /* --- Python --------------------------------------------------------------------------------------------- */
 
-/* An array and what it is counted into. */
+/* An array and the bins that it is counted into. */
 typedef struct {
     Py_buffer x, counts, zeros;
     char type; /* f, d, e; b for bfloat16 */
     Py_ssize_t n;
     grid grid;
     int in_reach; /* whether the kernels can compute the indices */
-    result found;
+    result counted;
 } job;
 
 static void release(job *jobs, Py_ssize_t n) {
@@ -461,7 +468,7 @@ static void release(job *jobs, Py_ssize_t n) {
     PyMem_Free(jobs);
 }
 
-/* Return what is wrong with a job, NULL when nothing is; what can be computed of it is filled in. */
+/* Return the error of a job, NULL for none, and fill in its computed fields. */
 static const char *complete(job *j, int exponent) {
     const char format = j->x.format != NULL && j->x.format[1] == 0 ? j->x.format[0] : 0;
     grid *g = &j->grid;
@@ -475,11 +482,11 @@ static const char *complete(job *j, int exponent) {
     g->counts = j->counts.buf;
     g->scale = ldexp(1.0, -exponent);
     if (g->bins < 1 && g->minimum <= g->maximum) return "a range needs bins";
-    /* the factor must be a normal number of the type that it meets */
+    /* the factor must be a normal number of the array's type */
     const int reach = format == 'd' ? 1022 : 126;
     j->in_reach = g->bins < 2 || (exponent >= -reach && exponent <= reach && g->first >= -MAX_INDEX &&
                                   g->first <= MAX_INDEX);
-    j->found = (result){0, INFINITY, -INFINITY, 0, 0, 0};
+    j->counted = (result){0, INFINITY, -INFINITY, 0, 0, 0};
     return NULL;
 }
 
@@ -492,7 +499,8 @@ static int parse(PyObject *array, PyObject *bins, job *j) {
         PyErr_SetString(PyExc_TypeError, "bins must be tuples");
         return 0;
     }
-    if (!PyArg_ParseTuple(bins, "ddiLw*w*", &j->grid.minimum, &j->grid.maximum, &exponent, &first, &j->counts, &j->zeros))
+    if (!PyArg_ParseTuple(bins, "ddiLw*w*", &j->grid.minimum, &j->grid.maximum, &exponent, &first, &j->counts,
+                          &j->zeros))
         return 0;
     j->grid.first = first;
     const char *wrong = NULL;
@@ -506,38 +514,38 @@ static int parse(PyObject *array, PyObject *bins, job *j) {
     return 0;
 }
 
-/* Count without Python: all that is touched is held by the buffers of the jobs. */
+/* Count without Python: the jobs hold the buffers of all memory that is used. */
 static void count_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
 #if X86
-    const unsigned int state = _mm_getcsr(); /* another library may have asked for denormals to be zero */
+    const unsigned int state = _mm_getcsr(); /* another library may have set denormals to be zero */
     _mm_setcsr(0x1f80);
 #endif
     for (job *j = jobs; j < jobs + n; j++) {
-        if (j->in_reach) advance_array(k, j->type, j->x.buf, j->n, &j->grid, &j->found);
-        else look_at_rest(k, j->type, j->x.buf, 0, j->n, &j->found);
-        *(int64_t *)j->zeros.buf += j->found.zeros;
+        if (j->in_reach) advance_array(k, j->type, j->x.buf, j->n, &j->grid, &j->counted);
+        else scan_remainder(k, j->type, j->x.buf, 0, j->n, &j->counted);
+        *(int64_t *)j->zeros.buf += j->counted.zeros;
     }
 #if X86
     _mm_setcsr(state);
 #endif
 }
 
-/* Return (number of the job, stop, low, high, nan, inf) of each that is not counted completely. */
+/* Return (index of the job, stop, low, high, nan, inf) of each job that is not counted completely. */
 static PyObject *unfinished(const job *jobs, Py_ssize_t n) {
-    PyObject *found = PyList_New(0);
-    for (Py_ssize_t i = 0; found != NULL && i < n; i++) {
-        const result *r = &jobs[i].found;
+    PyObject *remainders = PyList_New(0);
+    for (Py_ssize_t i = 0; remainders != NULL && i < n; i++) {
+        const result *r = &jobs[i].counted;
         if (r->stop == jobs[i].n) continue;
         /* Adding 0.0 turns -0.0 into 0.0. */
         PyObject *one = Py_BuildValue("nnddLL", i, r->stop, r->low + 0.0, r->high + 0.0, (long long)r->nan,
                                       (long long)r->inf);
-        if (one == NULL || PyList_Append(found, one) < 0) {
-            Py_DECREF(found);
-            found = NULL;
+        if (one == NULL || PyList_Append(remainders, one) < 0) {
+            Py_DECREF(remainders);
+            remainders = NULL;
         }
         Py_XDECREF(one);
     }
-    return found;
+    return remainders;
 }
 
 static PyObject *advance(PyObject *module, PyObject *args) {
@@ -545,9 +553,9 @@ static PyObject *advance(PyObject *module, PyObject *args) {
     int level;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O!i", &PyList_Type, &arrays, &PyList_Type, &bins, &level)) return NULL;
-    const kernels *found[3];
+    const kernels *usable[3];
     const Py_ssize_t n = PyList_Size(arrays);
-    if (level < 0 || level >= available(found) || n != PyList_Size(bins)) {
+    if (level < 0 || level >= available(usable) || n != PyList_Size(bins)) {
         PyErr_SetString(PyExc_ValueError, n == PyList_Size(bins) ? "no such level" : "each array needs its bins");
         return NULL;
     }
@@ -561,23 +569,23 @@ static PyObject *advance(PyObject *module, PyObject *args) {
         }
         total += jobs[i].n;
     }
-    /* To get the GIL back may take longer than to count little. */
+    /* Taking the GIL back may take longer than counting a few elements. */
     PyThreadState *saved = total >= RELEASE ? PyEval_SaveThread() : NULL;
-    count_jobs(found[level], jobs, n);
+    count_jobs(usable[level], jobs, n);
     if (saved != NULL) PyEval_RestoreThread(saved);
-    PyObject *rest = unfinished(jobs, n);
+    PyObject *remainders = unfinished(jobs, n);
     release(jobs, n);
-    return rest;
+    return remainders;
 }
 
 static PyObject *levels(PyObject *module, PyObject *args) {
-    const kernels *found[3];
+    const kernels *usable[3];
     (void)module;
     (void)args;
-    const int n = available(found);
+    const int n = available(usable);
     PyObject *names = PyTuple_New(n);
     for (int i = 0; names != NULL && i < n; i++) {
-        PyObject *name = PyUnicode_FromString(found[i]->name);
+        PyObject *name = PyUnicode_FromString(usable[i]->name);
         if (name == NULL || PyTuple_SetItem(names, i, name) < 0) {
             Py_DECREF(names);
             return NULL;

@@ -1,7 +1,7 @@
-"""Ranges and sums of the channels of arrays: the compiled counter, and its twin in plain numpy.
+"""Per-channel ranges and sums of arrays: the compiled kernel, and its reference implementation in numpy.
 
-Both are functions of one signature, `Gather`, for any number of arrays: the compiled one holds up other
-threads once for all of them. They bring a `Tally` to the same state.
+Both are functions of one signature, `AccumulateChannels`, for any number of arrays: the compiled kernel takes
+the GIL once for all arrays of a call. They bring `ChannelSums` to the same state.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ except ImportError:  # installed without a compiler
 _SQUARE_BITS = SQUARES.bits // SQUARES.power
 
 
-class Layout(NamedTuple):
-    """Where the channels of a flat array are: it holds units of `inner` vectors of `lanes` channels each.
+class ChannelLayout(NamedTuple):
+    """Where the channels of a flat array are: it is a row of units of `inner` vectors of `lanes` channels
+    each.
 
-    Unit u holds channels from (u % groups) * lanes on.
+    Unit u holds channels (u % groups) * lanes and the following.
     """
 
     groups: int
@@ -40,30 +41,30 @@ class Layout(NamedTuple):
         return self.inner * self.lanes
 
 
-def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> Layout:
+def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> ChannelLayout:
     """Return where the channels on an axis of an array are, which must have no dimension of 0.
 
     Args:
         shape: of the array.
         axis: of the channels; may be negative.
-        block: channels that lie side by side for each position of the axes behind, as onnxruntime has them
-            in its own feature maps; 1 for the usual order.
+        block: channels that are neighbours in memory for each position of the axes after `axis`, as in the
+            blocked feature maps of onnxruntime; 1 for the usual order.
     """
     axis %= len(shape)
     channels, inner = shape[axis], math.prod(shape[axis + 1 :])
     if block > 1:
-        return Layout(channels // block, inner, block)
+        return ChannelLayout(channels // block, inner, block)
     if inner == 1:
-        return Layout(1, 1, channels)
-    return Layout(channels, inner, 1)
+        return ChannelLayout(1, 1, channels)
+    return ChannelLayout(channels, inner, 1)
 
 
-class Tally(NamedTuple):
-    """The state of one tensor's n channels, which the counters change in its arrays.
+class ChannelSums(NamedTuple):
+    """The state of one tensor's n channels; the counters change its arrays in place.
 
     Attributes:
         ranges: float64 (5, n): smallest and largest value (inf and -inf for none), the magnitude from which
-            on coarser grids are needed, and the factors that bring values, and roots of squares, to grids.
+            on coarser grids are needed, and the factors that scale values, and roots of squares, to grids.
         sums: int64 (1 + SUMS, n): number of finite elements, then the rows of `Channels.sums`.
     """
 
@@ -71,17 +72,17 @@ class Tally(NamedTuple):
     sums: npt.NDArray[np.int64]
 
     @staticmethod
-    def empty(channels: int) -> Tally:
-        """Return the state of so many channels of nothing."""
-        found = Tally(np.zeros((5, channels)), np.zeros((1 + SUMS, channels), np.int64))
-        found.ranges[0], found.ranges[1] = np.inf, -np.inf
-        found._fit(np.zeros(channels))
-        return found
+    def empty(channels: int) -> ChannelSums:
+        """Return the state of channels without elements."""
+        sums = ChannelSums(np.zeros((5, channels)), np.zeros((1 + SUMS, channels), np.int64))
+        sums.ranges[0], sums.ranges[1] = np.inf, -np.inf
+        sums._fit(np.zeros(channels))
+        return sums
 
     def channels(self, axis: int) -> Channels:
-        """Return the record of what was gathered."""
+        """Return the record of the channels, on this axis of the tensor."""
         full = self.sums[0] > 0
-        # Adding 0.0 turns -0.0 into 0.0: which zero is found depends on the order.
+        # Adding 0.0 turns -0.0 into 0.0: which zero min and max return depends on the order.
         low, high = (np.where(full, self.ranges[i], 0.0) + 0.0 for i in (0, 1))
         return Channels(axis, low, high, self.sums[0], self.sums[1:])
 
@@ -107,38 +108,38 @@ class Tally(NamedTuple):
         self.ranges[4] = np.ldexp(1.0, _SQUARE_BITS - squares)
 
 
-class Part(NamedTuple):
-    """A run of units of an array, and what they are added to.
+class ArraySlice(NamedTuple):
+    """Consecutive units of an array, and the sums that they are added to.
 
     Attributes:
         layout: where the channels of the array are.
         start, stop: first unit, and the one after the last.
-        tally: state of the channels.
+        sums: state of the channels.
     """
 
-    layout: Layout
+    layout: ChannelLayout
     start: int
     stop: int
-    tally: Tally
+    sums: ChannelSums
 
 
-Gather = Callable[[list[npt.NDArray[Any]], list[Part]], None]
-"""Adds a part of each array (float16, bfloat16, float32 or float64, contiguous) to its channels."""
+AccumulateChannels = Callable[[list[npt.NDArray[Any]], list[ArraySlice]], None]
+"""Adds a slice of each array (float16, bfloat16, float32 or float64, contiguous) to its channels."""
 
 
-def gather_numpy(arrays: list[npt.NDArray[Any]], parts: list[Part]) -> None:
-    """Gather in plain numpy: the reference, and what is used where there was no compiler."""
-    for array, part in zip(arrays, parts, strict=True):
-        _gather_one(array.reshape(-1), part)
+def accumulate_channels_numpy(arrays: list[npt.NDArray[Any]], slices: list[ArraySlice]) -> None:
+    """Add in numpy: the reference implementation, in use where the compiled kernel was not built."""
+    for array, array_slice in zip(arrays, slices, strict=True):
+        _accumulate_one(array.reshape(-1), array_slice)
 
 
-def _gather_one(flat: npt.NDArray[Any], run: Part) -> None:
-    layout, units, tally = run.layout, range(run.start, run.stop), run.tally
+def _accumulate_one(flat: npt.NDArray[Any], run: ArraySlice) -> None:
+    layout, units, state = run.layout, range(run.start, run.stop), run.sums
     part = flat[units.start * layout.unit : units.stop * layout.unit]
     if part.size == 0:
         return
     if layout.groups == 1:  # many short units are one
-        layout, units = Layout(1, part.size // layout.lanes, layout.lanes), range(1)
+        layout, units = ChannelLayout(1, part.size // layout.lanes, layout.lanes), range(1)
     x = (part if part.dtype == np.float64 else part.astype(np.float32)).reshape(
         -1, layout.inner, layout.lanes
     )
@@ -146,14 +147,14 @@ def _gather_one(flat: npt.NDArray[Any], run: Part) -> None:
     where = first[:, None] + np.arange(layout.lanes)  # channel of each lane of a unit
     mask = np.isfinite(x)
     finite = None if mask.all() else mask
-    low, high = np.full(tally.sums.shape[1], np.inf), np.full(tally.sums.shape[1], -np.inf)
+    low, high = np.full(state.sums.shape[1], np.inf), np.full(state.sums.shape[1], -np.inf)
     np.minimum.at(low, where, (x if finite is None else np.where(finite, x, np.inf)).min(axis=1))
     np.maximum.at(high, where, (x if finite is None else np.where(finite, x, -np.inf)).max(axis=1))
-    tally.widen(low, high)
+    state.widen(low, high)
     if finite is not None:
         x = np.where(finite, x, x.dtype.type(0))
     # Powers of two: every product is exact, or so small that it rounds to zero.
-    scale, root = (tally.ranges[row][where][:, None].astype(x.dtype) for row in (3, 4))
+    scale, root = (state.ranges[row][where][:, None].astype(x.dtype) for row in (3, 4))
     with np.errstate(under="ignore"):
         values = x * scale
         squares = (x * root) ** 2
@@ -163,22 +164,22 @@ def _gather_one(flat: npt.NDArray[Any], run: Part) -> None:
         for row, (term, factor) in enumerate(terms, 1):
             # Whole numbers below 2**22, of an array that fits into memory: exact in float64.
             total = np.rint(term * factor).sum(axis=1, dtype=np.float64)
-            np.add.at(tally.sums[row], where, total.astype(np.int64))
-    np.add.at(tally.sums[0], where, layout.inner if finite is None else finite.sum(axis=1))
+            np.add.at(state.sums[row], where, total.astype(np.int64))
+    np.add.at(state.sums[0], where, layout.inner if finite is None else finite.sum(axis=1))
 
 
-def _gather_compiled(level: int, arrays: list[npt.NDArray[Any]], parts: list[Part]) -> None:
-    # bfloat16 goes as its bits: it has no buffer of its own.
+def _accumulate_compiled(level: int, arrays: list[npt.NDArray[Any]], slices: list[ArraySlice]) -> None:
+    # bfloat16 is passed as its bits: numpy has no buffer format for it.
     data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
-    _channels.gather(data, parts, level)
+    _channels.gather(data, slices, level)
 
 
-def implementations() -> dict[str, Gather]:
-    """Return every counter that can be used here, best first: those of the compiled module, then "numpy"."""
+def implementations() -> dict[str, AccumulateChannels]:
+    """Return every counter that runs on this machine, fastest first: the compiled kernels, then "numpy"."""
     levels = () if _channels is None else _channels.levels()
-    compiled = {name: partial(_gather_compiled, level) for level, name in enumerate(levels)}
-    return {**compiled, "numpy": gather_numpy}
+    compiled = {name: partial(_accumulate_compiled, level) for level, name in enumerate(levels)}
+    return {**compiled, "numpy": accumulate_channels_numpy}
 
 
-IMPLEMENTATION, gather = next(iter(implementations().items()))
+IMPLEMENTATION, accumulate_channels = next(iter(implementations().items()))
 """Name of the counter in use, and the counter."""

@@ -1,7 +1,7 @@
-"""Ranges, zeros and histogram counts of arrays: the compiled counter, and its twin in plain numpy.
+"""Ranges, zeros and histograms of arrays: the compiled kernel, and its reference implementation in numpy.
 
-Both are functions of one signature, `Advance`, for any number of arrays: the compiled one holds up other
-threads once for all of them. They give the same counts, so that which of them works shows in the time alone.
+Both are functions of one signature, `CountHistograms`, for any number of arrays: the compiled kernel takes
+the GIL once for all arrays of a call. They give the same counts; only the time tells which of them is in use.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ except ImportError:  # installed without a compiler
 
 
 class Bins(NamedTuple):
-    """What an array is counted into.
+    """The bins that an array is counted into.
 
     Attributes:
-        minimum, maximum: what the bins are for: elements outside of them are not counted. An empty range, inf
-            and -inf, counts nothing.
+        minimum, maximum: range of the bins: elements outside are not counted. An empty range, inf and -inf,
+            counts nothing.
         exponent: the bin width is 2**exponent.
         first: grid index of the first bin.
-        counts: int64, one for each bin; added to.
-        zeros: int64 (1,), how many of the counted elements are zero; added to.
+        counts: int64, one for each bin; changed in place.
+        zeros: int64 (1,), how many of the counted elements are zero; changed in place.
     """
 
     minimum: float
@@ -43,19 +43,20 @@ class Bins(NamedTuple):
 
     @staticmethod
     def empty() -> Bins:
-        """Return bins for nothing."""
+        """Return the bins of an observer that has seen nothing."""
         return Bins(math.inf, -math.inf, 0, 0, np.zeros(0, np.int64), np.zeros(1, np.int64))
 
-    def hold(self, rest: Rest) -> bool:
-        """Whether all elements of a rest belong into these bins."""
-        return not (rest.nan or rest.inf or rest.low < self.minimum or rest.high > self.maximum)
+    def hold(self, remainder: Remainder) -> bool:
+        """Whether all elements of a remainder are in the range of these bins."""
+        finite = not (remainder.nan or remainder.inf)
+        return finite and remainder.low >= self.minimum and remainder.high <= self.maximum
 
 
-class Rest(NamedTuple):
-    """What is left of an array that was not counted to its end.
+class Remainder(NamedTuple):
+    """The part of an array that was not counted.
 
     Attributes:
-        number: which of the arrays.
+        number: index of the array.
         stop: the elements before it were counted; they are finite and inside the bins.
         low, high: range of the finite elements from `stop` on; inf and -inf when there are none.
         nan, inf: number of elements from `stop` on that are NaN, infinite.
@@ -69,18 +70,18 @@ class Rest(NamedTuple):
     inf: int
 
 
-Advance = Callable[[list[npt.NDArray[Any]], list[Bins]], list[Rest]]
-"""Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into bins of its own; stops in each
-somewhere before the first element that does not fit, and returns the rests of those that do not end there."""
+CountHistograms = Callable[[list[npt.NDArray[Any]], list[Bins]], list[Remainder]]
+"""Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into bins of its own. Counting of
+an array stops at or before the first element outside its bins; the uncounted remainders are returned."""
 
 
-def advance_numpy(arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Rest]:
-    """Count in plain numpy: the reference, and what is used where there was no compiler."""
-    found = map(_advance_one, range(len(arrays)), arrays, bins)
-    return [rest for rest in found if rest is not None]
+def count_histograms_numpy(arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+    """Count in numpy: the reference implementation, in use where the compiled kernel was not built."""
+    remainders = map(_count_one, range(len(arrays)), arrays, bins)
+    return [remainder for remainder in remainders if remainder is not None]
 
 
-def _advance_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Rest | None:
+def _count_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Remainder | None:
     """Count an array as a whole, or nothing of it."""
     flat = array.reshape(-1)
     if flat.size == 0:
@@ -90,39 +91,40 @@ def _advance_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Rest | Non
             flat = flat.astype(np.float32)  # exact, and numpy counts in short floats are slow
         low, high = float(flat.min()), float(flat.max())
     nan = inf = 0
-    if not (math.isfinite(low) and math.isfinite(high)):  # NaN comes out of min and max
+    if not (math.isfinite(low) and math.isfinite(high)):  # min and max return NaN where there is one
         nan = int(np.count_nonzero(np.isnan(flat)))
         finite = flat[np.isfinite(flat)]
         inf = flat.size - nan - finite.size
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (math.inf, -math.inf)
     # Adding 0.0 turns -0.0 into 0.0: which zero min and max return depends on the order.
-    rest = Rest(number, 0, low + 0.0, high + 0.0, nan, inf)
-    if not bins.hold(rest):
-        return rest
+    remainder = Remainder(number, 0, low + 0.0, high + 0.0, nan, inf)
+    if not bins.hold(remainder):
+        return remainder
     if low <= 0.0 <= high:
         bins.zeros[0] += np.count_nonzero(flat == 0.0)
     bins.counts[:] += count_bins(flat, bins.exponent, bins.first, bins.counts.size)
     return None
 
 
-def _advance_compiled(level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Rest]:
-    # bfloat16 goes as its bits: it has no buffer of its own.
+def _count_compiled(level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+    # bfloat16 is passed as its bits: numpy has no buffer format for it.
     data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
-    found = []
-    for rest in map(Rest._make, _counter.advance(data, bins, level)):
-        if bins[rest.number].hold(rest):  # tiny or nearly constant data, whose indices are too large for it
-            advance_numpy([arrays[rest.number]], [bins[rest.number]])
+    remainders = []
+    for remainder in map(Remainder._make, _counter.advance(data, bins, level)):
+        number = remainder.number
+        if bins[number].hold(remainder):  # tiny or nearly constant data, whose indices are too large for it
+            count_histograms_numpy([arrays[number]], [bins[number]])
         else:
-            found.append(rest)
-    return found
+            remainders.append(remainder)
+    return remainders
 
 
-def implementations() -> dict[str, Advance]:
-    """Return every counter that can be used here, best first: those of the compiled module, then "numpy"."""
+def implementations() -> dict[str, CountHistograms]:
+    """Return every counter that runs on this machine, fastest first: the compiled kernels, then "numpy"."""
     levels = () if _counter is None else _counter.levels()
-    compiled = {name: partial(_advance_compiled, level) for level, name in enumerate(levels)}
-    return {**compiled, "numpy": advance_numpy}
+    compiled = {name: partial(_count_compiled, level) for level, name in enumerate(levels)}
+    return {**compiled, "numpy": count_histograms_numpy}
 
 
-IMPLEMENTATION, advance = next(iter(implementations().items()))
+IMPLEMENTATION, count_histograms = next(iter(implementations().items()))
 """Name of the counter in use, and the counter."""

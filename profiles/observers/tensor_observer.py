@@ -1,4 +1,4 @@
-"""The statistics of one tensor, gathered array by array; nothing else is kept of the arrays."""
+"""The observer of one tensor: it counts array after array and keeps nothing else of them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import numpy.typing as npt
 
 from ..records.histogram import Histogram, bin_exponent, grid_index
 from ..records.profile import Dim, TensorProfile, merged_shape
-from .channel_counter import Gather, Part, Tally, gather, layout_of
-from .histogram_counter import Advance, Bins, Rest, advance
+from .channel_counter import AccumulateChannels, ArraySlice, ChannelSums, accumulate_channels, layout_of
+from .histogram_counter import Bins, CountHistograms, Remainder, count_histograms
 
-PIECE = 1 << 17
+SLICE = 1 << 17
 """Elements that are counted, then added to their channels, while they are in the cache."""
 
 
-class Accumulator:
-    """Gathers the `TensorProfile` of one tensor, for one thread at a time.
+class TensorObserver:
+    """Observes one tensor and gives its `TensorProfile`; for one thread at a time.
 
-    Its bins always span all values so far, so most arrays are counted straight into them. The result is
-    the same as merging the profiles of the arrays, in any order.
+    The bins always span all values so far, so most arrays are counted straight into them. The result is the
+    same as merging the profiles of the arrays, in any order.
 
     Attributes:
-        bins: what arrays are counted into: by `add`, or by whoever counts many tensors at once and brings
-            what does not fit to `go_on`.
+        bins: arrays are counted into them, by `add`, or by a caller that counts many tensors in one call and
+            gives what was left of an array to `finish`.
     """
 
     def __init__(
         self,
         dtype: str,
-        counter: Advance = advance,
+        counter: CountHistograms = count_histograms,
         axis: int | None = None,
         channels: int = 0,
-        gatherer: Gather = gather,
+        channel_counter: AccumulateChannels = accumulate_channels,
     ) -> None:
         """Begin with nothing.
 
@@ -42,78 +42,78 @@ class Accumulator:
             dtype: ONNX element type name, as in `TensorProfile`.
             counter: counts ranges and bins.
             axis: axis of the channels to be recorded one by one; None for none.
-            channels: how many there are.
-            gatherer: adds to the channels.
+            channels: how many channels there are.
+            channel_counter: adds to the channels.
         """
         self.bins = Bins.empty()
         self._dtype = dtype
-        self._counter = counter
-        self._gather = gatherer
+        self._count_histograms = counter
+        self._accumulate_channels = channel_counter
         self._axis = axis
-        self._tally = None if axis is None else Tally.empty(channels)
+        self._sums = None if axis is None else ChannelSums.empty(channels)
         self._shape: tuple[Dim, ...] | None = None
-        self._seen = False
+        self._has_shape = False
         self._nan = self._inf = 0
 
     @property
-    def seen(self) -> bool:
-        """Whether there was an array, if only an empty one."""
-        return self._seen
+    def has_shape(self) -> bool:
+        """Whether there was an array, even an empty one."""
+        return self._has_shape
 
-    def see(self, shape: tuple[Dim, ...] | None) -> None:
-        """Take note of what a profile records of the shape of an array; once for any number of its kind."""
-        self._shape = merged_shape(self._shape, shape) if self._seen else shape
-        self._seen = True
+    def note_shape(self, shape: tuple[Dim, ...] | None) -> None:
+        """Note the shape that a profile records for an array; once for any number of arrays of that shape."""
+        self._shape = merged_shape(self._shape, shape) if self._has_shape else shape
+        self._has_shape = True
 
     def add(self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None, block: int = 1) -> tuple[int, int]:
-        """See and count one more array; see `count`."""
-        self.see(shape)
+        """Note the shape of one more array and count it; see `count`."""
+        self.note_shape(shape)
         return self.count(array, block)
 
     def count(self, array: npt.NDArray[Any], block: int = 1) -> tuple[int, int]:
-        """Count an array whose shape was seen, and return how many elements were NaN and infinite.
+        """Count an array whose shape was noted, and return its numbers of NaN and of infinite elements.
 
         Args:
-            array: float16, bfloat16, float32 or float64, of any shape; read where it lies.
-            block: channels that lie side by side (see `layout_of`).
+            array: float16, bfloat16, float32 or float64, of any shape; not copied.
+            block: neighbouring channels in memory (see `layout_of`).
         """
         flat = array.reshape(-1)  # a copy only of what is not contiguous
-        part = self.part(array.shape, block)
-        if part is None:
+        whole = self.channel_slice(array.shape, block)
+        if whole is None:
             return self._count_all(flat)
-        unit = part.layout.unit
-        step = max(1, PIECE // unit)
+        unit = whole.layout.unit
+        step = max(1, SLICE // unit)
         nan = inf = 0
-        for start in range(0, part.stop, step):
-            stop = min(start + step, part.stop)
-            found = self._count_all(flat[start * unit : stop * unit])
-            nan, inf = nan + found[0], inf + found[1]
-            self._gather([flat], [part._replace(start=start, stop=stop)])
+        for start in range(0, whole.stop, step):
+            stop = min(start + step, whole.stop)
+            counts = self._count_all(flat[start * unit : stop * unit])
+            nan, inf = nan + counts[0], inf + counts[1]
+            self._accumulate_channels([flat], [whole._replace(start=start, stop=stop)])
         return nan, inf
 
-    def part(self, shape: tuple[int, ...], block: int = 1) -> Part | None:
-        """Return where an array of this shape is to be gathered; None where there are no channels."""
-        if self._tally is None or self._axis is None or 0 in shape:
+    def channel_slice(self, shape: tuple[int, ...], block: int = 1) -> ArraySlice | None:
+        """Return the whole of an array of this shape and its channels; None where none are recorded."""
+        if self._sums is None or self._axis is None or 0 in shape:
             return None
         layout = layout_of(shape, self._axis, block)
-        return Part(layout, 0, math.prod(shape) // layout.unit, self._tally)
+        return ArraySlice(layout, 0, math.prod(shape) // layout.unit, self._sums)
 
     def _count_all(self, flat: npt.NDArray[Any]) -> tuple[int, int]:
-        found = self._counter([flat], [self.bins])
-        return self.go_on(flat, found[0]) if found else (0, 0)
+        remainders = self._count_histograms([flat], [self.bins])
+        return self.finish(flat, remainders[0]) if remainders else (0, 0)
 
-    def go_on(self, flat: npt.NDArray[Any], rest: Rest) -> tuple[int, int]:
-        """Count what was left of a flat array, and return how many elements were NaN and infinite."""
-        flat = flat[rest.stop :]
-        if rest.low <= rest.high:
-            self._widen(rest.low, rest.high)
-        if rest.nan or rest.inf:
-            self._nan += rest.nan
-            self._inf += rest.inf
+    def finish(self, flat: npt.NDArray[Any], remainder: Remainder) -> tuple[int, int]:
+        """Count the remainder of a flat array, and return its numbers of NaN and of infinite elements."""
+        flat = flat[remainder.stop :]
+        if remainder.low <= remainder.high:
+            self._widen(remainder.low, remainder.high)
+        if remainder.nan or remainder.inf:
+            self._nan += remainder.nan
+            self._inf += remainder.inf
             flat = _finite(flat)
-        left = self._counter([flat], [self.bins])
+        left = self._count_histograms([flat], [self.bins])
         assert not left, left
-        return rest.nan, rest.inf
+        return remainder.nan, remainder.inf
 
     def _widen(self, minimum: float, maximum: float) -> None:
         """Let the bins span [minimum, maximum] too."""
@@ -144,13 +144,13 @@ class Accumulator:
             nan=self._nan,
             inf=self._inf,
             histogram=Histogram(bins.exponent, bins.first, bins.counts) if count else Histogram.empty(),
-            channels=None if self._tally is None or self._axis is None else self._tally.channels(self._axis),
+            channels=None if self._sums is None or self._axis is None else self._sums.channels(self._axis),
         )
 
 
 def _finite(flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if flat.dtype.itemsize == 2:
         with np.errstate(invalid="ignore"):
-            flat = flat.astype(np.float32)  # not every numpy function knows bfloat16
+            flat = flat.astype(np.float32)  # not every numpy function has bfloat16
     finite: npt.NDArray[Any] = flat[np.isfinite(flat)]
     return finite

@@ -1,10 +1,11 @@
-"""Range, mean and power of each channel of a tensor: exact to merge, whatever the order and the grouping.
+"""Per-channel range, mean and power of a tensor: merging is exact, whatever the order and the grouping.
 
 A sum of floating-point numbers depends on their order. So every value is rounded to a grid first and whole
 numbers are added up. The grid is a power of two that follows from the channel's largest magnitude so far: its
-level, the smallest multiple of some step with magnitude < 2**(level - 1). When the magnitude grows, values
-must be on a coarser grid, which is gone with them; so the sums on the next coarser grids are kept as well.
-Beyond those every earlier value rounds to zero. In the end a sum is a function of the set of values alone.
+level, the smallest multiple of some step with magnitude < 2**(level - 1). When the magnitude grows,
+values have to be rounded to a coarser grid, and the values are not kept; so the sums on the next coarser
+grids are kept as well. On grids coarser than those every earlier value rounds to zero. So a sum is a function
+of the set of values alone.
 
 A value stands on a grid of at most 2**-10 of its channel's largest magnitude, 2**-16 on average, and a square
 on one of at most 2**-14 of the largest square; they are rounded to the nearest, so that errors cancel out.
@@ -48,7 +49,7 @@ class Grids:
         return np.where(magnitude > 0.0, np.maximum(needed, self.lowest), self.lowest)
 
     def total(self, sums: Integers, magnitude: Floats) -> Floats:
-        """Return the sums over the finest grid as real numbers."""
+        """Return the sums over the finest grid as float values."""
         with np.errstate(over="ignore", under="ignore"):
             fine = sums[self.rows[0]].astype(np.float64)
             grid = (self.power * self.levels(magnitude) - self.bits).astype(np.int32)
@@ -56,7 +57,7 @@ class Grids:
         return total
 
     def grow(self, sums: Integers, old: Integers, new: Integers) -> None:
-        """Bring the sums, in place, from the old levels to the new ones, which must not be lower."""
+        """Convert the sums, in place, from the old levels to the new ones, which must not be lower."""
         steps = (new - old) // self.step
         for _ in range(min(int(steps.max(initial=0)), len(self.rows))):
             channels = steps > 0
@@ -76,11 +77,11 @@ MAX_COUNT = 1 << 40
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """What flowed through each of the n channels of a tensor, finite elements only.
+    """Statistics of each of the n channels of a tensor, of finite elements only.
 
     Attributes:
         axis: the axis of the tensor that counts channels; negative ones count from the end.
-        minimum, maximum: exact range of each channel, float64 (n,); 0.0 where there was nothing.
+        minimum, maximum: exact range of each channel, float64 (n,); 0.0 where it had no elements.
         count: number of finite elements of each channel, int64 (n,).
         sums: whole numbers, int64 (SUMS, n): sums of the values on two grids and of the squares on three.
 
@@ -117,7 +118,7 @@ class Channels:
 
     @property
     def mean(self) -> Floats:
-        """Mean of each channel, float64 (n,), inside its range; 0.0 where there was nothing."""
+        """Mean of each channel, float64 (n,), inside its range; 0.0 where it had no elements."""
         mean = VALUES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
         return np.clip(mean, self.minimum, self.maximum)
 
@@ -129,8 +130,8 @@ class Channels:
         """
         power = SQUARES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
         with np.errstate(over="ignore", under="ignore"):
-            found: Floats = np.clip(power, self.mean**2, self.magnitude**2)
-        return found
+            clipped: Floats = np.clip(power, self.mean**2, self.magnitude**2)
+        return clipped
 
     def merged(self, other: Channels) -> Channels:
         """Return the record of both sets of elements together: exact, commutative, associative.
@@ -161,7 +162,7 @@ class Channels:
 
 
 def fault(channels: Channels) -> str:
-    """Return what contradicts itself in a record, "" when nothing does."""
+    """Return the contradiction in a record, "" when there is none."""
     low, high, count, sums = channels.minimum, channels.maximum, channels.count, channels.sums
     if not low.shape == high.shape == count.shape or sums.shape != (SUMS, count.size) or not count.size:
         return "the arrays are not of one length"

@@ -1,22 +1,23 @@
-"""Two profiles compared tensor by tensor: has what flows through the model changed?
+"""Two profiles compared tensor by tensor: have the distributions of the activations changed?
 
-Every measure is reckoned from the two profiles alone. "Width" below is that of a range extended to 0, because
-codes always hold 0: max(maximum, 0) - min(minimum, 0).
+Every measure is computed from the two profiles alone. "Width" below is that of a range extended to 0, because
+quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
 
 ==============  ==========================================================================================
 range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
-clipped         share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
-                these cover, see `quantizer.drift.covered`; OLD's own range when there are none)
-distance        Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
+clipping_rate   share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
+                these cover, see `drift_check.covered`; OLD's own range when there are none)
+js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
                 Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
-wasserstein     Wasserstein-1 distance over OLD's width: the mean way that elements would have to be moved,
+wasserstein     Wasserstein-1 distance over OLD's width: the mean distance between matched elements,
                 as a share of OLD's range; the area between both cumulative distributions
-non_finite      share of NEW's elements that are NaN or infinite, which are in no other measure
+non_finite      share of NEW's elements that are NaN or infinite, which no other measure counts
 ==============  ==========================================================================================
 
-They see different things. One outlier among millions shows in range_growth alone. The Jensen-Shannon distance
-feels every change of shape, but not how far the elements went; the Wasserstein distance says just that.
+They measure different things. One outlier among millions changes range_growth alone. The Jensen-Shannon
+distance reacts to every change of shape, but not to how far elements moved; the Wasserstein distance measures
+that.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from .profile import Profile, TensorProfile, describe
 
 Floats = npt.NDArray[np.float64]
 Cover = tuple[float, float]
-"""Smallest and largest number that does not saturate."""
+"""Smallest and largest value that does not saturate."""
 
 
 @dataclass(frozen=True)
 class TensorDrift:
-    """How one tensor changed; the measures are told at the head of this module.
+    """How one tensor changed; the module's docstring defines the measures.
 
     Attributes:
         tensor: its name.
         old_minimum, old_maximum, new_minimum, new_maximum: ranges of the finite elements.
         range_growth: at least 1; inf when OLD held nothing but zeros and NEW something else.
-        clipped: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
-        clipped_old: the same of OLD's own elements: 0 for the calibrator minmax, others clip on purpose.
-        distance: 0 to 1; None when one of the two has no elements.
+        clipping_rate: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
+        baseline_clipping: the same of OLD's own elements: 0 for calibrator minmax; others clip on purpose.
+        js_distance: 0 to 1; None when one of the two has no elements.
         wasserstein: from 0; inf when OLD's range has no width; None when one of the two has no elements.
         non_finite: 0 to 1.
     """
@@ -58,16 +59,16 @@ class TensorDrift:
     new_minimum: float
     new_maximum: float
     range_growth: float
-    clipped: float | None
-    clipped_old: float
-    distance: float | None
+    clipping_rate: float | None
+    baseline_clipping: float
+    js_distance: float | None
     wasserstein: float | None
     non_finite: float
 
     @property
-    def newly_clipped(self) -> float | None:
-        """What NEW would lose by clipping more than OLD does: the change, and so what an alarm is about."""
-        return None if self.clipped is None else max(self.clipped - self.clipped_old, 0.0)
+    def added_clipping(self) -> float | None:
+        """How much higher the clipping rate of NEW is than the baseline: the change that a gate is about."""
+        return None if self.clipping_rate is None else max(self.clipping_rate - self.baseline_clipping, 0.0)
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ class Drift:
     """How one profile differs from another.
 
     Attributes:
-        tensors: those that both hold, in OLD's order.
-        appeared: names that NEW alone holds, in its order.
-        vanished: names that OLD alone holds, in its order.
-        notes: what else should be known, such as weights that differ.
+        tensors: those that are in both profiles, in OLD's order.
+        appeared: names that only NEW has, in its order.
+        vanished: names that only OLD has, in its order.
+        notes: further remarks, such as weights that differ.
     """
 
     tensors: tuple[TensorDrift, ...]
@@ -90,22 +91,21 @@ class Drift:
 def check_comparable(
     old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW"), *, allow_different: bool = False
 ) -> tuple[str, ...]:
-    """Return remarks about the pair: other weights, another structure, the very same data.
+    """Return remarks about the pair: other weights, another structure, the same data.
 
     Args:
         old, new: the profiles.
         names: where they come from, for messages.
-        allow_different: take profiles of models of different structure, whose tensors have nothing in common
-            but their names.
+        allow_different: accept profiles of models of different structure, whose tensors have only their
+            names in common.
 
     Raises:
-        ProfileError: one is of Glow; they are of different structures and that was not allowed; no tensor is
-            in both.
+        ProfileError: one is of Glow; the structures differ and that is not allowed; no tensor is in both.
     """
     for where, profile in zip(names, (old, new), strict=True):
         if profile.origin == "glow" or not all(isinstance(t.histogram, Histogram) for t in profile.values()):
             raise ProfileError(
-                f"{where}: is a profile of Glow, whose bins are too coarse to be compared; "
+                f"{where}: is a profile of Glow, whose bins are too coarse for a comparison; "
                 "make both profiles with 'qprof dump-profile'"
             )
     notes = []
@@ -118,9 +118,9 @@ def check_comparable(
             )
         notes.append(f"the models differ in structure, tensors are compared by name alone: {pair}")
     elif old.model.weights != new.model.weights:
-        notes.append("the model is the same, but its weights are not")
+        notes.append("the models have the same structure and different weights")
     if old.data == new.data and old.data.samples:
-        notes.append("both profiles have seen the very same data")
+        notes.append("both profiles are of the same data")
     if not set(old) & set(new):
         raise ProfileError(
             f"{names[1]}: has no tensor that {names[0]} has; give profiles of models whose "
@@ -132,13 +132,13 @@ def check_comparable(
 def compare(
     old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None, notes: tuple[str, ...] = ()
 ) -> Drift:
-    """Return how `new` differs from `old`, both as `check_comparable` wants them.
+    """Return how `new` differs from `old`; both have passed `check_comparable`.
 
     Args:
         old, new: profiles with exact histograms.
-        covers: for each tensor the numbers that OLD's parameters hold without saturating; None for its
-            range, extended to 0.
-        notes: remarks to be kept with the result.
+        covers: for each tensor the range that OLD's parameters represent without saturating; None for the
+            tensor's range, extended to 0.
+        notes: remarks to be added to the result.
     """
     tensors = tuple(
         tensor_drift(name, old[name], new[name], covers[name] if covers else _extended(old[name]))
@@ -154,8 +154,8 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
 
     Args:
         name: of the tensor.
-        old, new: what it held; both with exact histograms.
-        cover: the numbers that OLD's parameters hold without saturating.
+        old, new: its profiles, both with exact histograms.
+        cover: the range that OLD's parameters represent without saturating.
     """
     assert isinstance(old.histogram, Histogram)
     assert isinstance(new.histogram, Histogram)
@@ -168,8 +168,8 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
     elif old.count:
         finest = bin_exponent(*_extended(old))
         distance = jensen_shannon(*common_bins(old.histogram, new.histogram, finest))
-        wasserstein = moved(old, new)
-    odd = new.nan + new.inf
+        wasserstein = wasserstein_distance(old, new)
+    non_finite = new.nan + new.inf
     return TensorDrift(
         tensor=name,
         old_minimum=old.minimum,
@@ -177,29 +177,29 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
         new_minimum=new.minimum,
         new_maximum=new.maximum,
         range_growth=range_growth(old, new),
-        clipped=clipped,
-        clipped_old=share_outside(old, cover),
-        distance=distance,
+        clipping_rate=clipped,
+        baseline_clipping=share_outside(old, cover),
+        js_distance=distance,
         wasserstein=wasserstein,
-        non_finite=odd / (new.count + odd) if odd else 0.0,
+        non_finite=non_finite / (new.count + non_finite) if non_finite else 0.0,
     )
 
 
 def range_growth(old: TensorProfile, new: TensorProfile) -> float:
-    """Return by which factor OLD's range has to be widened to hold NEW too: 1, or more, or inf."""
+    """Return the factor by which OLD's range has to be widened to include NEW's: 1, or more, or inf."""
     (old_low, old_high), (new_low, new_high) = _extended(old), _extended(new)
     # Halved, so that the width of the whole of float64 does not overflow.
     needed = max(old_high, new_high) / 2.0 - min(old_low, new_low) / 2.0
-    there = old_high / 2.0 - old_low / 2.0
-    if needed == there:
+    present = old_high / 2.0 - old_low / 2.0
+    if needed == present:
         return 1.0
-    return needed / there if there > 0.0 else np.inf
+    return needed / present if present > 0.0 else np.inf
 
 
 def share_outside(tensor: TensorProfile, cover: Cover) -> float:
     """Return the share of the finite elements that lie outside `cover`, 0 to 1; 0 when there are none.
 
-    The elements of a bin are taken as evenly spread, except zeros: they are known, and always covered.
+    The elements of a bin are taken as evenly spread, except zeros: they are counted, and always covered.
     """
     histogram = tensor.histogram
     assert isinstance(histogram, Histogram)
@@ -208,7 +208,7 @@ def share_outside(tensor: TensorProfile, cover: Cover) -> float:
     counts = histogram.counts.astype(np.float64)
     if 0 <= -histogram.first < counts.size:
         counts[-histogram.first] -= min(float(tensor.zeros), counts[-histogram.first])
-    # In units of a bin nothing overflows but what is far outside, and there infinity is as good.
+    # In units of one bin only values far outside the range overflow, and infinity is right for those.
     with np.errstate(over="ignore"):
         low, high, minimum, maximum = np.ldexp([*cover, tensor.minimum, tensor.maximum], -histogram.exponent)
     edges = np.clip(histogram.first + np.arange(counts.size + 1, dtype=np.float64), minimum, maximum)
@@ -227,8 +227,8 @@ def common_bins(
 
     Args:
         old, new: neither empty.
-        finest: exponent of the narrowest bins; `bin_exponent` of OLD's range extended to 0, so that what is
-            less than about a 1000th of that range apart may be taken for equal, as no code tells it apart.
+        finest: exponent of the narrowest bins; `bin_exponent` of OLD's range extended to 0, so that values
+            less than about a 1000th of that range apart may be taken for equal: quantized they are equal.
     """
     both = old.merged(new)
     both = both.coarsened(max(both.exponent, finest))
@@ -248,11 +248,12 @@ def jensen_shannon(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> fl
     With p and q the shares of a bin and m = (p + q) / 2, the divergence is the sum over bins of
     (p log2(p / m) + q log2(q / m)) / 2, and the distance its square root.
 
-    Two random draws from one distribution differ in every bin, and with many bins and few elements that
-    would look like drift. So neighbouring bins are joined first, into (2 n)^(1/3) groups of about equal
-    mass, rounded up to an even number, with n the number of elements of the smaller histogram (the number of
-    bins: Terrell and Scott, "Oversmoothed nonparametric density estimates", 1985). Groups of equal mass do
-    not care about outliers.
+    Two random draws from one distribution differ in every bin, and with many bins and few elements the
+    distance would be large without any drift. So neighbouring bins are joined first, into (2 n)^(1/3) groups
+    of about equal mass, rounded up to an even number, with n the number of elements of the smaller histogram
+    (the number of
+    bins: Terrell and Scott, "Oversmoothed nonparametric density estimates", 1985). Groups of equal mass are
+    robust to outliers.
 
     Args:
         old, new: counts in the same bins; neither is all zero.
@@ -274,8 +275,8 @@ def _entropy_gain(share: Floats, mixed: Floats) -> float:
     return float(np.sum(share[some] * np.log2(share[some] / mixed[some])))
 
 
-def moved(old: TensorProfile, new: TensorProfile) -> float:
-    """Return the Wasserstein-1 distance over OLD's width; see the head of this module.
+def wasserstein_distance(old: TensorProfile, new: TensorProfile) -> float:
+    """Return the Wasserstein-1 distance over OLD's width; see the docstring of this module.
 
     It is the integral of |F - G| over both cumulative distributions, which are straight lines within a bin.
     The elements of a bin are taken as evenly spread over it, so the distance is right to one bin of the
@@ -314,5 +315,5 @@ def _cumulative(histogram: Histogram, unit: int) -> tuple[Floats, Floats]:
 
 
 def _extended(tensor: TensorProfile) -> Cover:
-    """Return the range of a tensor, extended to 0 as that of every set of codes is."""
+    """Return the range of a tensor, extended to 0, which every quantized type represents."""
     return min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)

@@ -1,7 +1,7 @@
 """Glow's own profile format (SPEC section C) and Glow's names for the tensors of a model (B.3).
 
-A Glow file is three YAML documents: tool version, hash of the graph, list of entries. The text is spelled as
-Glow's writer does it, byte for byte. Only `store` calls the reading and writing here.
+A Glow file is three YAML documents: tool version, hash of the graph, list of entries. The text is byte for
+byte that of Glow's writer. Only `store` calls the reading and writing here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..base.errors import ProfileError
-from ..base.strict_yaml import FLOAT, INT, MalformedError, fields, integer_at, list_at, parse_all, real_at
+from ..base.strict_yaml import FLOAT, INT, MalformedError, fields, float_at, integer_at, list_at, parse_all
 from .histogram import EqualBins
 from .profile import DataId, ModelId, Profile, TensorProfile
 
@@ -107,7 +107,7 @@ def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
 
     Raises:
         MalformedError: by the rules of SPEC C.2; also for a range or a count that is not finite, which Glow
-            would take.
+            would accept.
     """
     documents = parse_all(_counts_as_text(document))
     if len(documents) != 3:
@@ -135,16 +135,16 @@ def _counts_as_text(document: str) -> str:
 
 
 def _entry(item: object, where: str) -> GlowEntry:
-    found = fields(item, where, ("NodeOutputName", "Min", "Max", "Histogram"))
-    name = found["NodeOutputName"]
+    entry = fields(item, where, ("NodeOutputName", "Min", "Max", "Histogram"))
+    name = entry["NodeOutputName"]
     if isinstance(name, dict | list) or name is None:
         raise MalformedError(f"{where}: NodeOutputName must be text", ADVICE)
     where = f"tensor '{name}'"
-    low = _float32(real_at(found["Min"], f"{where}: Min"), f"{where}: Min")
-    high = _float32(real_at(found["Max"], f"{where}: Max"), f"{where}: Max")
+    low = _float32(float_at(entry["Min"], f"{where}: Min"), f"{where}: Min")
+    high = _float32(float_at(entry["Max"], f"{where}: Max"), f"{where}: Max")
     if low > high:
         raise MalformedError(f"{where}: Min {low} is greater than Max {high}", ADVICE)
-    listed = found["Histogram"]
+    listed = entry["Histogram"]
     words = (
         listed.replace(",", " ").split()
         if isinstance(listed, str)
@@ -176,8 +176,8 @@ def _count(word: object, where: str) -> float:
 def loads_profile(document: str) -> Profile:
     """Return a Glow profile with Glow's names as keys and origin "glow"; the first of equal names wins.
 
-    The counts of a tensor are taken as they stand; zeros, NaN and Inf are not known and 0; dtype is
-    float; model and data are unknown.
+    The counts of a tensor are kept as they are; zeros, NaN and Inf are unknown and 0; dtype is float; model
+    and data are unknown.
 
     Raises:
         MalformedError: see `loads_glow`.
@@ -196,7 +196,7 @@ def dumps_profile(profile: Profile, names: Mapping[str, str] | None = None) -> s
     """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
 
     Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest stand
-    in its place, so Glow's own loader takes the file only with its hash check off.
+    in its place, so Glow's own loader reads the file only with its hash check off.
 
     Args:
         profile: what to write.
@@ -210,13 +210,13 @@ def dumps_profile(profile: Profile, names: Mapping[str, str] | None = None) -> s
             "a profile of qprof needs Glow's names to be written in Glow's format; pass the model"
         )
     entries: list[GlowEntry] = []
-    for tensor, found in profile.items():
+    for tensor, statistics in profile.items():
         name = tensor if names is None else names.get(tensor)
         if name is None:
             raise ProfileError(
-                f"tensor '{tensor}' has no Glow name; write the profile with the model it was made of"
+                f"tensor '{tensor}' has no Glow name; write the profile with the model that was profiled"
             )
-        entries.append((name, found.histogram.resampled(found.minimum, found.maximum)))
+        entries.append((name, statistics.histogram.resampled(statistics.minimum, statistics.maximum)))
     head = profile.model.structure[:16]
     graph_hash = int(head, 16) if re.fullmatch("[0-9a-f]{16}", head) else 0
     return dumps_glow(sorted(entries, key=lambda pair: pair[0].encode()), graph_hash, profile.tool)

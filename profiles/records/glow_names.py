@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.errors import ProfileError
-from .profile import Dim, ModelId, Profile, TensorProfile
+from ..base.names import free_name
+from .profile import FLOAT_DTYPES, Dim, ModelId, Profile, TensorProfile
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -21,32 +22,29 @@ def glow_names(model: ir.Model) -> dict[str, str]:
 
     SPEC B.3: a node is called as its operator is, else `<OpType>_<first output>`, else by its type;
     inputs and initialisers by their own names. Characters outside [A-Za-z0-9_] become `_`, a leading
-    digit gets an `A`, a name that is taken gets `__1`, `__2`, ... in place of its own such tail. What Glow
-    adds itself (layout transposes and lowered parts, numbered alike) is not known here, and very long
-    names, which Glow cuts with a hash, are kept.
+    digit gets an `A`, a name that is taken gets `__1`, `__2`, ... in place of its own such tail. Nodes that
+    Glow adds itself (layout transposes and lowered parts, numbered alike) are not considered, and very long
+    names, which Glow shortens with a hash, are kept.
     """
     names: dict[str, str] = {}
     taken: set[str] = set()
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
         if value.name and value.name not in names:
-            names[value.name] = f"{_unique(value.name, taken)}:0"
+            names[value.name] = f"{_glow_name(value.name, taken)}:0"
     for node in model.graph:
         outputs = [value.name for value in node.outputs]
         title = node.name or (f"{node.op_type}_{outputs[0]}" if outputs and outputs[0] else node.op_type)
-        unique = _unique(title, taken)
+        unique = _glow_name(title, taken)
         names.update({name: f"{unique}:{index}" for index, name in enumerate(outputs) if name})
     return names
 
 
-def _unique(title: str, taken: set[str]) -> str:
+def _glow_name(title: str, taken: set[str]) -> str:
     legal = re.sub("[^A-Za-z0-9_]", "_", title)
     if legal[:1].isdigit():
         legal = "A" + legal
-    name, number = legal, 0
     stem = re.sub("__[0-9]+$", "", legal)
-    while name in taken:
-        number += 1
-        name = f"{stem}__{number}"
+    name = free_name(legal, taken, lambda number: f"{stem}__{number}")
     taken.add(name)
     return name
 
@@ -55,7 +53,7 @@ def bind_glow(profile: Profile, model: ir.Model, model_id: ModelId) -> Profile:
     """Return a Glow profile with the tensor names of `model` for keys, in graph order.
 
     Only floating-point activations are kept, as in a profile of qprof; dtypes and shapes are the model's.
-    `unmatched_glow` tells what has been left out.
+    `unmatched_glow` returns what is left out.
 
     Args:
         profile: as read, origin "glow".
@@ -76,35 +74,35 @@ def bind_glow(profile: Profile, model: ir.Model, model_id: ModelId) -> Profile:
 
 
 def unmatched_glow(profile: Profile, model: ir.Model) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the activations of `model` without an entry, and the entries that belong to nothing in it.
+    """Return the activations of `model` without an entry, and the entries without a tensor of the model.
 
-    Entries of the second kind are usual: the parts that Glow lowers operators to have their own.
+    Entries of the second kind are usual: the nodes that Glow lowers operators to have their own.
     """
     matched = {value.name for value, _ in _matches(profile, model)}
     missing = tuple(value.name or "" for value in _activations(model) if value.name not in matched)
-    known = set(glow_names(model).values())
-    return missing, tuple(name for name in profile if name not in known)
+    in_model = set(glow_names(model).values())
+    return missing, tuple(name for name in profile if name not in in_model)
 
 
 def _matches(profile: Profile, model: ir.Model) -> list[tuple[ir.Value, str]]:
     names = glow_names(model)
-    known = set(names.values())
-    found = [(value, names[value.name or ""]) for value in _activations(model)]
+    in_model = set(names.values())
+    pairs = [(value, names[value.name or ""]) for value in _activations(model)]
     return [
-        (value, name) for value, name in found if name in profile and not _ambiguous(profile, name, known)
+        (value, name) for value, name in pairs if name in profile and not _ambiguous(profile, name, in_model)
     ]
 
 
-def _ambiguous(profile: Profile, name: str, known: set[str]) -> bool:
-    """Return whether an entry may be of a part of the node instead of its result.
+def _ambiguous(profile: Profile, name: str, in_model: set[str]) -> bool:
+    """Return whether an entry may be of a lowered part of the node instead of its result.
 
     Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
-    without a number. The result is certain when there are no such parts, or when one of them has the very
+    without a number. The result is certain when there are no such parts, or when one of them has the
     same profile: the copy that lowering makes (SPEC B.4).
     """
     stem, _, output = name.rpartition(":")
     pattern = re.compile(re.escape(stem) + f"__[0-9]+:{output}")
-    parts = [other for other in profile if pattern.fullmatch(other) and other not in known]
+    parts = [other for other in profile if pattern.fullmatch(other) and other not in in_model]
     return bool(parts) and all(profile[part] != profile[name] for part in parts)
 
 
@@ -112,12 +110,12 @@ def _activations(model: ir.Model) -> list[ir.Value]:
     outputs = [value for node in model.graph for value in node.outputs]
     constants = model.graph.initializers
     values = [*(v for v in model.graph.inputs if v.name not in constants), *outputs]
-    return [v for v in values if v.name and v.dtype is not None and v.dtype.is_floating_point()]
+    return [v for v in values if v.name and v.dtype is not None and v.dtype.name.lower() in FLOAT_DTYPES]
 
 
-def _bound(found: TensorProfile, value: ir.Value) -> TensorProfile:
+def _bound(profile: TensorProfile, value: ir.Value) -> TensorProfile:
     shape: tuple[Dim, ...] | None = None
     if value.shape is not None:
         shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
     assert value.dtype is not None  # _activations chose it for its dtype
-    return replace(found, dtype=value.dtype.name.lower(), shape=shape)
+    return replace(profile, dtype=value.dtype.name.lower(), shape=shape)

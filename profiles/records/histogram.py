@@ -1,4 +1,4 @@
-"""The exact, mergeable 2000-bin histogram, in plain numpy.
+"""The exact, mergeable 2000-bin histogram, in numpy.
 
 Bins have width 2**e and stand on the grid k * 2**e, with e the smallest exponent for which the data fits
 into 2000 of them. Scaling by a power of two is exact, so the bin of a value depends on nothing but the value
@@ -33,7 +33,7 @@ def bin_exponent(minimum: float, maximum: float, bins: int = BINS) -> int:
 
     Args:
         minimum, maximum: finite numbers, minimum <= maximum.
-        bins: how many indices there may be.
+        bins: largest number of indices.
     """
     largest = max(abs(minimum), abs(maximum))
     if largest == 0.0:
@@ -154,7 +154,7 @@ class Histogram:
         return np.ldexp((self.first + np.arange(self.counts.size + 1)).astype(np.float64), self.exponent)
 
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return `bins` equal bins over [minimum, maximum], for whoever wants Glow's picture.
+        """Return `bins` equal bins over [minimum, maximum], as Glow's profiles have them.
 
         The mass of a bin is taken as evenly spread, clipped to the range given (the exact minimum and
         maximum of the data, which lie in the first and the last bin), and the cumulative sum is rounded to

@@ -1,6 +1,6 @@
 """Profiles of shards of the data, merged into the profile of all of it: exact, whatever the order.
 
-Files are read one at a time and forgotten, so memory does not grow with their number.
+Files are read one at a time and not kept, so memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MAX_COUNT = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Merged:
-    """What merging gave.
+    """The result of merging.
 
     Attributes:
         profile: of all the data.
-        files: how many profiles went into it.
-        warnings: samples that seem to be counted twice, one sentence for each case; empty unless these were
-            allowed.
+        files: number of profiles that were merged.
+        warnings: samples that seem to be counted twice, one sentence for each case; empty unless duplicates
+            are allowed.
     """
 
     profile: Profile
@@ -47,7 +47,7 @@ def merge_files(
     Args:
         paths: at least one qprof profile; all of one model.
         output: where to write the merged profile; None for nowhere.
-        allow_duplicates: take data that seems to be counted twice, with a warning.
+        allow_duplicates: accept data that seems to be counted twice, with a warning.
 
     Raises:
         ProfileError: see `merge_profiles`, or a file cannot be read.
@@ -60,21 +60,21 @@ def merge_files(
 
 
 def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False) -> Merged:
-    """Return the profile of all the data that several profiles have seen.
+    """Return the profile of all the data of several profiles.
 
     The result does not depend on their order or grouping, to the byte of its file: where names of model files
-    differ the first in the alphabet is kept, and different tools are all named.
+    differ, the first in the alphabet is kept; where tools differ, all are kept.
 
     Args:
-        named: where each profile comes from, for messages, and the profile; taken one at a time.
-        allow_duplicates: take data that seems to be counted twice, with a warning.
+        named: where each profile comes from, for messages, and the profile; read one at a time.
+        allow_duplicates: accept data that seems to be counted twice, with a warning.
 
     Raises:
         ProfileError: there is none; one comes from Glow; two are of different models or hold different
-            tensors; two have seen the same samples, or one the samples of all the others together, unless
-            that was allowed. Data that is in two profiles together with other data cannot be noticed.
+            tensors; two are of the same samples, or one is of the samples of all the others together, unless
+            duplicates are allowed. Samples that two profiles share besides others cannot be noticed.
     """
-    seen: dict[DataId, str] = {}
+    sources: dict[DataId, str] = {}
     files, first = 0, ""
     warnings: list[str] = []
 
@@ -86,17 +86,17 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
     total: Profile | None = None
     for where, profile in named:
         _check_exact(where, profile)
-        if profile.data in seen and profile.data.samples:
-            twin = seen[profile.data]
-            notice(f"{where}: seems to hold the same {_samples(profile.data)} as {twin}")
-        seen.setdefault(profile.data, where)
+        if profile.data in sources and profile.data.samples:
+            other = sources[profile.data]
+            notice(f"{where}: seems to hold the same {_samples(profile.data)} as {other}")
+        sources.setdefault(profile.data, where)
         first = first or where
         total = profile if total is None else _pair(total, profile, first, where)
         files += 1
     if total is None:
         raise ProfileError("there is no profile to merge; give at least one")
     if not warnings and files > 1:
-        for data, where in seen.items():
+        for data, where in sources.items():
             if data.samples and data.merged(data) == total.data:
                 notice(f"{where}: seems to hold the same {_samples(data)} as all the others together")
     return Merged(total, files, tuple(warnings))
@@ -112,7 +112,7 @@ def _samples(data: DataId) -> str:
 
 
 def _check_exact(where: str, profile: Profile) -> None:
-    """Refuse what cannot be merged exactly."""
+    """Refuse a profile that cannot be merged exactly."""
     coarse = [name for name, tensor in profile.items() if isinstance(tensor.histogram, EqualBins)]
     if profile.origin == "glow" or coarse:
         raise ProfileError(
@@ -122,7 +122,7 @@ def _check_exact(where: str, profile: Profile) -> None:
 
 
 def _other_channels(a: Channels | None, b: Channels | None) -> str | None:
-    """Return what is wrong with the channels of `a` beside those of `b`."""
+    """Return how the channels of `a` differ from those of `b`, as a clause; None where they do not."""
     if a is None or b is None:
         return None if a is b else f"has {'no' if a is None else 'a'} record of its channels"
     same = (a.axis, a.count.size) == (b.axis, b.count.size)
@@ -137,12 +137,12 @@ def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
             f"{where}: is of {'other weights' if same_graph else 'another model'} than {first}: "
             f"{describe(profile.model)} against {describe(total.model)}; merge profiles of one model only"
         )
-    odd = sorted(set(total) ^ set(profile))
-    if odd:
-        has, lacks = (first, where) if odd[0] in total else (where, first)
+    unshared = sorted(set(total) ^ set(profile))
+    if unshared:
+        has, lacks = (first, where) if unshared[0] in total else (where, first)
         raise ProfileError(
-            f"{lacks}: has no tensor '{odd[0]}', which {has} has; profile all shards with the same options "
-            "and the same version of qprof"
+            f"{lacks}: has no tensor '{unshared[0]}', which {has} has; profile all shards with the same "
+            "options and the same version of qprof"
         )
     for name, tensor in profile.items():
         other = total[name]
@@ -151,10 +151,10 @@ def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
                 f"{where}: tensor '{name}' is of {tensor.dtype}, in {first} of {other.dtype}; "
                 "restore the files, or profile the shards again"
             )
-        if (fault := _other_channels(tensor.channels, other.channels)) is not None:
+        if (difference := _other_channels(tensor.channels, other.channels)) is not None:
             raise ProfileError(
-                f"{where}: tensor '{name}' {fault}, other than in {first}; profile all shards with the same "
-                "options and the same version of qprof"
+                f"{where}: tensor '{name}' {difference}, other than in {first}; profile all shards with the "
+                "same options and the same version of qprof"
             )
         if tensor.count + other.count > MAX_COUNT:
             raise ProfileError(

@@ -1,16 +1,24 @@
-"""What was measured: the frozen values that a calibration run produces and everything later reads."""
+"""The profile: the frozen values that a calibration run produces and everything later reads."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..base.errors import ProfileError
+from ..base.errors import ProfileError, nearest
+from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
+from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import EqualBins, Histogram
 
 Dim = int | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
+
+
+FLOAT_DTYPES = ("float", "float16", "bfloat16", "double")
+"""Element types of the tensors that are profiled, by their names in profiles."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +41,10 @@ class ModelId:
 
 @dataclass(frozen=True)
 class DataId:
-    """How much data a profile has seen.
+    """The calibration data of a profile.
 
     Attributes:
-        samples: number of samples; a feed whose inputs share a free leading dimension counts as so many.
+        samples: number of samples; a batch, whose inputs share a free leading dimension, counts as its rows.
         digest: 128-bit hex number, the sum modulo 2**128 of the digests of the samples: independent of
             order, batching and sharding, and added when profiles are merged.
     """
@@ -50,19 +58,19 @@ class DataId:
         return DataId(self.samples + other.samples, f"{total:032x}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TensorProfile:
-    """What flowed through one tensor.
+    """Statistics of one tensor.
 
     Attributes:
         dtype: ONNX element type name in lower case, such as "float" (float32), "float16", "double".
         shape: dimensions; None where free or different from sample to sample; None for an unknown rank.
-        minimum, maximum: exact smallest and largest finite value; 0.0 when there was none.
+        minimum, maximum: exact smallest and largest finite value; 0.0 when the tensor had none.
         count: number of finite elements. The histogram's counts add up to it.
-        zeros: how many of them are zero (they stand in the histogram as well).
+        zeros: how many of them are zero (they are in the histogram as well).
         nan, inf: number of elements that were not finite; in neither range nor histogram.
         histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
-        channels: range and sums of each channel, for a tensor that is multiplied with a weight; else None.
+        channels: per-channel ranges and sums, for inputs of weighted layers; else None.
     """
 
     dtype: str
@@ -75,6 +83,17 @@ class TensorProfile:
     inf: int
     histogram: Histogram | EqualBins
     channels: Channels | None = None
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        shape, span = shape_text(self.shape), f"{self.minimum:.6g} .. {self.maximum:.6g}"
+        return f"<TensorProfile: {self.dtype} {shape}, {span}, {self.count} elements>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return type, shape, range and counts; the histogram and the channels are in the profile's file."""
+        names = ("dtype", "minimum", "maximum", "count", "zeros", "nan", "inf")
+        shape = None if self.shape is None else list(self.shape)
+        return {"shape": shape, **{name: getattr(self, name) for name in names}}
 
     def merged(self, other: TensorProfile) -> TensorProfile:
         """Return the profile of both sets of elements together: exact, commutative, associative.
@@ -120,22 +139,22 @@ def _merged_channels(a: Channels | None, b: Channels | None) -> Channels | None:
 
 
 def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """Return the shape that both fit: None for a dimension that differs, None for ranks that differ."""
+    """Return the shape of both: None for a dimension that differs, None for ranks that differ."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
 
 
-@dataclass(frozen=True)
-class Profile(Mapping[str, TensorProfile]):
+@dataclass(frozen=True, repr=False)
+class Profile(Presented, Mapping[str, TensorProfile]):
     """The record of one or more calibration runs of one model: a mapping from tensor name to what it held.
 
     Attributes:
         model: the prepared model that was profiled.
-        data: how much data, and which.
+        data: which calibration data.
         tensors: name to profile, in graph order.
         origin: "qprof", or "glow" for a profile read from Glow's YAML, whose keys are Glow's names
-            (`node:output`) until `glow_yaml.bind_glow` translates them.
+            (`node:output`) until `glow_names.bind_glow` translates them.
         tool: name and version of the writer.
     """
 
@@ -154,6 +173,59 @@ class Profile(Mapping[str, TensorProfile]):
     def __len__(self) -> int:
         return len(self.tensors)
 
+    def headline(self) -> str:
+        """Return the model's file, and how many tensors and samples there are."""
+        return f"{self.model.file or 'model'}, {len(self)} tensors, {self.data.samples} samples"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the tensors with small histograms, whose heights are logarithmic."""
+        rows = [
+            (
+                name,
+                small_histogram(t.histogram, t.minimum, t.maximum),
+                t.dtype,
+                shape_text(t.shape),
+                f"{t.minimum:.6g}",
+                f"{t.maximum:.6g}",
+                percent(t.zeros / t.count if t.count else None, 1),
+            )
+            for name, t in self.items()
+        ]
+        header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
+        return Presentation(tables=(Table(header, tuple(rows), left=4),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was profiled, how much data, and for each tensor what `TensorProfile.to_dict` has."""
+        return {
+            "model": self.model.file,
+            "samples": self.data.samples,
+            "tensors": {name: tensor.to_dict() for name, tensor in self.items()},
+        }
+
+    def plot(self, tensor: str) -> Drawing:
+        """Return the histogram of a tensor as a drawing; heights are logarithmic.
+
+        Raises:
+            ProfileError: there is no such tensor.
+        """
+        if tensor not in self:
+            raise ProfileError(f"the profile: no tensor is called '{tensor}'.{nearest(tensor, self)}")
+        found = self[tensor]
+        return drawing(tensor, found.histogram, found.minimum, found.maximum)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile's file; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        if is_report(path):
+            super().save(path)
+        else:
+            from .store import save_profile
+
+            save_profile(self, path)
+
     def merged(self, other: Profile) -> Profile:
         """Return the profile of both data sets together.
 
@@ -166,8 +238,8 @@ class Profile(Mapping[str, TensorProfile]):
                 f"and {describe(other.model)}"
             )
         if set(self.tensors) != set(other.tensors):
-            odd = sorted(set(self.tensors) ^ set(other.tensors))
-            raise ProfileError(f"cannot merge: tensor '{odd[0]}' is in one of the profiles only")
+            unshared = sorted(set(self.tensors) ^ set(other.tensors))
+            raise ProfileError(f"cannot merge: tensor '{unshared[0]}' is in one of the profiles only")
         tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
         return Profile(self.model, self.data.merged(other.data), tensors, self.origin, self.tool)
 

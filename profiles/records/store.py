@@ -1,4 +1,4 @@
-"""The profile's file format: the only module that knows it.
+"""The file format of profiles: no other module reads or writes it.
 
 A profile is one YAML document that ends with a line "...":
 
@@ -16,9 +16,9 @@ A profile is one YAML document that ends with a line "...":
 
 `counts` is one text of numbers; `0*n` stands for a run of n zeros. Floats are written by `repr`, so that
 `loads(dumps(p)) == p`. Under `channels`, `count`, `minimum` and `maximum` are one text each with a number for
-each channel (one number where all are equal), and `sums` is a list of such texts; `channels.Channels` says
-what they are. Format 1 is the same without `channels`. Glow's own YAML is recognised when reading and written
-on request (`glow_yaml`).
+each channel (one number where all are equal), and `sums` is a list of such texts;
+`channel_statistics.Channels` defines them. Format 1 is the same without `channels`. Glow's own YAML is
+recognised when reading and written on request (`glow_format`).
 """
 
 from __future__ import annotations
@@ -43,21 +43,20 @@ from ..base.strict_yaml import (
     check_whole,
     entry,
     fields,
+    float_at,
+    flow_text,
     integer_at,
     list_at,
     mapping_at,
     parse,
-    real_at,
-    spelled,
     text_at,
 )
 from . import glow_format
 from .channel_statistics import SUMS, Channels, fault
 from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, grid_index
-from .profile import DataId, Dim, ModelId, Profile, TensorProfile
+from .profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
 
 FAMILY, VERSION = "qprof-profile", 2
-DTYPES = ("float", "float16", "bfloat16", "double")
 FORMATS = ("qprof", "glow")
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
 
@@ -82,7 +81,7 @@ def save_profile(
         path: the file; replaced when it exists.
         format: "qprof", or "glow" for Glow's YAML (SPEC section C), which drops dtypes, shapes, zeros and
             digits of counts above 999999.
-        names: for "glow": tensor name to Glow's name, from `glow_format.glow_names`; not needed for a
+        names: for "glow": tensor name to Glow's name, from `glow_names.glow_names`; not needed for a
             profile that came from Glow.
 
     Raises:
@@ -95,7 +94,7 @@ def save_profile(
 
 
 def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile in qprof's format or in Glow's, told apart by the content.
+    """Read a profile in qprof's format or in Glow's, recognised by its content.
 
     Raises:
         ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
@@ -138,7 +137,7 @@ def loads(document: str, source: str = "profile") -> Profile:
         check_whole(document)
         return _profile(top)
     except MalformedError as problem:
-        raise ProfileError(problem.told(source, ADVICE)) from None
+        raise ProfileError(problem.message(source, ADVICE)) from None
 
 
 def model_fields(model: ModelId) -> dict[str, object]:
@@ -148,12 +147,12 @@ def model_fields(model: ModelId) -> dict[str, object]:
 
 def model_at(value: object) -> ModelId:
     """Return the ModelId that the entry `model` of a profile or a plan describes, or raise MalformedError."""
-    found = fields(value, "model", ("file", "structure", "weights", "opset"))
+    entries = fields(value, "model", ("file", "structure", "weights", "opset"))
     return ModelId(
-        structure=text_at(found["structure"], "model: structure"),
-        weights=text_at(found["weights"], "model: weights"),
-        opset=integer_at(found["opset"], "model: opset", 0),
-        file=text_at(found["file"], "model: file"),
+        structure=text_at(entries["structure"], "model: structure"),
+        weights=text_at(entries["weights"], "model: weights"),
+        opset=integer_at(entries["opset"], "model: opset", 0),
+        file=text_at(entries["file"], "model: file"),
     )
 
 
@@ -167,7 +166,7 @@ def _tensor_text(tensor: TensorProfile) -> str:
     if isinstance(histogram, Histogram):
         bins = f"exponent: {histogram.exponent}, first: {histogram.first}"
     else:
-        bins = f"minimum: {spelled(histogram.minimum)}, maximum: {spelled(histogram.maximum)}"
+        bins = f"minimum: {flow_text(histogram.minimum)}, maximum: {flow_text(histogram.maximum)}"
     written = block(values, 4) + f'    histogram: {{{bins}, counts: "{_counts_text(histogram)}"}}\n'
     return written if tensor.channels is None else written + _channels_text(tensor.channels, tensor.dtype)
 
@@ -221,21 +220,21 @@ def _profile(top: dict[str, object]) -> Profile:
 
 
 def _tensor(value: object, where: str) -> TensorProfile:
-    found = fields(value, where, _FIELDS, ("channels",))
-    minimum, maximum, count, zeros, nan, inf = (found[key] for key in _FIELDS[2:-1])
+    entries = fields(value, where, _FIELDS, ("channels",))
+    minimum, maximum, count, zeros, nan, inf = (entries[key] for key in _FIELDS[2:-1])
     tensor = TensorProfile(
-        dtype=text_at(found["dtype"], f"{where}: dtype"),
-        shape=_shape(found["shape"], f"{where}: shape"),
-        minimum=real_at(minimum, f"{where}: minimum"),
-        maximum=real_at(maximum, f"{where}: maximum"),
+        dtype=text_at(entries["dtype"], f"{where}: dtype"),
+        shape=_shape(entries["shape"], f"{where}: shape"),
+        minimum=float_at(minimum, f"{where}: minimum"),
+        maximum=float_at(maximum, f"{where}: maximum"),
         count=integer_at(count, f"{where}: count", 0),
         zeros=integer_at(zeros, f"{where}: zeros", 0),
         nan=integer_at(nan, f"{where}: nan", 0),
         inf=integer_at(inf, f"{where}: inf", 0),
-        histogram=_histogram(found["histogram"], f"{where}: histogram"),
+        histogram=_histogram(entries["histogram"], f"{where}: histogram"),
     )
-    if "channels" in found:
-        tensor = replace(tensor, channels=_channels(found["channels"], tensor, f"{where}: channels"))
+    if "channels" in entries:
+        tensor = replace(tensor, channels=_channels(entries["channels"], tensor, f"{where}: channels"))
     _check(tensor, where)
     return tensor
 
@@ -248,22 +247,22 @@ def _shape(value: object, where: str) -> tuple[Dim, ...] | None:
 
 def _histogram(value: object, where: str) -> Histogram | EqualBins:
     if isinstance(value, dict) and "exponent" in value:
-        found = fields(value, where, ("exponent", "first", "counts"))
-        exponent = integer_at(found["exponent"], f"{where}: exponent")
-        first = integer_at(found["first"], f"{where}: first")
+        entries = fields(value, where, ("exponent", "first", "counts"))
+        exponent = integer_at(entries["exponent"], f"{where}: exponent")
+        first = integer_at(entries["first"], f"{where}: first")
         if not MIN_EXPONENT <= exponent <= _MAX_EXPONENT:
             raise MalformedError(f"{where}: exponent {exponent} is outside {MIN_EXPONENT} .. {_MAX_EXPONENT}")
         if abs(first) >= 1 << INDEX_BITS:
             raise MalformedError(f"{where}: first {first} is beyond {INDEX_BITS} bits")
-        exact = [int(word) for word in _counts(found["counts"], where, _INTEGER)]
+        exact = [int(word) for word in _counts(entries["counts"], where, _INTEGER)]
         if max(exact, default=0) > _MAX_COUNT:
             raise MalformedError(f"{where}: {max(exact)} is not a count; counts are 0 to {_MAX_COUNT}")
         return Histogram(exponent, first, np.array(exact, np.int64))
-    found = fields(value, where, ("minimum", "maximum", "counts"))
-    counts = [float(word) for word in _counts(found["counts"], where, _DECIMAL)]
+    entries = fields(value, where, ("minimum", "maximum", "counts"))
+    counts = [float(word) for word in _counts(entries["counts"], where, _DECIMAL)]
     return EqualBins(
-        real_at(found["minimum"], f"{where}: minimum"),
-        real_at(found["maximum"], f"{where}: maximum"),
+        float_at(entries["minimum"], f"{where}: minimum"),
+        float_at(entries["maximum"], f"{where}: maximum"),
         np.array(counts, np.float64),
     )
 
@@ -283,21 +282,21 @@ def _counts(value: object, where: str, pattern: str) -> list[str]:
 
 
 def _channels(value: object, tensor: TensorProfile, where: str) -> Channels:
-    found = fields(value, where, _CHANNEL_FIELDS)
-    axis = integer_at(found["axis"], f"{where}: axis")
+    entries = fields(value, where, _CHANNEL_FIELDS)
+    axis = integer_at(entries["axis"], f"{where}: axis")
     if tensor.shape is None or not -len(tensor.shape) <= axis < len(tensor.shape):
-        raise MalformedError(f"{where}: there is no axis {axis} in the shape")
+        raise MalformedError(f"{where}: axis {axis} is not an axis of the shape")
     n = tensor.shape[axis]
     if not n:
         raise MalformedError(f"{where}: the shape does not say how many channels axis {axis} has")
     real = np.dtype(np.float64 if tensor.dtype == "double" else np.float32)
-    minimum, maximum = (_numbers(found[key], n, real, f"{where}: {key}") for key in ("minimum", "maximum"))
-    rows = list_at(found["sums"], f"{where}: sums")
+    minimum, maximum = (_numbers(entries[key], n, real, f"{where}: {key}") for key in ("minimum", "maximum"))
+    rows = list_at(entries["sums"], f"{where}: sums")
     if len(rows) != SUMS:
         raise MalformedError(f"{where}: sums has {len(rows)} entries instead of {SUMS}")
     whole = np.dtype(np.int64)
     sums = np.array([_numbers(row, n, whole, f"{where}: sums") for row in rows])
-    return Channels(axis, minimum, maximum, _numbers(found["count"], n, whole, f"{where}: count"), sums)
+    return Channels(axis, minimum, maximum, _numbers(entries["count"], n, whole, f"{where}: count"), sums)
 
 
 def _numbers(value: object, n: int, dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
@@ -305,14 +304,14 @@ def _numbers(value: object, n: int, dtype: np.dtype[Any], where: str) -> npt.NDA
     written = text_at(value, where)
     words = written.split()
     if not re.fullmatch(r"[-+.e0-9\s]*", written):
-        raise MalformedError(f"{where} holds what is no number")
+        raise MalformedError(f"{where} holds text that is not a number")
     if len(words) not in (1, n):
         raise MalformedError(f"{where} has {len(words)} numbers for {n} channels")
     try:
         with np.errstate(over="ignore"):
             numbers = np.array(words).astype(dtype)
     except (ValueError, OverflowError):
-        raise MalformedError(f"{where} holds what is no number") from None
+        raise MalformedError(f"{where} holds text that is not a number") from None
     if not np.isfinite(numbers).all():
         raise MalformedError(f"{where} holds a number that is not finite")
     return np.broadcast_to(numbers, n)
@@ -323,10 +322,10 @@ def _numbers(value: object, n: int, dtype: np.dtype[Any], where: str) -> npt.NDA
 
 def _check(tensor: TensorProfile, where: str) -> None:
     """Raise MalformedError when the numbers of a tensor contradict one another."""
-    if tensor.dtype not in DTYPES:
+    if tensor.dtype not in FLOAT_DTYPES:
         raise MalformedError(
             f"{where}: dtype '{tensor.dtype}' is unknown",
-            f"known are {', '.join(DTYPES)}.{nearest(tensor.dtype, DTYPES)}",
+            f"known are {', '.join(FLOAT_DTYPES)}.{nearest(tensor.dtype, FLOAT_DTYPES)}",
         )
     if not (math.isfinite(tensor.minimum) and math.isfinite(tensor.maximum)):
         raise MalformedError(f"{where}: the range {tensor.minimum} .. {tensor.maximum} is not finite")

@@ -1,30 +1,29 @@
-"""The calibration runner: streams samples through a model and records what flows through its tensors."""
+"""The calibration runner: runs samples through a model and records statistics of its tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
 from ..instrumentation.activations import declared_shape
-from ..instrumentation.taps import Tap
+from ..instrumentation.observations import Observation
 from ..records.profile import DataId, ModelId, Profile, TensorProfile
-from ..runtime.machine import used_bytes
-from ..runtime.profiling_session import CPU, measuring, opened, size_name
-from ..runtime.run_sample import run_sample
-from ..samples.samples import Sample, Samples, fixed_shapes
-from .checkpoint import Checkpoint, Keeper, RunId
-from .memory_plan import MemoryPlan, one_pass, plan_memory
-from .pass_observer import empty_accumulator, merged_profiles
-from .sample_pass import Pass, fed_of
-from .settings import Loaded, Settings, loaded
-from .thread_pool import side_by_side
+from ..runtime.profiling_session import session_for
+from ..samples.samples import Sample, Samples
+from .checkpoint import CheckpointWriter, RunId, RunProgress
+from .memory_plan import MemoryPlan, plan_run
+from .profiling_model import ProfilingModel, profiling_model
+from .sample_observer import merged_profiles, tensor_observer
+from .sample_pass import SamplePass
+from .settings import RunSettings
+from .thread_pool import map_in_threads
 
 
 class NoSamplesError(DataError):
@@ -35,25 +34,19 @@ def calibrate(
     model: ir.Model,
     samples: Samples | Iterable[Sample],
     model_id: ModelId,
-    *,
-    non_finite: str = "error",
-    threads: int = 0,
-    tensors: Collection[str] | None = None,
-    provider: str = CPU,
-    memory_limit: int | None = None,
-    channels: Mapping[str, int] | None = None,
-    by_row: bool = False,
-    checkpoint: Checkpoint | None = None,
+    settings: RunSettings | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Run the model on all samples and return the profile of its floating-point activations.
 
-    The activations are outputs of one onnxruntime session; each is counted where it lies and then
-    forgotten. Threads run samples side by side, and each computes and counts one at a time. Order, grouping
-    and number of the samples between calls do not matter, nor do threads and passes: the profile is the same
-    to the byte, and merged profiles of shards equal the profile of all. Shapes may differ between samples.
-    How rows are batched does not matter either, where the runtime computes a row to the same bits in every
-    batch; some of its kernels do not (sums over all but the batch, for one), and for them there is `by_row`.
+    The activations are outputs of one onnxruntime session; the observers read each in onnxruntime's memory
+    and keep nothing of it. Threads run several samples at the same time, and each computes and counts one.
+    Order, grouping and number of the samples between calls do not matter, nor do threads and passes: the
+        profile is the
+    same to the byte, and merged profiles of shards equal the profile of all. Shapes may differ between
+    samples. How rows are batched does not matter either, where the runtime computes a row to the same bits in
+    every batch; some of its kernels do not (sums over all axes but the batch, for one), and for them there is
+    `by_row`.
 
     onnxruntime optimises the graph for the machine as it does for plain inference. So the values can differ
     in the last bits from those of the graph as it is written, between kinds of processors, and between
@@ -61,11 +54,10 @@ def calibrate(
 
     Args:
         model: the prepared model; unchanged.
-        samples: checked feeds, as `open_samples` gives them.
+        samples: checked samples, as `open_samples` gives them.
         model_id: identity of the model, to be recorded.
-        non_finite, threads, tensors, provider, memory_limit, channels, by_row: see `Settings`.
-        checkpoint: where progress is kept, so that a run that was killed goes on where it was; None for
-            nowhere.
+        settings: of the run; `tensors` and `channels` as names and axes, "all" and "off". None for all
+            tensors without channels.
         progress: called after each sample.
 
     Raises:
@@ -74,136 +66,157 @@ def calibrate(
         DataError: there are no samples, one makes the model fail, or (with "error") NaN or Inf appeared.
         ProfileError: the checkpoint belongs to another run.
     """
-    chosen = None if tensors is None else frozenset(tensors)
-    settings = Settings(non_finite, threads, chosen, provider, memory_limit, channels or {}, by_row)
-    with loaded(model, settings) as run:
-        return profile_samples(run, samples, model_id, checkpoint, progress)
+    settings = settings or RunSettings(channels="off")
+    if settings.sharded:
+        raise ConfigError(
+            "workers: share samples that each of them can open by itself; call dump_profile with a folder or "
+            "module:function"
+        )
+    with profiling_model(model, settings) as ready:
+        return profile_samples(ready, _first(samples, settings.limit), model_id, progress)
+
+
+def _first(samples: Samples | Iterable[Sample], limit: int | None) -> Samples | Iterable[Sample]:
+    """Return the first samples; those of an iterator can still be iterated only once."""
+    if limit is None:
+        return samples
+    if isinstance(samples, Samples):
+        return samples.part(0, limit)
+    return islice(samples, limit) if iter(samples) is samples else list(islice(samples, limit))
 
 
 def profile_samples(
-    run: Loaded,
+    model: ProfilingModel,
     samples: Samples | Iterable[Sample],
     model_id: ModelId,
-    checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> Profile:
-    """Return the profile of these samples; see `calibrate`."""
-    plan = _plan(run, samples)
-    keeper = Keeper(checkpoint, _run_id(run, samples, plan, model_id))
-    before = keeper.load()
-    data = before.profile.data if before.profile is not None else DataId()
-    counted = _seen(before.profile)
-    total = getattr(samples, "total", None)
-    for number in range(before.passes, len(plan.passes)):
-        done = before.feeds if number == before.passes else 0
-        names = set(plan.passes[number])
-        taps = [tap for tap in run.read if tap.name in names]
-        with opened(run.graph, [tap.source for tap in taps if tap.source is not None]) as session:
-            work = Pass(run, session, taps, number == 0)
-            for found, quiet in side_by_side(work.count, _from(samples, done), plan.threads, keeper.is_due):
-                data = data.merged(found)
-                done += 1
-                if progress is not None:
-                    passes = len(plan.passes)
-                    progress(number * (total or 0) + done, None if total is None else total * passes)
-                if quiet and keeper.is_due():
-                    so_far = _counted(run, merged_profiles(counted, *work.profiles()))
-                    keeper.save(number, done, Profile(model_id, data, so_far))
-        counted = merged_profiles(counted, *work.profiles())
-    if data.samples == 0:
-        source = getattr(samples, "source", "samples")
-        raise NoSamplesError(f"{source}: there are no samples; give at least one")
-    return Profile(model_id, data, _named(run, _counted(run, counted)), tool=tool_name())
+    """Return the profile of these samples, all of them; see `calibrate`."""
+    plan = plan_run(model, samples)
+    run = _Run(model, samples, plan, model_id, progress)
+    for number, read in run.passes():
+        outputs = [observation.source for observation in read if observation.source is not None]
+        with session_for(model.graph, outputs) as session:
+            sample_pass = SamplePass(model, session, read, identify=number == 0)
+            results = map_in_threads(sample_pass.count, run.remaining(), plan.threads, run.is_due)
+            for data, idle in results:
+                run.note(data, sample_pass if idle else None)
+        run.finish(sample_pass)
+    return run.profile()
 
 
-def _seen(before: Profile | None) -> dict[str, TensorProfile]:
-    """Return what an earlier run has counted."""
-    tensors = {} if before is None else before.tensors
-    return {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count}
+class _Run:
+    """The state of a run: counts passes and samples, reports progress, writes checkpoints."""
+
+    def __init__(
+        self,
+        model: ProfilingModel,
+        samples: Samples | Iterable[Sample],
+        plan: MemoryPlan,
+        model_id: ModelId,
+        progress: Progress | None,
+    ) -> None:
+        """Begin, or resume what the checkpoint holds."""
+        self._model, self._samples, self._plan, self._model_id = model, samples, plan, model_id
+        self._progress, self._total = progress, getattr(samples, "total", None)
+        checkpoint, every = model.settings.checkpoint, model.settings.every
+        path = None if checkpoint is None else Path(checkpoint)
+        self._writer = CheckpointWriter(path, every, _run_id(model, samples, plan, model_id))
+        self.is_due = self._writer.is_due
+        before = self._writer.load()
+        self._pass, self._done = before.passes, before.samples
+        self._data = DataId() if before.profile is None else before.profile.data
+        self._counted = {} if before.profile is None else _observed(before.profile)
+
+    def passes(self) -> Iterator[tuple[int, list[Observation]]]:
+        """Yield number and tensors of each pass that is not complete."""
+        while self._pass < len(self._plan.passes):
+            names = set(self._plan.passes[self._pass])
+            yield self._pass, [o for o in self._model.read if o.name in names]
+
+    def remaining(self) -> Iterable[Sample]:
+        """Return the samples that are not done in this pass."""
+        if isinstance(self._samples, Samples):
+            return self._samples.part(self._done)
+        return islice(self._samples, self._done, None)
+
+    def note(self, data: DataId, idle: SamplePass | None) -> None:
+        """Count one more sample.
+
+        Args:
+            data: its identity.
+            idle: the pass, where no sample is under way: a checkpoint can be written then.
+        """
+        self._data = self._data.merged(data)
+        self._done += 1
+        if self._progress is not None:
+            before = self._pass * (self._total or 0)
+            total = None if self._total is None else self._total * len(self._plan.passes)
+            self._progress(before + self._done, total)
+        if idle is not None and self._writer.is_due():
+            tensors = self._tensors(merged_profiles(self._counted, *idle.profiles()))
+            self._writer.save(
+                RunProgress(self._pass, self._done, Profile(self._model_id, self._data, tensors))
+            )
+
+    def finish(self, sample_pass: SamplePass) -> None:
+        """Take what a complete pass has counted."""
+        self._counted = merged_profiles(self._counted, *sample_pass.profiles())
+        self._pass, self._done = self._pass + 1, 0
+
+    def profile(self) -> Profile:
+        """Return the profile of all samples.
+
+        Raises:
+            NoSamplesError: there were none.
+        """
+        if self._data.samples == 0:
+            source = getattr(self._samples, "source", "samples")
+            raise NoSamplesError(f"{source}: there are no samples; give at least one")
+        tensors = _wanted_profiles(self._model, self._tensors(self._counted))
+        return Profile(self._model_id, self._data, tensors, tool=tool_name())
+
+    def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
+        """Return the profiles of all tensors that are read, in graph order; empty where no array came."""
+        return {o.name: counted.get(o.name) or tensor_observer(o).profile() for o in self._model.read}
 
 
-def _counted(run: Loaded, found: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
-    """Return what was counted of every tensor, in graph order; nothing where there was no array."""
-    return {tap.name: found.get(tap.name) or empty_accumulator(tap).profile() for tap in run.read}
+def _observed(before: Profile) -> dict[str, TensorProfile]:
+    """Return the profiles of a checkpoint, without the empty ones of tensors of which no array came."""
+    return {name: tensor for name, tensor in before.items() if tensor.shape is not None or tensor.count}
 
 
-def _named(run: Loaded, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
-    """Return the profiles of all tensors that were asked for, in graph order."""
-    wanted = run.settings.tensors
-    found = {}
-    for tap in run.taps:
-        if wanted is None or tap.name in wanted:
-            profile = counted[tap.same_as or tap.name]
-            if tap.same_as is not None:
-                profile = _of_twin(profile, tap)
-            elif tap.stacked is not None:
-                profile = replace(profile, shape=declared_shape(tap.shape))
-            found[tap.name] = profile
-    return found
+def _wanted_profiles(model: ProfilingModel, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
+    """Return the profiles of all wanted tensors, in graph order."""
+    names = model.settings.names
+    wanted = [o for o in model.observations if names is None or o.name in names]
+    return {o.name: _as_declared(counted[o.same_as or o.name], o) for o in wanted}
 
 
-def _of_twin(profile: TensorProfile, tap: Tap) -> TensorProfile:
-    """Return the profile of a tensor whose elements were counted in another one."""
-    channels = profile.channels
-    if channels is not None:
-        channels = None if tap.axis is None else replace(channels, axis=tap.axis)
-    return replace(profile, shape=declared_shape(tap.shape), channels=channels)
+def _as_declared(profile: TensorProfile, observation: Observation) -> TensorProfile:
+    """Return the profile of a tensor, which may have been read in another one with the same elements."""
+    shape, channels = declared_shape(observation.shape), profile.channels
+    if observation.same_as is not None:
+        if channels is not None:
+            channels = None if observation.axis is None else replace(channels, axis=observation.axis)
+        return replace(profile, shape=shape, channels=channels)
+    return profile if observation.scan_axes is None else replace(profile, shape=shape)
 
 
-def _from(samples: Samples | Iterable[Sample], start: int) -> Iterable[Sample]:
-    if isinstance(samples, Samples):
-        return samples.part(start)
-    return islice(samples, start, None)
-
-
-def _plan(run: Loaded, samples: Samples | Iterable[Sample]) -> MemoryPlan:
-    settings = run.settings
-    if settings.memory_limit is None:
-        return one_pass([tap.name for tap in run.read], settings.threads)
-    if iter(samples) is samples:
-        raise ConfigError("memory limit: the samples may have to be read again; give a list or a folder")
-    largest = _largest(run, samples)
-    if largest is None:
-        return one_pass([tap.name for tap in run.read], 1)
-    sources = {tap.name: tap.source for tap in run.read if tap.source is not None}
-    with measuring(run.graph, list(sources.values())) as session:
-        elements = run_sample(session, [output.name for output in session.get_outputs()], largest)
-        base = used_bytes()
-
-    def size(tap: Tap) -> int:
-        if tap.source is None:
-            return 0
-        source = run.graph.sources[tap.source]
-        sequence = elements.get(source)
-        if isinstance(sequence, list):
-            return sum(array.nbytes for array in sequence)
-        (number,) = np.ravel(elements[size_name(source)])
-        return int(number) * int(tap.dtype.itemsize)
-
-    sizes = {tap.name: size(tap) for tap in run.read}
-    return plan_memory(sizes, settings.threads, base, settings.memory_limit)
-
-
-def _largest(run: Loaded, samples: Samples | Iterable[Sample]) -> Sample | None:
-    """Return what is fed with the most bytes in its inputs; the first where all are alike, None for none."""
-    if fixed_shapes(run.specs):
-        return next(iter(samples), None)
-    every = (fed for sample in samples for fed in fed_of(run, sample))
-    return max(every, key=lambda fed: sum(array.nbytes for array in fed.feed.values()), default=None)
-
-
-def _run_id(run: Loaded, samples: Samples | Iterable[Sample], plan: MemoryPlan, model_id: ModelId) -> RunId:
+def _run_id(
+    model: ProfilingModel, samples: Samples | Iterable[Sample], plan: MemoryPlan, model_id: ModelId
+) -> RunId:
     return RunId(
         model_id,
         getattr(samples, "source", "samples"),
         getattr(samples, "total", None),
         {
-            "tensors": [tap.name for tap in run.read],
+            "tensors": [o.name for o in model.read],
             "passes": list(map(list, plan.passes)),
-            "non_finite": run.settings.non_finite,
-            "channels": [[tap.name, tap.axis] for tap in run.read if tap.axis is not None],
-            "by_row": run.settings.by_row,
-            "provider": run.settings.provider,
+            "non_finite": model.settings.non_finite,
+            "channels": [[o.name, o.axis] for o in model.read if o.axis is not None],
+            "by_row": model.settings.by_row,
+            "provider": model.settings.provider,
             "onnxruntime": ort.__version__,
             "tool": tool_name(),
         },

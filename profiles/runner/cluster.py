@@ -1,8 +1,8 @@
 """The calibration runner over several processes: on this machine, or the workers of a Dask cluster.
 
-The samples are divided into shards. A task runs one shard through the same runner as everywhere and gives
-back its profile. Profiles are merged as a tree, exactly, so the result has the bytes of one machine.
-The model goes to each worker once. Shards of a worker that is lost are run again by the others.
+The samples are divided into shards. A task runs one shard with the same runner as a single process and
+returns its profile. Profiles are merged as a tree, exactly, so the result has the same bytes as that of one
+process. The model goes to each worker once. Shards of a worker that is lost are run again by the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from ..runtime.machine import cores
 from ..samples.samples import input_specs, open_samples
 from .processes import (
     ATTEMPTS,
-    Data,
     Job,
     Shard,
     merged_texts,
@@ -34,20 +32,17 @@ from .processes import (
     shard_of_files,
     shards,
 )
-from .settings import Settings
+from .settings import RunSettings
 
 CONNECT_SECONDS = 10.0
-"""How long a scheduler is waited for."""
+"""Seconds to wait for a scheduler."""
 
 
 def calibrate_sharded(
     model: ir.Model,
-    data: Data,
+    source: str,
     model_id: ModelId,
-    settings: Settings,
-    *,
-    workers: int = 0,
-    scheduler: str | None = None,
+    settings: RunSettings,
     progress: Progress | None = None,
 ) -> Profile:
     """Return the profile of all samples, made by several processes; it is that of `calibrate` to the byte.
@@ -56,33 +51,31 @@ def calibrate_sharded(
 
     Args:
         model: the prepared model.
-        data: the samples.
+        source: folder of the samples, or "module:function".
         model_id: identity of the model.
-        settings: of each worker. 0 threads are here one for a Dask task, and this machine's cores divided by
-            `workers`.
-        workers: processes on this machine.
-        scheduler: address of a Dask scheduler instead.
+        settings: of the run. 0 threads mean one for a Dask task, and this machine's cores divided by
+            `workers` for processes on this machine.
         progress: called after each shard, with numbers of samples.
 
     Raises:
-        ConfigError: both or neither are given, the scheduler cannot be reached, or Dask is not installed.
+        ConfigError: a setting is not allowed, the scheduler cannot be reached, or Dask is not installed.
         ModelError, DataError: see `calibrate`; or workers were lost again and again.
     """
-    if (workers > 0) == (scheduler is not None):
-        raise ConfigError("workers: give a number of processes or the address of a scheduler, one of the two")
-    total = open_samples(data.source, input_specs(model), data.limit).total
+    settings = settings.checked()
+    workers, scheduler = settings.workers, settings.scheduler
+    total = open_samples(source, input_specs(model), settings.limit).total
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         ir.save(model, Path(folder) / "model.onnx", external_data="weights.bin")
         if scheduler is not None:
-            job = Job(model_id, data, replace(settings, threads=settings.threads or 1).checked())
+            job = Job(model_id, source, settings.of_worker(threads=1))
             texts = _on_cluster(scheduler, Path(folder), job, total, progress)
         else:
-            threads = settings.threads or max(1, cores() // workers)
-            job = Job(model_id, data, replace(settings, threads=threads).checked())
-            texts = on_processes(workers, folder, job, total, progress)
+            threads = max(1, cores() // max(workers, 1))
+            job = Job(model_id, source, settings.of_worker(threads))
+            texts = on_processes(max(workers, 1), folder, job, total, progress)
     merged = _tree(texts, merged_texts)
     if not merged:
-        raise DataError(f"{data.source}: there are no samples; give at least one")
+        raise DataError(f"{source}: there are no samples; give at least one")
     return loads(merged)
 
 
@@ -104,19 +97,21 @@ def _on_cluster(
     with _client(address) as client, _replicas_kept(client):
         from distributed import CancelledError
 
-        known = len(client.scheduler_info(n_workers=-1)["workers"])
-        if known == 0:
+        workers = len(client.scheduler_info(n_workers=-1)["workers"])
+        if workers == 0:
             raise ConfigError(f"scheduler {address}: has no workers; start some with 'dask worker {address}'")
         files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
         for attempt in range(ATTEMPTS):
             try:
-                text = _text_of_all(client, files, job, shards(total, known), total=total, progress=progress)
+                text = _text_of_all(
+                    client, files, job, shards(total, workers), total=total, progress=progress
+                )
                 break
-            except CancelledError as error:  # every worker that held the model is gone
+            except CancelledError as error:  # all workers that held the model were lost
                 if attempt == ATTEMPTS - 1:
                     raise ModelError(
                         f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
-                        "they may have run out of memory: use --memory-limit, or larger workers"
+                        "they may have run out of memory: use --memory-limit, or workers with more memory"
                     ) from error
     if text and loads(text).tool != tool_name():
         raise ConfigError(
@@ -141,9 +136,9 @@ def _text_of_all(
     (sent,) = client.scatter([files], broadcast=True, hash=False)
     tasks = [client.submit(shard_of_files, sent, sent.key, job, part, pure=False) for part in parts]
     if progress is not None:
-        at = dict(zip((task.key for task in tasks), parts, strict=True))
-        _report(completed(tasks, loop=client.loop), at, total, progress)
-    kept = list(tasks)  # the scheduler forgets what nobody holds, and then cannot make it again
+        shard_of = dict(zip((task.key for task in tasks), parts, strict=True))
+        _report(completed(tasks, loop=client.loop), shard_of, total, progress)
+    kept = list(tasks)  # the scheduler drops results without a reference, and cannot recompute them then
 
     def join(a: Any, b: Any) -> Any:
         kept.append(client.submit(merged_texts, a, b, pure=False))
@@ -154,7 +149,7 @@ def _text_of_all(
 
 @contextmanager
 def _replicas_kept(client: Any) -> Iterator[None]:
-    """Keep Dask from dropping all copies of the model but one: that one is lost with its worker."""
+    """Keep Dask from dropping all replicas of the model but one, which would be lost with its worker."""
     running = client.amm.running()
     client.amm.stop()
     try:
@@ -164,14 +159,16 @@ def _replicas_kept(client: Any) -> Iterator[None]:
             client.amm.start()
 
 
-def _report(done: Iterable[Any], at: Mapping[str, Shard], total: int | None, progress: Progress) -> None:
-    """Tell of each task as it is done."""
-    found: list[Shard] = []
+def _report(
+    done: Iterable[Any], shard_of: Mapping[str, Shard], total: int | None, progress: Progress
+) -> None:
+    """Report each task as it is done."""
+    finished: list[Shard] = []
     for task in done:
         if task.status != "finished":
-            return  # its error comes out when the results are merged
-        found.append(at[task.key])
-        progress(samples_done(found, total), total)
+            return  # its error is raised when the results are merged
+        finished.append(shard_of[task.key])
+        progress(samples_done(finished, total), total)
 
 
 @contextmanager

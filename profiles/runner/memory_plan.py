@@ -1,11 +1,19 @@
-"""How many samples run side by side, and which tensors at a time, so that the process stays below a limit."""
+"""How many samples run at the same time, and which tensors in each pass, to stay below a memory limit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..base.errors import ConfigError
+from ..runtime.machine import used_bytes
+from ..runtime.profiling_session import size_name, size_session
+from ..runtime.run_sample import run_sample
+from ..samples.samples import Sample, Samples, fixed_shapes
+from .profiling_model import ProfilingModel
+from .sample_pass import runs_of
 
 MIB = 1 << 20
 
@@ -15,7 +23,7 @@ class MemoryPlan:
     """How a run is laid out.
 
     Attributes:
-        threads: samples that run side by side.
+        threads: samples that run at the same time.
         passes: the tensors of each run over all samples.
     """
 
@@ -23,12 +31,60 @@ class MemoryPlan:
     passes: tuple[tuple[str, ...], ...]
 
 
+def plan_run(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> MemoryPlan:
+    """Return the layout of a run; with a memory limit, tensors are measured on the largest sample.
+
+    Raises:
+        ConfigError: the limit is too low, or the samples can be iterated only once.
+        DataError: the model fails on the largest sample.
+    """
+    settings, names = model.settings, [observation.name for observation in model.read]
+    if settings.memory_limit is None:
+        return one_pass(names, settings.samples_at_once)
+    if iter(samples) is samples:
+        raise ConfigError(
+            "memory limit: the samples may have to be read several times, and an iterator gives them once; "
+            "give a list, a folder or module:function"
+        )
+    largest = _largest(model, samples)
+    if largest is None:
+        return one_pass(names, 1)
+    sizes, base = _measured(model, largest)
+    return plan_memory(sizes, settings.samples_at_once, base, settings.memory_limit)
+
+
+def _measured(model: ProfilingModel, sample: Sample) -> tuple[dict[str, int], int]:
+    """Return the bytes of each tensor that is read, and those of the process after it ran the sample."""
+    sources = {o.name: model.graph.sources[o.source] for o in model.read if o.source is not None}
+    with size_session(model.graph, [o.source for o in model.read if o.source is not None]) as session:
+        outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
+        base = used_bytes()
+
+    def size(name: str, itemsize: int) -> int:
+        if name not in sources:  # a graph input: it lies in memory anyway
+            return 0
+        sequence = outputs.get(sources[name])
+        if isinstance(sequence, list):
+            return sum(array.nbytes for array in sequence)
+        return int(np.asarray(outputs[size_name(sources[name])]).item()) * itemsize
+
+    return {o.name: size(o.name, int(o.dtype.itemsize)) for o in model.read}, base
+
+
+def _largest(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> Sample | None:
+    """Return the sample with the most bytes in its inputs; the first where shapes are fixed."""
+    if fixed_shapes(model.specs):
+        return next(iter(samples), None)
+    runs = (run for sample in samples for run in runs_of(model, sample))
+    return max(runs, key=lambda run: sum(array.nbytes for array in run.arrays.values()), default=None)
+
+
 def plan_memory(sizes: Mapping[str, int], threads: int, base: int, limit: int) -> MemoryPlan:
     """Return how to stay below a limit: fewer threads first, then several passes. Pure.
 
     Args:
         sizes: bytes of each tensor for one sample, in graph order.
-        threads: samples that may run side by side.
+        threads: samples that may run at the same time.
         base: bytes that the process needs with the model loaded and one sample run.
         limit: bytes that the process should stay below.
 

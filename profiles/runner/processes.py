@@ -21,27 +21,14 @@ from ..records.profile import ModelId
 from ..records.store import dumps, loads
 from ..samples.samples import open_samples
 from .calibrate import NoSamplesError, profile_samples
-from .settings import Loaded, Settings, loaded
+from .profiling_model import ProfilingModel, profiling_model
+from .settings import RunSettings
 
 SHARDS_PER_WORKER = 4
-"""So many tasks for each worker: few enough to be worth their start, enough to share the work evenly."""
+"""Tasks for each worker: few, because each has a cost to start; enough to share the work evenly."""
 
 ATTEMPTS = 3
-"""How often a pool of processes that broke is begun anew without a shard done in between."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """Where all samples are; every worker must be able to read them there.
-
-    Attributes:
-        source: folder, or "module:function". A function is called by each worker, which keeps its share
-            of what it yields.
-        limit: the first so many samples only; None for all.
-    """
-
-    source: str
-    limit: int | None = None
+"""How often in a row a pool of processes may break without having finished a shard."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +42,22 @@ class Shard:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker has to know once.
+    """What is the same for all shards.
 
     Attributes:
         model_id: of the prepared model.
-        data: where the samples are.
-        settings: how to run it.
+        source: folder of the samples, or "module:function"; every worker must be able to read it. A function
+            is called by each worker, which keeps its share of the samples.
+        settings: of each worker.
     """
 
     model_id: ModelId
-    data: Data
-    settings: Settings
+    source: str
+    settings: RunSettings
 
 
 def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
-    """Divide samples into shards: runs of neighbours, or every so many-th where their number is not known."""
+    """Divide samples into shards: runs of neighbours, or every n-th sample where their number is unknown."""
     if total is None:
         return tuple(Shard(first, None, workers) for first in range(workers))
     size = max(1, -(-total // (workers * SHARDS_PER_WORKER)))
@@ -84,41 +72,44 @@ def merged_texts(a: str, b: str) -> str:
 # In a worker ------------------------------------------------------------------------------------------------
 
 
-class _Model:
-    """The model that this process has loaded last, for any number of shards."""
+class _LastModel:
+    """The profiling model that this process has used last, kept for its next shards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._key: object = None
         self._stack = ExitStack()
-        self._run: Loaded | None = None
+        self._model: ProfilingModel | None = None
         atexit.register(self._stack.close)
 
-    def loaded(self, key: object, folder: Callable[[ExitStack], Path], settings: Settings) -> Loaded:
+    def profiling_model(
+        self, key: object, folder: Callable[[ExitStack], Path], settings: RunSettings
+    ) -> ProfilingModel:
         with self._lock:
-            if self._run is None or self._key != key:
+            if self._model is None or self._key != key:
                 self._stack.close()
-                place = folder(self._stack)
-                self._run = self._stack.enter_context(loaded(ir.load(place / "model.onnx"), settings))
+                model = ir.load(folder(self._stack) / "model.onnx")
+                self._model = self._stack.enter_context(profiling_model(model, settings))
                 self._key = key
-            return self._run
+            return self._model
 
 
-_model = _Model()
+_last_model = _LastModel()
 
 
-def _shard_text(run: Loaded, job: Job, shard: Shard) -> str:
-    samples = open_samples(job.data.source, run.specs, job.data.limit)
+def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
+    samples = open_samples(job.source, model.specs, job.settings.limit)
     try:
-        profile = profile_samples(run, samples.part(shard.start, shard.stop, shard.step), job.model_id)
+        profile = profile_samples(model, samples.part(shard.start, shard.stop, shard.step), job.model_id)
     except NoSamplesError:
         return ""
     return dumps(profile)
 
 
 def _shard_of_folder(folder: str, job: Job, shard: Shard) -> str:
-    """Run a shard of a model that lies in a folder of this machine."""
-    return _shard_text(_model.loaded((folder, job), lambda _: Path(folder), job.settings), job, shard)
+    """Run a shard of a model in a folder of this machine."""
+    model = _last_model.profiling_model((folder, job), lambda _: Path(folder), job.settings)
+    return _shard_text(model, job, shard)
 
 
 def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard) -> str:
@@ -130,7 +121,7 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard)
             (folder / name).write_bytes(content)
         return folder
 
-    return _shard_text(_model.loaded((key, job), unpacked, job.settings), job, shard)
+    return _shard_text(_last_model.profiling_model((key, job), unpacked, job.settings), job, shard)
 
 
 # Processes on this machine ----------------------------------------------------------------------------------
@@ -143,28 +134,28 @@ def on_processes(
 
     Args:
         workers: how many processes.
-        folder: where the model lies.
+        folder: where the model is.
         job: what to run.
-        total: number of samples, None where it is not known.
+        total: number of samples, None where it is unknown.
         progress: called after each shard.
 
     Raises:
         ModelError: processes were lost again and again.
     """
     parts = shards(total, workers)
-    found: dict[Shard, str] = {}
+    texts: dict[Shard, str] = {}
     failures = 0
-    while len(found) < len(parts):
-        before = len(found)
-        left = [part for part in parts if part not in found]
+    while len(texts) < len(parts):
+        before = len(texts)
+        left = [part for part in parts if part not in texts]
         # A fresh interpreter for each: the runtime's threads do not survive a fork.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(workers, len(left)), context) as pool:
             tasks = {pool.submit(_shard_of_folder, folder, job, part): part for part in left}
             try:
-                _collect(tasks, found, total, progress)
+                _collect(tasks, texts, total, progress)
             except BrokenProcessPool:
-                failures = failures + 1 if len(found) == before else 0
+                failures = failures + 1 if len(texts) == before else 0
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         if failures == ATTEMPTS:
@@ -172,23 +163,23 @@ def on_processes(
                 f"workers: {ATTEMPTS} times in a row a process was lost before it had finished a shard; "
                 "it may have run out of memory: use fewer workers, or --memory-limit"
             )
-    return [found[part] for part in parts]
+    return [texts[part] for part in parts]
 
 
 def _collect(
-    tasks: Mapping[Future[str], Shard], found: dict[Shard, str], total: int | None, progress: Progress | None
+    tasks: Mapping[Future[str], Shard], texts: dict[Shard, str], total: int | None, progress: Progress | None
 ) -> None:
-    """Put results into `found` as they come; of the shards that fail the first in order raises."""
+    """Put results into `texts` as they come; of several shards that fail, the first in order raises."""
     for task in as_completed(tasks):
         if task.exception() is not None:
             for earlier in tasks:
                 earlier.result()
-        found[tasks[task]] = task.result()
+        texts[tasks[task]] = task.result()
         if progress is not None:
-            progress(samples_done(found, total), total)
+            progress(samples_done(texts, total), total)
 
 
-def samples_done(found: Iterable[Shard], total: int | None) -> int:
-    """Return how many samples these shards hold; how many shards they are where the total is not known."""
-    sizes = [1 if total is None else (shard.stop or total) - shard.start for shard in found]
+def samples_done(done: Iterable[Shard], total: int | None) -> int:
+    """Return how many samples these shards hold; the number of shards where the total is unknown."""
+    sizes = [1 if total is None else (shard.stop or total) - shard.start for shard in done]
     return sum(sizes)

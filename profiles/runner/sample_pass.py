@@ -1,4 +1,4 @@
-"""One pass of the samples through a session: several threads run samples, and each counts what came out."""
+"""One pass of the samples through a session: several threads run samples, and each observes the outputs."""
 
 from __future__ import annotations
 
@@ -9,65 +9,72 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from ..instrumentation.taps import Tap
+from ..instrumentation.observations import Observation
 from ..records.profile import DataId, TensorProfile
 from ..runtime.run_sample import run_sample
 from ..samples.digest import data_id, rows_of
 from ..samples.samples import Sample
-from .pass_observer import Counting
-from .settings import Loaded
+from .profiling_model import ProfilingModel
+from .sample_observer import SampleObserver
 
 
-class Pass:
-    """Runs samples, and counts some of the tensors; several threads may do so at once.
+class SamplePass:
+    """Runs samples, and counts the elements of some of the tensors; several threads may do so at once.
 
-    A thread takes one of the idle countings, or begins another one, so that there are as many as samples
-    were under way at once, and no thread waits for another to count.
+    A thread takes an idle observer, or makes another one. So there are as many observers as samples ran at
+    the same time, and no thread waits for another to count.
     """
 
-    def __init__(self, run: Loaded, session: ort.InferenceSession, taps: Sequence[Tap], digest: bool) -> None:
+    def __init__(
+        self,
+        model: ProfilingModel,
+        session: ort.InferenceSession,
+        observations: Sequence[Observation],
+        identify: bool,
+    ) -> None:
         """Begin with nothing.
 
         Args:
-            run: the model.
-            session: gives the values in which the tensors are found.
-            taps: the tensors to be counted.
-            digest: whether the data are to be identified.
+            model: the model.
+            session: has the observed tensors among its outputs.
+            observations: the tensors to be counted.
+            identify: whether `count` returns the identity of the data.
         """
-        self._run, self._session, self._taps, self._digest = run, session, taps, digest
-        sources = run.graph.sources
-        self._fetched = list(dict.fromkeys(sources[tap.source] for tap in taps if tap.source is not None))
-        self._inputs = [tap.name for tap in taps if tap.source is None]
-        self._countings: list[Counting] = []
-        self._idle: list[Counting] = []
+        self._model, self._session, self._identify = model, session, identify
+        self._observations = observations
+        sources = model.graph.sources
+        self._fetched = list(dict.fromkeys(sources[o.source] for o in observations if o.source is not None))
+        self._inputs = [o.name for o in observations if o.source is None]
+        self._observers: list[SampleObserver] = []
+        self._idle: list[SampleObserver] = []
 
     def count(self, sample: Sample) -> DataId:
-        """Run and count one sample, and return which data it was, if that is to be found out.
+        """Run one sample, count the observed tensors, and return the identity of the data, if that is wanted.
 
         Raises:
             DataError: the model fails on the sample, an array has another shape than the model declares, or
                 NaN or Inf appeared where they must not.
         """
         try:
-            counting = self._idle.pop()
+            observer = self._idle.pop()
         except IndexError:
-            counting = Counting(self._run, self._taps)
-            self._countings.append(counting)
-        for fed in fed_of(self._run, sample):
-            # No name is kept of what comes out: its memory is wanted for the next run.
-            counting.add(fed.name, run_sample(self._session, self._fetched, fed) | self._given(fed))
-        self._idle.append(counting)
-        return data_id(sample.feed, self._run.specs) if self._digest else DataId()
+            observer = SampleObserver(self._model, self._observations)
+            self._observers.append(observer)
+        for run in runs_of(self._model, sample):
+            # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
+            observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
+        self._idle.append(observer)
+        return data_id(sample.arrays, self._model.specs) if self._identify else DataId()
 
-    def _given(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
-        """Return the inputs that are counted."""
-        return {name: np.asarray(sample.feed[name], order="C") for name in self._inputs}
+    def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
+        """Return the graph inputs that are observed, contiguous."""
+        return {name: np.asarray(sample.arrays[name], order="C") for name in self._inputs}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
-        """Return what was counted so far, in parts to be merged; no sample must be under way."""
-        return [counting.profiles() for counting in self._countings]
+        """Return the profiles of all observers, to be merged; no sample must be under way."""
+        return [observer.profiles() for observer in self._observers]
 
 
-def fed_of(run: Loaded, sample: Sample) -> Iterable[Sample]:
-    """Return what is fed of a sample at a time."""
-    return rows_of(sample, run.specs) if run.settings.by_row else (sample,)
+def runs_of(model: ProfilingModel, sample: Sample) -> Iterable[Sample]:
+    """Return what is run of a sample at a time: the whole, or each row of its batch."""
+    return rows_of(sample, model.specs) if model.settings.by_row else (sample,)

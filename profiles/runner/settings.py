@@ -1,99 +1,147 @@
-"""A model made ready for calibration: the settings, and what onnxruntime runs with the tensors to be read."""
+"""The settings of a calibration run: one record, from the command line to the runner and its workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-
-import onnx_ir as ir
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..base.errors import ConfigError, nearest
-from ..instrumentation.taps import Tap, tapped
 from ..runtime.machine import cores
-from ..runtime.profiling_session import CPU, Tapped, check_provider, optimised
-from ..samples.samples import InputSpec, input_specs
+from ..runtime.profiling_session import CPU, check_provider
 
+TENSORS = ("all", "needed")
+CHANNELS = ("weighted-layers", "off")
 NON_FINITE = ("error", "skip")
+
+CHECKPOINT_SECONDS = 30.0
+"""Seconds between two writes of the checkpoint, unless the user says otherwise."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a model is profiled; memory limit and threads do not show in the profile.
+class RunSettings:
+    """How a model is profiled. Only the first six settings can change a byte of the profile.
 
     Attributes:
-        non_finite: "error" stops at the first NaN or Inf; "skip" counts them and leaves them out of range
-            and histogram.
-        threads: samples that are run side by side; 0 for one for each core.
-        tensors: names of the tensors to be profiled; None for all floating-point activations.
-        channels: axis of the channels of each tensor whose channels are recorded one by one.
+        tensors: "all" floating-point activations, those "needed" by some plan, or names of tensors.
+        channels: "weighted-layers" records range, mean and power of each channel of the inputs of weighted
+            layers (Conv, MatMul, Gemm and others with a constant weight), "off" of no tensor. Or the axis of
+            the channels of each tensor whose channels are recorded, by name.
+        non_finite: "error" stops at the first NaN or Inf, "skip" counts them and leaves them out of range and
+            histogram.
+        limit: number of samples to use, from the first; None for all.
+        by_row: run each row of a batch on its own. Kernels whose last bits depend on the batch size then
+            give the same profile however the data are batched.
         provider: execution provider of onnxruntime, in full or short ("cpu").
-        memory_limit: bytes that the process should stay below; None for no limit. Samples are then
-            run one after another, and if need be in several passes for some of the tensors each. What they
-            take is measured on the feed with the largest inputs; to find it the data are read once more.
-        by_row: feed the rows of a batch one by one.
+        threads: samples that run at the same time; 0 for one for each core.
+        memory_limit: bytes that the process should stay below; None for no limit. Fewer samples then run at
+            the same time, and if need be the samples run several times, for some of the tensors each time.
+            The memory of a sample is measured on the one with the largest inputs; to find it the data are
+            read once more.
+        checkpoint: file that keeps progress, so that the same run can be resumed after it was killed; removed
+            when the profile is written. None for none.
+        every: seconds between two writes of the checkpoint.
+        workers: processes on this machine that share the samples; 0 for this process alone.
+        scheduler: address of a Dask scheduler whose workers share the samples; None for none.
+
+    "needed" and "weighted-layers" depend on the operators of the model: `dump_profile` replaces them by names
+    and axes (`settings_for`) before `calibrate` gets the settings.
     """
 
+    tensors: str | Collection[str] = "all"
+    channels: str | Mapping[str, int] = "weighted-layers"
     non_finite: str = "error"
-    threads: int = 0
-    tensors: frozenset[str] | None = None
-    provider: str = CPU
-    memory_limit: int | None = None
-    channels: Mapping[str, int] = field(default_factory=dict)
+    limit: int | None = None
     by_row: bool = False
+    provider: str = "cpu"
+    threads: int = 0
+    memory_limit: int | None = None
+    checkpoint: str | Path | None = None
+    every: float = CHECKPOINT_SECONDS
+    workers: int = 0
+    scheduler: str | None = None
 
-    def checked(self) -> Settings:
-        """Return the settings with names and numbers filled in.
+    @property
+    def sharded(self) -> bool:
+        """Whether several processes share the samples."""
+        return self.workers > 0 or self.scheduler is not None
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """Names of the tensors to be profiled; None for all floating-point activations.
 
         Raises:
-            ConfigError: one is not allowed.
+            ConfigError: they depend on the model's operators.
         """
-        if self.non_finite not in NON_FINITE:
-            raise ConfigError(
-                f"non_finite '{self.non_finite}': must be one of {', '.join(NON_FINITE)}."
-                f"{nearest(self.non_finite, NON_FINITE)}"
-            )
+        if not isinstance(self.tensors, str):
+            return frozenset(self.tensors)
+        if self.tensors == "all":
+            return None
+        raise ConfigError(f"tensors '{self.tensors}': works with dump_profile only; give names of tensors")
+
+    @property
+    def axes(self) -> Mapping[str, int]:
+        """Axis of the channels of each tensor whose channels are recorded.
+
+        Raises:
+            ConfigError: they depend on the model's operators.
+        """
+        if not isinstance(self.channels, str):
+            return self.channels
+        if self.channels == "off":
+            return {}
+        raise ConfigError(
+            f"channels '{self.channels}': works with dump_profile only; give axes of tensors, or 'off'"
+        )
+
+    @property
+    def samples_at_once(self) -> int:
+        """How many samples run at the same time, without a memory limit."""
+        return self.threads or cores()
+
+    def checked(self) -> RunSettings:
+        """Return the settings with the full name of the provider.
+
+        Raises:
+            ConfigError: one is not allowed, or two exclude each other.
+        """
+        _check_word("tensors", self.tensors, TENSORS)
+        _check_word("channels", self.channels, CHANNELS)
+        _check_word("non_finite", self.non_finite, NON_FINITE)
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
         if self.threads < 0:
             raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
+        if self.workers < 0:
+            raise ConfigError(f"workers {self.workers}: must not be negative; 0 takes this process alone")
+        if self.workers > 0 and self.scheduler is not None:
+            raise ConfigError(
+                "workers: a Dask scheduler was given as well; give a number of processes or the address of a "
+                "scheduler, one of the two"
+            )
+        if self.checkpoint is not None and self.sharded:
+            raise ConfigError(
+                "checkpoint: works with one process only; shards of lost workers are run again without it: "
+                "leave out the checkpoint, or the workers"
+            )
         provider = check_provider(self.provider)
         if self.memory_limit is not None and provider != CPU:
             raise ConfigError(
                 f"memory limit: works with {CPU} only, which can run one graph for some of its tensors; "
                 f"leave the limit out for {provider}"
             )
-        return replace(self, provider=provider, threads=self.threads or cores())
+        return replace(self, provider=provider)
+
+    def of_worker(self, threads: int) -> RunSettings:
+        """Return the settings of a worker, which runs its share of the samples in its own process.
+
+        Args:
+            threads: samples that run at the same time, unless the settings say how many.
+        """
+        return replace(self, threads=self.threads or threads, workers=0, scheduler=None)
 
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
-    """A model that is ready to be profiled on one set of samples after another.
-
-    Attributes:
-        settings: how.
-        graph: what onnxruntime runs.
-        taps: where each tensor is found.
-        specs: inputs of the model.
-    """
-
-    settings: Settings
-    graph: Tapped
-    taps: tuple[Tap, ...]
-    specs: tuple[InputSpec, ...]
-
-    @property
-    def read(self) -> tuple[Tap, ...]:
-        """The taps that are counted; the others take the profiles of these."""
-        return tuple(tap for tap in self.taps if tap.same_as is None)
-
-
-@contextmanager
-def loaded(model: ir.Model, settings: Settings) -> Iterator[Loaded]:
-    """Yield a prepared model, loaded with these settings; raises as `calibrate` does."""
-    settings = settings.checked()
-    copy, taps = tapped(model, settings.tensors, settings.channels)
-    outputs = [tap.source for tap in taps if tap.source is not None]
-    # Blocks of channels are read as they are where nobody asks for other channels.
-    ordered = {tap.source for tap in taps if tap.axis is not None and not tap.blocks_keep_channels}
-    split = settings.memory_limit is not None
-    with optimised(copy, outputs, settings.provider, split, ordered) as graph:
-        yield Loaded(settings, graph, taps, tuple(input_specs(model)))
+def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Check a setting that is one of some words where it is a text."""
+    if isinstance(value, str) and value not in allowed:
+        raise ConfigError(f"{name} '{value}': must be one of {', '.join(allowed)}.{nearest(value, allowed)}")

@@ -10,13 +10,13 @@ from ..records.profile import DataId
 from ..samples.samples import Sample
 
 
-def side_by_side(
+def map_in_threads(
     work: Callable[[Sample], DataId], samples: Iterable[Sample], threads: int, pause: Callable[[], bool]
 ) -> Iterator[tuple[DataId, bool]]:
-    """Do the work for samples side by side and yield what it gives, in their order.
+    """Do the work for several samples at the same time and yield its results, in the order of the samples.
 
-    With each comes whether nothing else is under way. While `pause` says so, nothing new is begun before.
-    The first sample in order that fails raises, whichever failed first.
+    Each result comes with whether no work is under way. While `pause` returns true, no work is begun until
+    that is so. Of several samples that fail, the first in order raises, whichever failed first.
     """
     pending: deque[Future[DataId]] = deque()
     pool = ThreadPoolExecutor(threads)

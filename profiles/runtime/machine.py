@@ -1,4 +1,4 @@
-"""Cores that this process may use, and the memory that it takes."""
+"""Cores that this process may use, and the memory that it uses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..base.errors import ConfigError
 
 
 def used_bytes() -> int:
-    """Return how much memory this process takes; where the system does not tell, the most it has taken.
+    """Return the memory that this process uses; where the system does not report it, the peak so far.
 
     Raises:
-        ConfigError: the system tells neither.
+        ConfigError: the system reports neither.
     """
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -24,7 +24,7 @@ def used_bytes() -> int:
         import resource
     except ImportError:
         raise ConfigError(
-            "memory limit: this system does not say how much memory a process takes; leave the limit out"
+            "memory limit: this system does not report the memory of a process; leave the limit out"
         ) from None
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

@@ -1,12 +1,12 @@
-"""onnxruntime as the profiler uses it: one graph, optimised once, with its refusals as errors of qprof.
+"""onnxruntime as the profiler uses it: one graph, optimised once; its exceptions become errors of qprof.
 
 Plain inference fuses operators and stores feature maps in blocks of channels, and both make it fast. So the
-model is optimised as usual, with the tensors to be profiled as outputs, and what comes out is kept. Where a
-tensor is an output only after its blocks have been put in order again, its blocks are taken instead: they
-hold the same elements, and the order is of no interest to who counts them.
+model is optimised as usual, with the observed tensors as outputs, and the optimised graph is kept. Where
+onnxruntime reorders a blocked tensor only to make it an output, the blocked tensor is read instead: it holds
+the same elements, and observers do not depend on their order.
 
-Every operator computes on one thread, and samples are run side by side. So no value depends on the number
-of threads; and the cores do not wait for each other at the end of each operator.
+Every operator computes on one thread, and several samples run at the same time. So no value depends on the
+number of threads, and the cores do not wait for each other at the end of each operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..base.errors import ConfigError, ModelError, nearest
 from .refusals import RUNTIME_ERRORS, first_line
 
 LARGE_BYTES = 1 << 30
-"""Models with more weights are not written down a second time, optimised, unless they have to be."""
+"""Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
 
 CPU = "CPUExecutionProvider"
 
@@ -38,17 +38,17 @@ _BLOCKED_CHANNELS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Tapped:
-    """A graph as onnxruntime runs it, with tensors to be read from it.
+class OptimisedGraph:
+    """The optimised graph that onnxruntime runs, and where it holds the observed tensors.
 
     Attributes:
         model: the optimised graph, or the model itself where the provider must see it as it is.
         folder: where its weights are, if they are in files; temporary.
-        sources: output of the model that was given -> value of `model` with the same elements.
+        sources: output of the original model -> value of `model` with the same elements.
         provider: execution provider that runs it.
-        level: optimisations that are left to be made.
+        level: optimisations that onnxruntime still has to make.
         title: name for messages.
-        file: the graph with just these values as its outputs; None where it is not always run as a whole.
+        file: the saved graph with exactly these values as outputs; None where passes read some of them.
     """
 
     model: ir.Model
@@ -67,9 +67,9 @@ def check_provider(name: str) -> str:
         ConfigError: it has none of this name; the message lists those present.
     """
     present = ort.get_available_providers()
-    for known in present:
-        if name.lower() in (known.lower(), known.removesuffix("ExecutionProvider").lower()):
-            return str(known)
+    for full in present:
+        if name.lower() in (full.lower(), full.removesuffix("ExecutionProvider").lower()):
+            return str(full)
     raise ConfigError(
         f"provider '{name}': the installed onnxruntime does not have it; it has {', '.join(present)}."
         f"{nearest(name, present)}"
@@ -83,19 +83,19 @@ def optimised(
     provider: str = CPU,
     split: bool = False,
     ordered: Container[str | None] = (),
-) -> Iterator[Tapped]:
+) -> Iterator[OptimisedGraph]:
     """Yield the graph that runs `model`, optimised for the CPU.
 
-    Other providers may compile parts of a graph into what no file can hold, so they are given the model
-    itself. So they are where it is large, which spares a second file of weights; unless its outputs are to
-    be read in several passes, which have to run the same graph.
+    Other providers may compile parts of a graph into something that cannot be saved, so they get the model
+    itself. So does the CPU where the model is large, which saves a second file of weights; unless its outputs
+    are read in several passes, which have to run the same graph.
 
     Args:
         model: weights may be in memory or in external files.
         outputs: outputs of the model that will be read.
         provider: full name of the execution provider.
         split: sessions for some of the outputs will be opened.
-        ordered: outputs that are not to be read in blocks of channels.
+        ordered: outputs that must not be read in blocks of channels.
 
     Raises:
         ModelError: onnxruntime refuses the model, or a file of external data cannot be read.
@@ -104,7 +104,7 @@ def optimised(
         folder = Path(place)
         same = {name: name for name in outputs}
         if provider != CPU or (_weight_bytes(model) > LARGE_BYTES and not split):
-            yield Tapped(model, folder, same, provider, OPTIMISATION, _named(model))
+            yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, _named(model))
             return
         written = folder / "optimised.onnx"
         options = _options(OPTIMISATION)
@@ -121,12 +121,12 @@ def optimised(
             _set_outputs(graph, [sources[name] for name in outputs])
             file = _source(graph, folder)
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        yield Tapped(graph, folder, sources, provider, level, _named(model), file)
+        yield OptimisedGraph(graph, folder, sources, provider, level, _named(model), file)
 
 
 def _blocked(model: ir.Model) -> dict[str, str]:
-    """Return the outputs that only put a blocked tensor in order, and that tensor's name."""
-    found = {}
+    """Return the outputs that only reorder a blocked tensor, each with the name of that tensor."""
+    blocked = {}
     for output in model.graph.outputs:
         node = output.producer()
         if node is None or (node.domain, node.op_type) != ("com.microsoft.nchwc", "ReorderOutput"):
@@ -134,15 +134,15 @@ def _blocked(model: ir.Model) -> dict[str, str]:
         channels = node.attributes.get_int("channels", 1)
         if channels % _BLOCKED_CHANNELS == 0 and not node.attributes.get_int("channels_last", 0):
             assert node.inputs[0] is not None
-            found[str(output.name)] = str(node.inputs[0].name)
-    return found
+            blocked[str(output.name)] = str(node.inputs[0].name)
+    return blocked
 
 
 @cache
 def block_channels() -> int:
     """Return how many channels a block of onnxruntime's own feature maps holds on this processor.
 
-    Found by letting it bring a small map into blocks.
+    Measured by letting it reorder a small feature map into blocks.
 
     Raises:
         ModelError: this onnxruntime has no such maps.
@@ -157,15 +157,15 @@ def block_channels() -> int:
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
         session = _session(_source(model, Path(folder)), options, CPU, "blocks of channels")
-        (found,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
-    return int(np.flatnonzero(found.reshape(-1) == 1.0)[0])  # the second position of the first channel
+        (blocks,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
+    return int(np.flatnonzero(blocks.reshape(-1) == 1.0)[0])  # the second position of the first channel
 
 
 @contextmanager
-def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
-    """Yield a session with the values of `Tapped.sources` for these outputs as its outputs, and no others.
+def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+    """Yield a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
 
-    Runs may go on in several threads at once; each computes in the thread that asked for it.
+    Several threads may run it at the same time; each run computes in the thread that called it.
 
     Raises:
         ModelError: onnxruntime refuses the graph.
@@ -179,10 +179,10 @@ def opened(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSessi
 
 
 @contextmanager
-def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
-    """Yield a session that gives the number of elements of each tensor instead, under its `size_name`.
+def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+    """Yield a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
 
-    A sequence (see `body_taps`) is given as it is: it is computed in every pass anyway.
+    A sequence (see `subgraph_outputs`) is an output itself: it is computed in every pass anyway.
 
     Raises:
         ModelError: onnxruntime refuses the graph.
@@ -206,12 +206,12 @@ def measuring(graph: Tapped, outputs: Sequence[str]) -> Iterator[ort.InferenceSe
 
 
 def size_name(tensor: str) -> str:
-    """Return the output of `measuring` that holds the number of elements of a tensor."""
+    """Return the output of `size_session` that holds the number of elements of a tensor."""
     return f"qprof:size:{tensor}"
 
 
 def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
-    """Give the model these outputs alone; the reordering of blocks that nobody asks for any more goes."""
+    """Give the model these outputs alone; remove reorderings of blocks that are not used any more."""
     values = {v.name: v for v in model.graph.inputs} | dict(model.graph.initializers)
     values |= {v.name: v for node in model.graph for v in node.outputs if v.name}
     before = list(model.graph.outputs)
@@ -234,7 +234,7 @@ def _options(level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
     options.use_deterministic_compute = True
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # refusals are raised; warnings would mix with the progress bar
+    options.log_severity_level = 4  # errors are raised; warnings would mix with the progress bar
     return options
 
 
@@ -249,23 +249,24 @@ def _session(source: str, options: ort.SessionOptions, provider: str, title: str
 
 
 def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:
-    """Return the element types that onnxruntime infers for tensors of the main graph; None for no tensor.
+    """Return the element types that onnxruntime infers for tensors of the main graph; None where a value is
+    not a tensor.
 
-    For what shape inference of ONNX cannot type: the outputs of operators outside the standard.
+    For tensors whose type ONNX shape inference does not know: outputs of operators outside the standard.
 
     Raises:
         ModelError: onnxruntime refuses the model.
     """
     probe = model.clone()
-    there = {value.name for value in probe.graph.outputs}
-    wanted = set(names) - there
+    outputs = {value.name for value in probe.graph.outputs}
+    wanted = set(names) - outputs
     values = [v for node in probe.graph for v in node.outputs if v.name in wanted]
     probe.graph.outputs.extend(values)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
         session = _session(_source(probe, Path(folder)), options, CPU, _named(model))
-        found = {output.name: _dtype(output.type) for output in session.get_outputs()}
-    return {name: found[name] for name in names}
+        dtypes = {output.name: _dtype(output.type) for output in session.get_outputs()}
+    return {name: dtypes[name] for name in names}
 
 
 def _dtype(text: str) -> ir.DataType | None:
@@ -281,7 +282,7 @@ def _weight_bytes(model: ir.Model) -> int:
 
 
 def _source(model: ir.Model, folder: Path) -> str:
-    """Write the model for onnxruntime, which maps weights in files of their own without a copy.
+    """Save the model for onnxruntime, which maps external weights into memory without a copy.
 
     A protobuf cannot exceed 2 GB, and is slow long before.
     """
@@ -293,30 +294,31 @@ def _source(model: ir.Model, folder: Path) -> str:
         _unmap(model)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{_named(model)}: its weights cannot be brought to onnxruntime: {first_line(error)}; "
+            f"{_named(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
             "check that the files of external data are complete and that the temporary folder has room"
         ) from error
     return str(place / "model.onnx")
 
 
 def _unmap(model: ir.Model) -> None:
-    """Let go of the pages of weights in files, which onnxruntime reads for itself; they come back on use."""
+    """Release the memory of external weights, which onnxruntime maps for itself; it is mapped again on
+    use."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                with suppress(BufferError):  # somebody still looks at it
+                with suppress(BufferError):  # an array still refers to it
                     value.const_value.release()
 
 
 def _is_stored(model: ir.Model, folder: Path) -> bool:
-    """Whether all weights in files are in files of this folder."""
+    """Whether all external weights are in files of this folder."""
     tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
     stored = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
     return bool(stored) and all(Path(t.path).parent == folder for t in stored)
 
 
 def _saved_beside(model: ir.Model, folder: Path, name: str) -> str:
-    """Write the graph alone, next to its files of weights."""
+    """Save the graph alone, next to its external weights."""
     path = folder / f"{name}.onnx"
     ir.save(model, path)
     return str(path)

@@ -22,10 +22,10 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""What onnxruntime raises when it refuses a model or a feed; they share no root of their own."""
+"""Exceptions of onnxruntime for a model or a sample that it refuses; they have no base class in common."""
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text: the rest of onnxruntime's is often its source code."""
+    """Return the first line of an error's text: the rest of an onnxruntime error is often its source code."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -15,30 +15,30 @@ from ..samples.samples import Sample
 from .refusals import RUNTIME_ERRORS, first_line
 
 Array = npt.NDArray[Any]
-Found = Array | list[Array]
-"""What onnxruntime gives for an output: an array, or a list for a sequence."""
+Output = Array | list[Array]
+"""An output of a run: an array, or a list of arrays for a sequence."""
 
 
-def run_sample(session: ort.InferenceSession, fetched: Sequence[str], sample: Sample) -> dict[str, Found]:
+def run_sample(session: ort.InferenceSession, fetched: Sequence[str], sample: Sample) -> dict[str, Output]:
     """Return the named outputs for one sample. The arrays are onnxruntime's own memory, not copies.
 
     Raises:
         DataError: the model fails on it.
     """
-    if not fetched:  # onnxruntime would take an empty list for all outputs
+    if not fetched:  # for onnxruntime an empty list means all outputs
         return {}
     try:
-        feed = {name: _feedable(array) for name, array in sample.feed.items()}
-        return dict(zip(fetched, session.run(list(fetched), feed), strict=True))
+        arrays = {name: _ort_input(array) for name, array in sample.arrays.items()}
+        return dict(zip(fetched, session.run(list(fetched), arrays), strict=True))
     except RUNTIME_ERRORS as error:
         raise DataError(
             f"sample {sample.name}: the model fails on it: {first_line(error)}; "
-            "compare the sample with what the model was made for"
+            "compare its shapes and values with the inputs that the model expects"
         ) from error
 
 
-def _feedable(array: npt.NDArray[Any]) -> Any:
-    """Return what onnxruntime takes; for bfloat16, which it does not know as a numpy type, its bits."""
+def _ort_input(array: npt.NDArray[Any]) -> Any:
+    """Return an array as onnxruntime takes it; for bfloat16, which is not a type of numpy, its bits."""
     if array.dtype.name != "bfloat16":
         return array
     bits = np.ascontiguousarray(array).view(np.uint16)

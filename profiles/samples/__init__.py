@@ -1,6 +1,6 @@
 """Calibration and evaluation samples.
 
-Enters: a folder, or a Python function.
-Leaves: checked feeds (`Sample`), and their digest.
+Enters: a folder, a Python function, or an object of Python.
+Leaves: checked samples (`Sample`), and their digest.
 Imports: records, base.
 """

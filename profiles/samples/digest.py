@@ -1,4 +1,4 @@
-"""Which data a profile has seen: a digest that does not depend on order, batching or sharding."""
+"""The identity of calibration data: a digest that does not depend on order, batching or sharding."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from .samples import InputSpec, Sample
 DIGEST_BYTES = 16
 
 
-def data_id(feed: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
-    """Return the identity of one feed; `DataId.merged` gives that of several.
+def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
+    """Return the identity of the arrays that are run together; `DataId.merged` gives that of several.
 
     If all inputs share a free leading dimension, their rows i together are one sample, so that it does not
-    matter how the samples were batched; otherwise the whole feed is one sample. The digest of a sample
+    matter how the samples were batched; otherwise all arrays together are one sample. The digest of a sample
     is blake2b over name, type, shape and little-endian elements of each input, sorted by name, and
     these add up modulo 2**128.
 
     Args:
-        feed: arrays by input name.
+        arrays: by input name.
         specs: inputs of the model.
     """
-    arrays = [(name, _plain(feed[name])) for name in sorted(feed)]
-    if not _batched(feed, specs):
-        return DataId(1, _hex(_digest(arrays)))
-    rows = len(next(iter(feed.values())))
-    total = sum(_digest([(name, array[row]) for name, array in arrays]) for row in range(rows))
+    named = [(name, _contiguous(arrays[name])) for name in sorted(arrays)]
+    if not _is_batch(arrays, specs):
+        return DataId(1, _hex(_digest(named)))
+    rows = len(next(iter(arrays.values())))
+    total = sum(_digest([(name, array[row]) for name, array in named]) for row in range(rows))
     return DataId(rows, _hex(total))
 
 
 def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
-    """Yield the rows of a batch, each as a batch of one; a feed that is no batch as it is."""
-    if not _batched(sample.feed, specs):
+    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch as it is."""
+    if not _is_batch(sample.arrays, specs):
         yield sample
         return
-    for row in range(len(next(iter(sample.feed.values())))):
-        feed = {name: array[row : row + 1] for name, array in sample.feed.items()}
-        yield Sample(f"{sample.name}[{row}]", feed)
+    for row in range(len(next(iter(sample.arrays.values())))):
+        arrays = {name: array[row : row + 1] for name, array in sample.arrays.items()}
+        yield Sample(f"{sample.name}[{row}]", arrays)
 
 
-def _batched(feed: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> bool:
-    """Whether all inputs have one and the same free leading dimension, and this feed agrees."""
+def _is_batch(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> bool:
+    """Whether all inputs have one and the same free leading dimension, and these arrays agree."""
     if not specs or any(not spec.shape for spec in specs):
         return False
     leading = {spec.shape[0] for spec in specs if spec.shape}
     if len(leading) > 1 or isinstance(next(iter(leading)), int):
         return False
-    return len({array.shape[0] for array in feed.values()}) == 1
+    return len({array.shape[0] for array in arrays.values()}) == 1
 
 
-def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind in "OU":
         return array.astype(object)
     return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a scalar an array

@@ -40,16 +40,16 @@ def sample_paths(folder: Path) -> list[Path]:
         DataError: no such folder, it cannot be read, it has no samples, or it has more than one layout.
     """
     if not folder.is_dir():
-        found = "is a file" if folder.exists() else "no such folder"
-        raise DataError(f"{folder}: {found}; give a folder of samples ({LAYOUTS}) or module:function")
+        problem = "is a file" if folder.exists() else "no such folder"
+        raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or module:function")
     try:
         entries = sorted((p for p in folder.iterdir() if not p.name.startswith(".")), key=natural)
     except OSError as error:
         raise DataError(f"{folder}: cannot be read: {error.strerror}; check its permissions") from error
     arrays = [p for p in entries if p.suffix.lower() in (".npz", ".npy") and p.is_file()]
-    feeds = [p for p in entries if p.is_dir() and re.fullmatch(r"test_data_set_.*", p.name)]
+    data_sets = [p for p in entries if p.is_dir() and re.fullmatch(r"test_data_set_.*", p.name)]
     single = [folder] if any(_input_number(p) is not None for p in entries) else []
-    layouts = [layout for layout in (arrays, feeds, single) if layout]
+    layouts = [layout for layout in (arrays, data_sets, single) if layout]
     if not layouts:
         held = f"holds '{entries[0].name}' but no samples" if entries else "is empty"
         raise DataError(f"{folder}: {held}; {LAYOUTS}")
@@ -73,7 +73,7 @@ def read_npz(path: Path) -> dict[str, Any]:
     Raises:
         DataError: the file is broken, or holds something else than arrays of plain numbers or text.
     """
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     name = None
     try:
         with zipfile.ZipFile(path) as check:  # a plain .npy under the wrong name ends here
@@ -82,16 +82,16 @@ def read_npz(path: Path) -> dict[str, Any]:
             raise DataError(f"{path}: holds an array twice; write the file again")
         with np.load(path, allow_pickle=False) as file:
             for name in file.files:
-                found[name] = file[name]
+                arrays[name] = file[name]
     except _BROKEN as error:
         raise _unreadable(
             path if name is None else f"{path}: array '{name}'", error, "an .npz file"
         ) from error
-    return found
+    return arrays
 
 
 def read_npy(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the array of an `.npy` file as the feed of a model with one input.
+    """Return the array of an `.npy` file as the sample of a model with one input.
 
     Raises:
         DataError: the model has not one input, or the file is broken or holds pickled objects.
@@ -100,7 +100,7 @@ def read_npy(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
         inputs = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
             f"{path}: an .npy file holds one array, and the model has {len(names)} inputs ({inputs}); "
-            "save each feed with numpy.savez, arrays named after the inputs"
+            "save each sample with numpy.savez, arrays named after the inputs"
         )
     try:
         with open(path, "rb") as file:
@@ -109,7 +109,7 @@ def read_npy(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     except _BROKEN as error:
         raise _unreadable(path, error, "an .npy file") from error
     if rest:
-        raise DataError(f"{path}: goes on after its array; save one array a file with numpy.save")
+        raise DataError(f"{path}: has more data after its array; save one array a file with numpy.save")
     return {names[0]: array}
 
 
@@ -124,13 +124,13 @@ def _unreadable(where: object, error: BaseException, kind: str) -> DataError:
 
 
 def read_data_set(folder: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
-    """Return the `input_*.pb` files of a folder as one feed.
+    """Return the `input_*.pb` files of a folder as one sample.
 
     If every tensor is named after an input, the names count; otherwise input_0.pb is the first input,
     and so on, as in the test data of ONNX.
 
     Raises:
-        DataError: there is none, one is broken, or there are more than the model has inputs.
+        DataError: the folder has none, one is broken, or it has more than the model has inputs.
     """
     files = sorted((number, path) for path in folder.iterdir() if (number := _input_number(path)) is not None)
     if not files:
@@ -139,15 +139,15 @@ def read_data_set(folder: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray
     named = [name for _, _, name, _ in tensors]
     if set(named) <= set(names) and len(set(named)) == len(named):
         return {name: array for _, _, name, array in tensors}
-    feed: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for number, path, _, array in tensors:
-        if number >= len(names) or names[number] in feed:
+        if number >= len(names) or names[number] in arrays:
             inputs = ", ".join(f"'{name}'" for name in names) or "none"
             raise DataError(
                 f"{path}: the model has no input number {number}; its inputs are {inputs}: remove the file"
             )
-        feed[names[number]] = array
-    return feed
+        arrays[names[number]] = array
+    return arrays
 
 
 def _input_number(path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""Samples from Python: `module:function`, a function without arguments that returns an iterable of feeds."""
+"""Samples from Python: `module:function`, a function without arguments that returns samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_function(source: str) -> bool:
 
 
 def load_function(source: str) -> Callable[[], object]:
-    """Return the function that "module:function" names; modules of the current folder are found too.
+    """Return the function that "module:function" names; modules of the current folder can be imported too.
 
     Raises:
         DataError: the module cannot be imported or has no such function.
@@ -27,61 +27,68 @@ def load_function(source: str) -> Callable[[], object]:
     module_name, _, name = source.partition(":")
     with _current_folder_importable(), user_code(f"{source}: importing '{module_name}'"):
         try:
-            found: Any = importlib.import_module(module_name)
+            target: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # the module is there, and lacks something itself
+                raise  # the module exists, and an import in it fails
             raise DataError(
                 f"{source}: no module '{error.name}'; run in its folder, or put its folder into PYTHONPATH"
             ) from error
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise DataError(
-                f"{source}: '{module_name}' has no function '{part}'; define it.{nearest(part, dir(found))}"
+                f"{source}: '{module_name}' has no function '{part}'; define it.{nearest(part, dir(target))}"
             )
-        found = getattr(found, part)
-    if not callable(found):
+        target = getattr(target, part)
+    if not callable(target):
         raise DataError(
-            f"{source}: is of type {type(found).__name__}, expected a function that returns feeds"
+            f"{source}: is of type {type(target).__name__}, expected a function that returns samples"
         )
-    return cast(Callable[[], object], found)
+    return cast(Callable[[], object], target)
 
 
-def feeds_of(source: str, function: Callable[[], object]) -> Iterator[object]:
-    """Call the function and yield what it gives, unchecked.
+def items_of(
+    source: str, function: Callable[[], object], advice: str = "repair the function"
+) -> Iterator[object]:
+    """Call a function and yield what it gives, unchecked.
+
+    Args:
+        source: what messages call it.
+        function: returns an iterable.
+        advice: what to do when it raises.
 
     Raises:
         DataError: the function raises, or returns something that cannot be iterated.
     """
-    with user_code(source):
+    with user_code(source, advice):
         made = function()
     if not hasattr(made, "__iter__"):
         raise DataError(
             f"{source}: returned an object of type {type(made).__name__}, expected an iterable of dicts; "
-            "yield the feeds"
+            "yield the samples"
         )
     number = 0
-    with user_code(f"{source}[0]"):
+    with user_code(f"{source}[0]", advice):
         iterator = iter(cast(Any, made))
     while True:
-        with user_code(f"{source}[{number}]"):
+        with user_code(f"{source}[{number}]", advice):
             try:
-                feed = next(iterator)
+                item = next(iterator)
             except StopIteration:
                 return
-        yield feed
+        yield item
         number += 1
 
 
 @contextmanager
-def user_code(where: str) -> Iterator[None]:
-    """Turn whatever the user's own code raises into a DataError."""
+def user_code(where: str, advice: str = "repair the function") -> Iterator[None]:
+    """Turn whatever the user's own code raises into a DataError that ends with `advice`."""
     try:
         yield
     except QprofError:
         raise
     except Exception as error:  # not our code: it may raise anything
-        raise DataError(f"{where}: raised {type(error).__name__}: {error}; repair the function") from error
+        raise DataError(f"{where}: raised {type(error).__name__}: {error}; {advice}") from error
 
 
 @contextmanager

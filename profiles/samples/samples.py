@@ -1,11 +1,11 @@
-"""Where calibration and evaluation data come from: folders of arrays, or a Python function.
+"""Where calibration and evaluation data come from: folders of arrays, functions and objects of Python.
 
-Every sample is checked against the model's inputs before it is handed out; nothing is cast, reshaped or
-unpickled on the way.
+Every sample is checked against the model's inputs before it is used; nothing is cast, reshaped or unpickled.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +18,8 @@ import onnx_ir as ir
 
 from ..base.errors import DataError, nearest
 from .folders import read_data_set, read_npy, read_npz, sample_paths
-from .functions import feeds_of, is_function, load_function
+from .functions import is_function, items_of, load_function, user_code
+from .objects import NAME, DataLike, Transformed, arrays_of, iterable_of, length_of, reader_of
 
 
 @dataclass(frozen=True)
@@ -41,28 +42,29 @@ class InputSpec:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One feed of a model.
+    """One sample: what a model is fed with in one run.
 
     Attributes:
-        name: where it comes from, for messages; the file or folder name, or "module:function[3]".
+        name: where it comes from, for messages; the file or folder name, "module:function[3]", or "data[3]".
         feed: arrays by input name, in the order of the model's inputs.
     """
 
     name: str
-    feed: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples that are read, or made, one at a time while they are iterated.
+    """Samples that are read, or computed, one at a time while they are iterated.
 
-    A folder can be iterated again; so can a function, which is called anew each time.
+    A folder can be iterated again; so can a function, which is called anew each time, and an object of Python
+    that is no iterator.
 
     Attributes:
-        source: folder, or "module:function".
+        source: folder, "module:function", or "data" for an object; for messages.
         total: number of samples, None where only iterating tells.
         iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
-            a function is called all the same.
+            a function is called all the same, and an object iterated.
     """
 
     source: str
@@ -80,16 +82,18 @@ class Samples:
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
-    """Return what a feed of the model must hold: the graph inputs that are no initialisers, in order.
+    """Return what a sample of the model must hold: the graph inputs that are no initialisers, in order.
 
     Raises:
-        DataError: an input is no tensor, which no source of samples can give.
+        DataError: an input is not a tensor.
     """
     required = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
     specs = []
     for value in required:
         if not isinstance(value.type, ir.TensorType):
-            raise DataError(f"input '{value.name}': is {value.type}, and samples can only hold tensors")
+            raise DataError(
+                f"input '{value.name}': is {value.type}, not a tensor; give a model whose inputs are tensors"
+            )
         shape = (
             None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
         )
@@ -98,98 +102,132 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
 
 
 def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
-    """Tell whether every feed must have the same shapes."""
+    """Tell whether every sample must have the same shapes."""
     return all(spec.shape is not None and all(isinstance(d, int) for d in spec.shape) for spec in inputs)
 
 
-def open_samples(source: str, inputs: Sequence[InputSpec], limit: int | None = None) -> Samples:
+def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | None = None) -> Samples:
     """Return the samples of a source, in a fixed order.
 
     Args:
-        source: a folder, or "module:function". A folder holds `.npz` files (one feed each, arrays named after
-            the inputs), `.npy` files (models with one input), `input_*.pb` files as in the ONNX model
-            zoo (one feed), or `test_data_set_*` folders of those. Files come in natural order, 2 before 10.
-            The function takes no arguments and returns an iterable of feeds: dicts from input name
-            to array.
-        inputs: what the feeds must hold.
+        source: a folder, "module:function", or an object of Python. A folder holds `.npz` files (one sample
+            each, arrays named after the inputs), `.npy` files (models with one input), `input_*.pb` files as
+            in the ONNX model zoo (one sample), or `test_data_set_*` folders of those. Files come in natural
+            order, 2 before 10. An object is an iterable, or a function without arguments that returns one,
+            as "module:function" names one. Its items are dicts from input name to array; for a model with
+            one input also arrays; or tuples that begin with one of these, such as (x, y). An array is
+            anything with `__array__` or `__dlpack__`, and is copied.
+        inputs: what the samples must hold.
         limit: the first so many samples only; None for all.
 
     Raises:
-        DataError: no such folder, module or function; a folder without samples. While iterating: a
-            file that is broken or holds pickled objects; an input that is missing, unknown, or of the wrong
-            type, rank or fixed dimension; a function that raises or yields something else than dicts.
+        DataError: no such folder, module or function; a folder without samples; an object that cannot be
+            iterated. While iterating: a file that is broken or holds pickled objects; an input that is
+            missing, unknown, or of the wrong type, rank or fixed dimension; code of the user's that raises or
+            yields something else; an iterator that has to be read a second time, or has nothing left.
     """
     if limit is not None and limit < 1:
         raise DataError(
             f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
         )
     specs = tuple(inputs)
-    if is_function(source):
-        function = load_function(source)
+    data, transform = (source.data, source.transform) if isinstance(source, Transformed) else (source, None)
+    if not isinstance(data, str | os.PathLike):
+        ranks = [None if spec.shape is None else len(spec.shape) for spec in specs]
+        whole = data if transform is not None else iterable_of(data, ranks)
+        objects = _Objects(NAME, reader_of(whole), transform, specs, limit)
+        count = length_of(whole)
+        return Samples(NAME, count if count is None or limit is None else min(count, limit), objects.read)
+    name = os.fspath(data)
+    if is_function(name):
+        function = load_function(name)
         return Samples(
-            source, None, lambda part: _subset(islice(_called(source, function, specs), limit), part)
+            name, None, _Objects(name, lambda: items_of(name, function), transform, specs, limit).read
         )
-    paths = sample_paths(Path(source))[:limit]
-    return Samples(source, len(paths), lambda part: (_read(path, specs) for path in paths[part]))
+    if transform is not None:
+        raise DataError(f"{name}: a transform is for objects of Python and module:function; leave it out")
+    paths = sample_paths(Path(name))[:limit]
+    return Samples(name, len(paths), lambda part: (_read(path, specs) for path in paths[part]))
 
 
 def _subset(samples: Iterator[Sample], part: slice) -> Iterator[Sample]:
     return islice(samples, part.start, part.stop, part.step)
 
 
-def _called(source: str, function: Callable[[], object], specs: tuple[InputSpec, ...]) -> Iterator[Sample]:
-    for number, feed in enumerate(feeds_of(source, function)):
-        name = f"{source}[{number}]"
-        if not isinstance(feed, Mapping):
-            wanted = ", ".join(f"'{spec.name}': array" for spec in specs)
-            raise DataError(
-                f"{name}: yielded an object of type {type(feed).__name__}, "
-                f"expected a dict from input name to array; yield {{{wanted}}}"
-            )
-        yield Sample(name, checked_feed(name, feed, specs))
+@dataclass(frozen=True, eq=False)
+class _Objects:
+    """Samples that the user's own code gives.
+
+    Attributes:
+        source: what messages call it.
+        items: gives a fresh iterator over its items.
+        transform: makes a sample of an item; None where an item is one.
+        specs: the model's inputs.
+        limit: the first so many only; None for all.
+    """
+
+    source: str
+    items: Callable[[], Iterator[object]]
+    transform: Callable[[Any], object] | None
+    specs: tuple[InputSpec, ...]
+    limit: int | None
+
+    def read(self, part: slice) -> Iterator[Sample]:
+        """Yield some of the samples; only those are transformed and checked."""
+        numbered = islice(enumerate(islice(self.items(), self.limit)), part.start, part.stop, part.step)
+        for number, item in numbered:
+            name = f"{self.source}[{number}]"
+            arrays = arrays_of(name, self._transformed(name, item), [spec.name for spec in self.specs])
+            yield Sample(name, checked_arrays(name, arrays, self.specs))
+
+    def _transformed(self, name: str, item: object) -> object:
+        if self.transform is None:
+            return item
+        with user_code(f"{name}: transform", "repair the transform"):
+            return self.transform(item)
 
 
 def _read(path: Path, specs: tuple[InputSpec, ...]) -> Sample:
     names = tuple(spec.name for spec in specs)
     if path.is_dir():
-        feed = read_data_set(path, names)
+        arrays = read_data_set(path, names)
     elif path.suffix.lower() == ".npz":
-        feed = read_npz(path)
+        arrays = read_npz(path)
     else:
-        feed = read_npy(path, names)
-    return Sample(path.name, checked_feed(str(path), feed, specs))
+        arrays = read_npy(path, names)
+    return Sample(path.name, checked_arrays(str(path), arrays, specs))
 
 
-def checked_feed(
-    where: str, feed: Mapping[Any, Any], specs: Sequence[InputSpec]
+def checked_arrays(
+    where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the feed in the order of the inputs, if it fits them.
+    """Return the arrays of a sample in the order of the inputs, if they fit them.
 
     Args:
         where: the sample, for messages.
-        feed: what is to be fed, by input name.
+        arrays: by input name.
         specs: what the model expects.
 
     Raises:
         DataError: an input is missing or unknown, or an array does not fit.
     """
     names = [spec.name for spec in specs]
-    extra = [str(name) for name in feed if name not in names]
+    extra = [str(name) for name in arrays if name not in names]
     for spec in specs:
-        if spec.name not in feed:
-            held = ", ".join(f"'{name}'" for name in feed) or "nothing"
+        if spec.name not in arrays:
+            held = ", ".join(f"'{name}'" for name in arrays) or "nothing"
             raise DataError(
                 f"{where}: input '{spec.name}' is missing, expected {spec}; the sample holds {held}: "
                 f"name its arrays after the model's inputs.{nearest(spec.name, extra)}"
             )
     if extra:
-        known = ", ".join(f"'{name}'" for name in names) or "none"
+        expected = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
-            f"{where}: holds '{extra[0]}', which is no input of the model; its inputs are {known}: "
+            f"{where}: holds '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
             "remove the array"
         )
     return {
-        spec.name: _checked_array(f"{where}: input '{spec.name}'", feed[spec.name], spec) for spec in specs
+        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
     }
 
 

@@ -12,54 +12,74 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import Graph
-from ..numerics.channel_density import Spreads, divided
+from ..numerics.channel_density import ChannelDensities, equalized
 from ..plan.adjustments import EqualizationScales
-from .apply import SCALED
-from .paths import SAME_RANGE, upstream
+from .apply import equalized_name
+from .paths import find_path
 
 Floats = npt.NDArray[np.float64]
 
 
-def adjusted_profile(
-    graph: Graph, profile: Profile, factors: Mapping[str, EqualizationScales], spreads: Spreads | None = None
+def equalized_profile(
+    graph: Graph,
+    profile: Profile,
+    scales: Mapping[str, EqualizationScales],
+    densities: ChannelDensities | None = None,
 ) -> Profile:
-    """Return the profile of a model after `apply_factors`, as far as it can be told without data.
+    """Return the profile of a model after `apply_equalization`, as far as it is known without data.
 
     Args:
-        graph: the prepared model, without factors.
+        graph: the prepared model, before equalization.
         profile: its profile.
-        factors: what was applied.
-        spreads: of the profile, as far as they are known; None for nothing.
+        scales: what was applied.
+        densities: of the profile's channels, as far as they are known; None for nothing.
 
     Raises:
         ProfileError: the profile has no records of the channels of such an activation.
     """
-    instead: dict[str, dict[str, TensorProfile]] = {}
-    spreads = spreads or Spreads(profile)
-    for name, entry in factors.items():
-        divisors, spread = np.asarray(entry.scales), spreads.of(name)
-        if spread is None:
+    densities = densities or ChannelDensities(profile)
+    replaced: dict[str, dict[str, TensorProfile]] = {}
+    for name, entry in scales.items():
+        divisors, density = np.asarray(entry.scales), densities.of(name)
+        if density is None:
             raise ProfileError(f"tensor '{name}': the profile has no records of its channels; profile again")
-        new = divided(profile[name], spread, divisors)
-        if entry.inserted:
-            instead[name] = {name: profile[name], f"{name}{SCALED}": new}
-            continue
-        instead[name] = {f"{name}{SCALED}": new}
-        path = upstream(graph, name, entry.axis, divisors.size)
-        assert path is not None
-        for inner, reader in path.inner:
-            if inner in profile:
-                between = new if reader in SAME_RANGE else _bounded(profile[inner], divisors)
-                instead[inner] = {f"{inner}{SCALED}": between}
+        new = equalized(profile[name], density, divisors)
+        replaced[name] = {name: profile[name]} if entry.inserted else {}
+        replaced[name][equalized_name(name)] = new
+        if not entry.inserted:
+            replaced |= _along_path(graph, profile, name, entry, new)
     tensors: dict[str, TensorProfile] = {}
     for name, tensor in profile.items():
-        tensors |= instead.get(name, {name: tensor})
+        tensors |= replaced.get(name, {name: tensor})
     return replace(profile, tensors=tensors)
 
 
-def _bounded(tensor: TensorProfile, divisors: Floats) -> TensorProfile:
+def _along_path(
+    graph: Graph, profile: Profile, name: str, entry: EqualizationScales, new: TensorProfile
+) -> dict[str, dict[str, TensorProfile]]:
+    """Return what stands for the activations between the divided constants and an activation.
+
+    Args:
+        graph, profile: before equalization.
+        name: the activation.
+        entry: its equalization scales.
+        new: its profile after equalization.
+    """
+    path = find_path(graph, name, entry.axis, len(entry.scales))
+    assert path is not None
+    scales = np.asarray(entry.scales)
+    return {
+        tensor.name: {
+            equalized_name(tensor.name): new if tensor.keeps_range else _bounded(profile[tensor.name], scales)
+        }
+        for tensor in path.tensors
+        if tensor.name in profile
+    }
+
+
+def _bounded(tensor: TensorProfile, scales: Floats) -> TensorProfile:
     """Return a profile whose range is wide enough whichever channel the ends were in."""
-    least = float(divisors.min())
+    least = float(scales.min())
     low, high = min(tensor.minimum, 0.0) / least, max(tensor.maximum, 0.0) / least
     histogram = EqualBins(low, high, np.array([float(tensor.count)]))
     return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None)

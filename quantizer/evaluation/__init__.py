@@ -2,5 +2,6 @@
 
 Enters: two model files and samples.
 Leaves: `Evaluation`, `LayerReport`.
-Imports: equalization, plan, operators, prepare, runtime, model, numerics, profiles.samples, profiles.base.
+Imports: lowering, equalization, plan, prepare, operators, runtime, model, numerics, profiles.samples,
+profiles.base.
 """

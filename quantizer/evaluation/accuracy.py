@@ -20,14 +20,15 @@ class Accuracy:
     """Top-1 accuracy of both models on the same rows.
 
     Attributes:
-        output: name of the output that was judged.
+        output: name of the output that the labels belong to.
         rows: labelled rows.
         float_right, quantized_right: rows that the model has right.
         only_float, only_quantized: rows that one of them has right and the other wrong.
         float_percent, quantized_percent: accuracy in percent.
-        drop: float_percent - quantized_percent, in points; negative when the quantized model is better.
+        drop: float_percent - quantized_percent, in percentage points; below 0 when the quantized model is
+            better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`paired_interval`).
-        p_value: of McNemar's exact test: how likely rows this uneven are when both models are equally good.
+        p_value: of McNemar's exact test: how likely such a difference is when both models are equally good.
     """
 
     output: str
@@ -45,8 +46,8 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Rows that have a label, and which of the models had them right.
+class RowCounts:
+    """Counts of the rows that have a label, by which of the models has them right.
 
     Attributes:
         rows: all of them.
@@ -60,17 +61,17 @@ class Tally:
 
     def added(
         self, labels: npt.NDArray[np.int64], floats: npt.NDArray[np.int64], quantized: npt.NDArray[np.int64]
-    ) -> Tally:
-        """Return the tally with the answers of one sample more (classes, one for each of its rows).
+    ) -> RowCounts:
+        """Return the counts with the answers of one sample more (classes, one for each of its rows).
 
         `labels` are those of all the data; the sample's begin at `rows`. A quantized model that gives another
-        number of answers than the float one has none of the sample right. Rows beyond the labels are counted,
-        no more: the caller compares the numbers at the end and can then name both.
+        number of answers than the float one has none of the sample right. Rows beyond the labels are only
+        counted: the caller compares both numbers at the end, for its message.
         """
         wanted = labels[self.rows : self.rows + floats.size]
         f = floats[: wanted.size] == wanted
         q = quantized[: wanted.size] == wanted if quantized.size == floats.size else np.zeros(f.shape, bool)
-        return Tally(
+        return RowCounts(
             self.rows + floats.size,
             self.both + int((f & q).sum()),
             self.only_float + int((f & ~q).sum()),
@@ -78,24 +79,24 @@ class Tally:
         )
 
 
-def accuracy_of(output: str, tally: Tally) -> Accuracy:
-    """Return the accuracy of both models from a tally of at least one row."""
-    rows, float_right = tally.rows, tally.both + tally.only_float
-    quantized_right = tally.both + tally.only_quantized
-    low, high = paired_interval(tally.only_float, tally.only_quantized, rows)
+def accuracy_of(output: str, counts: RowCounts) -> Accuracy:
+    """Return the accuracy of both models from the counts of at least one row."""
+    rows, float_right = counts.rows, counts.both + counts.only_float
+    quantized_right = counts.both + counts.only_quantized
+    low, high = paired_interval(counts.only_float, counts.only_quantized, rows)
     return Accuracy(
         output=output,
         rows=rows,
         float_right=float_right,
         quantized_right=quantized_right,
-        only_float=tally.only_float,
-        only_quantized=tally.only_quantized,
+        only_float=counts.only_float,
+        only_quantized=counts.only_quantized,
         float_percent=100.0 * float_right / rows,
         quantized_percent=100.0 * quantized_right / rows,
-        drop=100.0 * (tally.only_float - tally.only_quantized) / rows,
+        drop=100.0 * (counts.only_float - counts.only_quantized) / rows,
         drop_low=100.0 * low,
         drop_high=100.0 * high,
-        p_value=mcnemar_p(tally.only_float, tally.only_quantized),
+        p_value=mcnemar_p(counts.only_float, counts.only_quantized),
     )
 
 
@@ -103,7 +104,7 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
     """Return the 95 % interval of a difference of two proportions measured on the same rows, in [-1, 1].
 
     Bonett and Price (2012): the normal interval after one row was added to each of the two counts that
-    differ. It does not shrink to nothing when the models never disagree on a few rows.
+    differ. It keeps a width when the models agree on every one of a few rows.
     """
     n = rows + 2
     a, b = (only_float + 1) / n, (only_quantized + 1) / n
@@ -112,7 +113,7 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
 
 
 def mcnemar_p(only_float: int, only_quantized: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test: rows that differ fall like a fair coin."""
+    """Return the two-sided p-value of McNemar's exact test: a row that differs is a fair coin toss."""
     n, few = only_float + only_quantized, min(only_float, only_quantized)
     tail = math.fsum(
         math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2.0))

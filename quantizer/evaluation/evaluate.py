@@ -1,8 +1,7 @@
-"""Float against quantized: signal, agreement, accuracy, size and latency on the same samples."""
+"""Float against quantized: SQNR, agreement, accuracy, size and latency on the same samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,39 +10,37 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels, kilobytes, percent
+from ...profiles.base.tool import Progress
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..model.files import load_model, model_bytes
 from ..runtime.latency import Latency, measure
-from .accuracy import Accuracy, Tally, accuracy_of, load_labels
+from .accuracy import Accuracy, RowCounts, accuracy_of, load_labels
 from .gates import Gate, GateFailure, check_gate, failures_of
+from .measuring import Measuring
 from .model_pair import Pair, open_pair
 from .outputs import OutputResult, OutputSums, answers
 
-LATENCY_FEEDS = 4
-"""How many of the first feeds latency is measured on."""
 
-ROUNDS = 30
-"""Rounds of the latency measurement."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Presented):
     """A float and a quantized model, compared.
 
     Attributes:
         float_model, quantized_model: file names.
-        feeds: how many feeds were run; one may hold several rows.
+        samples: how many samples were run; one may hold several rows.
         outputs: in the order of the float model.
         accuracy: None without labels.
         float_bytes, quantized_bytes: size of the model files, external data included.
         latency: None when it was not measured.
-        gate: what was asked for.
-        failures: what of it was not met; empty is success.
+        gate: the limits that were given.
+        failures: the limits that were not met; empty is success.
     """
 
     float_model: str
     quantized_model: str
-    feeds: int
+    samples: int
     outputs: tuple[OutputResult, ...]
     accuracy: Accuracy | None
     float_bytes: int
@@ -54,75 +51,120 @@ class Evaluation:
 
     @property
     def passed(self) -> bool:
-        """Whether every demand of the gate was met."""
+        """Whether every limit of the gate was met."""
         return not self.failures
+
+    def headline(self) -> str:
+        """Return both models, and the worst SQNR of an output."""
+        known = [output.difference.sqnr for output in self.outputs if output.difference is not None]
+        worst = f", {decibels(min(known))} dB" if known else ""
+        return f"{self.quantized_model} against {self.float_model}{worst}"
+
+    def presentation(self) -> Presentation:
+        """Return samples, size, latency, accuracy and failures of the gate; and a table of the outputs."""
+        facts = [
+            ("samples", str(self.samples)),
+            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)} quantized"),
+        ]
+        if self.latency is not None:
+            facts.append(("speedup", f"{self.latency.speedup:.2f}"))
+        if self.accuracy is not None:
+            a = self.accuracy
+            facts.append(
+                ("accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized")
+            )
+        for failure in self.failures:
+            facts.append(("failed", f"{failure.demand} {failure.limit:g} {failure.where}".rstrip()))
+        rows = tuple(
+            (
+                output.name,
+                "-" if output.difference is None else decibels(output.difference.sqnr),
+                "-" if output.difference is None else f"{output.difference.cosine:.6f}",
+                percent(None if output.agreement is None else output.agreement.ratio),
+            )
+            for output in self.outputs
+        )
+        return Presentation(tuple(facts), (Table(("output", "SQNR dB", "cosine", "agreement"), rows),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and `passed`."""
+        return {**super().to_dict(), "passed": self.passed}
+
+
+@dataclass(frozen=True, eq=False)
+class _Labels:
+    """The true class of every row, and the output that it is compared with."""
+
+    output: str
+    classes: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What is kept while the samples stream by."""
+    """What is kept while the samples stream by.
+
+    Attributes:
+        outputs: sums of each output.
+        rows: counts of rows with the right class.
+        samples: how many were run.
+        first: the samples that latency is measured on.
+    """
 
     outputs: tuple[OutputSums, ...]
-    tally: Tally = field(default_factory=Tally)
-    feeds: int = 0
+    rows: RowCounts = field(default_factory=RowCounts)
+    samples: int = 0
     first: tuple[Sample, ...] = ()
 
 
 def evaluate(
     float_path: str | Path,
     quantized_path: str | Path,
-    data: str | Path,
+    data: DataLike,
     *,
     labels: str | Path | None = None,
-    limit: int | None = None,
-    output: str | None = None,
     gate: Gate | None = None,
-    rounds: int = ROUNDS,
-    threads: int = 1,
-    progress: Callable[[int, int | None], None] | None = None,
+    measuring: Measuring | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare.
 
     Args:
         float_path, quantized_path: the two ONNX files.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         labels: file with the true class of every row (`load_labels`), in the order of the samples and, inside
-            a sample, of its rows. Labels may go on beyond samples that `limit` cuts off.
-        limit: use the first so many feeds only.
-        output: which output the labels belong to; the first when None.
-        gate: what the quantized model must keep; None for nothing.
-        rounds: of the latency measurement, at most; 0 leaves it out.
-        threads: threads inside an operator, for both models.
+            a sample, of its rows. Labels may go on beyond samples that `measuring.limit` cuts off.
+        gate: limits that the quantized model must keep; None for none.
+        measuring: samples, output of the labels, threads, latency; None for the defaults.
         progress: called after each sample with how many are done and, where known, how many there are.
 
     Raises:
-        ConfigError: the gate asks for what is not measured, or a number makes no sense.
+        ConfigError: the gate has a limit on something that is not measured, or a number makes no sense.
         ModelError: a model cannot be loaded or run, or their inputs or outputs differ in name or type.
         DataError: a sample does not fit, there is none, or the labels do not match the rows.
     """
-    gate = gate or Gate()
-    _check_settings(gate, labels is not None, rounds, threads)
+    gate, measuring = gate or Gate(), measuring or Measuring()
+    check_gate(gate, labels=labels is not None, latency=measuring.latency is not None)
     specs = input_specs(load_model(float_path))
-    pair = open_pair(float_path, quantized_path, threads)
-    judged = _judged(pair, gate, output)
-    truth = None if labels is None else load_labels(labels)
+    pair = open_pair(float_path, quantized_path, measuring.threads)
+    truth = _labels(pair, gate, labels, measuring.output)
     sums = _Sums(tuple(OutputSums() for _ in pair.outputs))
-    source = open_samples(str(data), specs, limit)
+    source = open_samples(data, specs, measuring.limit)
     for sample in source:
-        sums = _added(sums, pair, sample, judged, truth)
+        sums = _added(sums, pair, sample, truth, measuring)
         if progress is not None:
-            progress(sums.feeds, source.total)
-    if not sums.feeds:
-        raise DataError(f"{data}: no samples; there is nothing to evaluate on")
+            progress(sums.samples, source.total)
+    if not sums.samples:
+        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
     if truth is not None:
-        _check_rows(str(labels), truth.size, sums.tally.rows, cut=sums.feeds == limit)
+        cut = sums.samples == measuring.limit
+        _check_rows(str(labels), truth.classes.size, sums.rows.rows, cut=cut)
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
-    accuracy = None if truth is None else accuracy_of(judged, sums.tally)
-    latency = _latency(pair, sums.first, rounds) if rounds else None
+    accuracy = None if truth is None else accuracy_of(truth.output, sums.rows)
+    latency = _latency(pair, sums.first, measuring)
     return Evaluation(
         float_model=Path(float_path).name,
         quantized_model=Path(quantized_path).name,
-        feeds=sums.feeds,
+        samples=sums.samples,
         outputs=outputs,
         accuracy=accuracy,
         float_bytes=model_bytes(float_path),
@@ -133,56 +175,49 @@ def evaluate(
     )
 
 
-def _check_settings(gate: Gate, labels: bool, rounds: int, threads: int) -> None:
-    check_gate(gate, labels=labels, latency=rounds > 0)
-    if rounds < 0:
-        raise ConfigError(f"rounds: {rounds} is below 0; 0 leaves latency out")
-    if threads < 1:
-        raise ConfigError(f"threads: {threads} is below 1; latency is compared on a stated number of threads")
-
-
-def _judged(pair: Pair, gate: Gate, output: str | None) -> str:
-    """Return the output that labels belong to; refuse a gate on SQNR for a model without float outputs."""
+def _labels(pair: Pair, gate: Gate, labels: str | Path | None, output: str | None) -> _Labels | None:
+    """Return the labels and their output; refuse a gate on SQNR for a model without float outputs."""
     if output is not None and output not in pair.outputs:
         raise ModelError(f"{pair.float_name}: has no output '{output}'.{nearest(output, pair.outputs)}")
-    asks_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
-    if asks_sqnr and not pair.float_outputs:
+    needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
+    if needs_sqnr and not pair.float_outputs:
         raise ConfigError(
             f"{pair.float_name}: has no float output and so no SQNR; ask for max_accuracy_drop instead"
         )
-    return pair.outputs[0] if output is None else output
+    if labels is None:
+        return None
+    return _Labels(pair.outputs[0] if output is None else output, load_labels(labels))
 
 
-def _added(
-    sums: _Sums, pair: Pair, sample: Sample, judged: str, truth: npt.NDArray[np.int64] | None
-) -> _Sums:
+def _added(sums: _Sums, pair: Pair, sample: Sample, truth: _Labels | None, measuring: Measuring) -> _Sums:
     """Return the sums with one sample more: run both models on it and compare."""
-    floats = pair.run_float(sample.feed, sample.name)
-    quantized = pair.run_quantized(sample.feed, sample.name)
-    tally = sums.tally
+    floats = pair.run_float(sample.arrays, sample.name)
+    quantized = pair.run_quantized(sample.arrays, sample.name)
+    rows = sums.rows
     if truth is not None:
-        where = f"{pair.float_name}, sample {sample.name}: output '{judged}'"
-        tally = tally.added(truth, _classes(floats[judged], where), _classes(quantized[judged], where))
+        where = f"{pair.float_name}, sample {sample.name}: output '{truth.output}'"
+        classes = [_classes(values[truth.output], where) for values in (floats, quantized)]
+        rows = rows.added(truth.classes, *classes)
+    timed = 0 if measuring.latency is None else measuring.latency.samples
+    pairs = zip(pair.outputs, sums.outputs, strict=True)
     return replace(
         sums,
-        outputs=tuple(
-            s.added(floats[n], quantized[n]) for n, s in zip(pair.outputs, sums.outputs, strict=True)
-        ),
-        tally=tally,
-        feeds=sums.feeds + 1,
-        first=(*sums.first, sample) if len(sums.first) < LATENCY_FEEDS else sums.first,
+        outputs=tuple(s.added(floats[name], quantized[name]) for name, s in pairs),
+        rows=rows,
+        samples=sums.samples + 1,
+        first=(*sums.first, sample) if len(sums.first) < timed else sums.first,
     )
 
 
 def _classes(values: npt.NDArray[Any], where: str) -> npt.NDArray[np.int64]:
     """Return the class of every row."""
-    found = answers(values)[1]
-    if found is None or found.dtype.kind not in "iub":
+    classes = answers(values)[1]
+    if classes is None or classes.dtype.kind not in "iub":
         raise ModelError(
             f"{where}: {values.dtype} of shape {list(values.shape)} has no class axis to compare with "
             "labels; choose another output"
         )
-    return found.astype(np.int64)
+    return classes.astype(np.int64)
 
 
 def _check_rows(file: str, labels: int, rows: int, *, cut: bool) -> None:
@@ -192,11 +227,12 @@ def _check_rows(file: str, labels: int, rows: int, *, cut: bool) -> None:
         )
 
 
-def _latency(pair: Pair, samples: tuple[Sample, ...], rounds: int) -> Latency:
+def _latency(pair: Pair, samples: tuple[Sample, ...], measuring: Measuring) -> Latency | None:
+    if measuring.latency is None:
+        return None
     return measure(
-        lambda index: pair.run_float(samples[index].feed, samples[index].name),
-        lambda index: pair.run_quantized(samples[index].feed, samples[index].name),
+        lambda index: pair.run_float(samples[index].arrays, samples[index].name),
+        lambda index: pair.run_quantized(samples[index].arrays, samples[index].name),
         len(samples),
-        rounds=rounds,
-        threads=pair.threads,
+        replace(measuring.latency, threads=pair.threads),
     )

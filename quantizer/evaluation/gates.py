@@ -1,4 +1,4 @@
-"""What a quantized model must keep, and what of it was not met."""
+"""Limits that a quantized model must keep, and those that it does not."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from .sqnr import Difference
 
 @dataclass(frozen=True)
 class Gate:
-    """What the quantized model must keep; None asks for nothing.
+    """Limits that the quantized model must keep; None for no limit.
 
     Attributes:
         min_sqnr: dB, for every float output.
         min_group_sqnr: dB, for every group of channels of similar range of every float output: for
-            detectors, whose boxes would hide ruined scores. An output without channels is one group.
-        max_accuracy_drop: points (percent of the rows).
+            detectors, where the error of small scores is hidden by large boxes. An output without channels
+            is one group.
+        max_accuracy_drop: percentage points (percent of the rows).
         min_speedup: latency of the float model over that of the quantized one.
     """
 
@@ -33,14 +34,14 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateFailure:
-    """One demand that was not met.
+    """One limit that was not met.
 
     Attributes:
         demand: name of the field of `Gate`.
         where: the output (and channels) that failed it; "" for the whole model.
-        measured: what was found; None when nothing could be measured.
-        limit: what was asked for.
-        missing: how far `measured` is from `limit`, in the unit of the demand; inf when nothing was measured.
+        measured: None when nothing could be measured.
+        limit: value of that field.
+        missing: how far `measured` is from `limit`, in the unit of the limit; inf when nothing was measured.
     """
 
     demand: str
@@ -51,7 +52,7 @@ class GateFailure:
 
 
 def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
-    """Raise ConfigError when the gate asks for what will not be measured, or for no number."""
+    """Raise ConfigError for a limit on something that is not measured, or that is no number."""
     for field in fields(gate):
         value = getattr(gate, field.name)
         if value is not None and math.isnan(value):
@@ -65,25 +66,25 @@ def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
 def failures_of(
     gate: Gate, outputs: Sequence[OutputResult], accuracy: Accuracy | None, latency: Latency | None
 ) -> tuple[GateFailure, ...]:
-    """Return the demands of `gate` that the findings do not meet."""
-    found: list[GateFailure] = []
+    """Return the limits of `gate` that are not met."""
+    failures: list[GateFailure] = []
     floats = [output for output in outputs if output.is_float]
     if gate.min_sqnr is not None:
-        found += _too_noisy("min_sqnr", gate.min_sqnr, ((f"output '{o.name}'", o.difference) for o in floats))
+        failures += _below("min_sqnr", gate.min_sqnr, ((f"output '{o.name}'", o.difference) for o in floats))
     if gate.min_group_sqnr is not None:
-        found += _too_noisy("min_group_sqnr", gate.min_group_sqnr, _groups(floats))
+        failures += _below("min_group_sqnr", gate.min_group_sqnr, _channel_groups(floats))
     if gate.max_accuracy_drop is not None:
         drop = None if accuracy is None else accuracy.drop
         if drop is None or drop > gate.max_accuracy_drop:
-            found.append(_failure("max_accuracy_drop", "", drop, gate.max_accuracy_drop))
+            failures.append(_failure("max_accuracy_drop", "", drop, gate.max_accuracy_drop))
     if gate.min_speedup is not None:
         speedup = None if latency is None else latency.speedup
         if speedup is None or speedup < gate.min_speedup:
-            found.append(_failure("min_speedup", "", speedup, gate.min_speedup))
-    return tuple(found)
+            failures.append(_failure("min_speedup", "", speedup, gate.min_speedup))
+    return tuple(failures)
 
 
-def _groups(floats: Sequence[OutputResult]) -> Iterator[tuple[str, Difference | None]]:
+def _channel_groups(floats: Sequence[OutputResult]) -> Iterator[tuple[str, Difference | None]]:
     for output in floats:
         if output.channels is None:
             yield f"output '{output.name}'", output.difference
@@ -96,10 +97,10 @@ def _groups(floats: Sequence[OutputResult]) -> Iterator[tuple[str, Difference | 
             )
 
 
-def _too_noisy(
-    demand: str, limit: float, judged: Iterator[tuple[str, Difference | None]]
+def _below(
+    demand: str, limit: float, compared: Iterator[tuple[str, Difference | None]]
 ) -> Iterator[GateFailure]:
-    for where, difference in judged:
+    for where, difference in compared:
         if difference is None or difference.sqnr < limit:
             yield _failure(demand, where, None if difference is None else difference.sqnr, limit)
 

@@ -1,4 +1,4 @@
-"""Float against quantized, tensor by tensor in graph order: where the signal is lost."""
+"""Float against quantized, tensor by tensor in graph order: where SQNR is lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...profiles.base.tool import Progress
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..equalization.apply import apply_factors
+from ..equalization.apply import apply_equalization
 from ..model.files import load_model, save_model
 from ..plan.plan import NodePlan
-from ..plan.store import load_plan
+from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
 from ..runtime.sessions import open_session, run
+from .measuring import Measuring
 from .sqnr import Difference, Sums, sums_along
 from .tensor_matching import Match, activations, matches, values_of
 
@@ -33,74 +37,91 @@ class LayerComparison:
         tensor: its name.
         node, op_type: what makes it; "" and "input" for a graph input.
         kind: of that node in the plan; "" when no plan was given.
-        form: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
+        type: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
         difference: over all samples; None when nothing could be compared.
-        loss: dB that this node loses: lowest SQNR of its inputs, less its own; an input that was not compared
-            stands for what it was made from. Below 0 where noise averages out. None where a side is unknown
-            or infinite.
-        shape_mismatches: feeds for which the shapes differed.
+        sqnr_drop: dB that this node adds: lowest SQNR of its inputs less that of the tensor. An input that
+            was not compared has the lowest SQNR of what it was computed from. Below 0 where noise averages
+            out. None where one of the two is unknown or infinite.
+        shape_mismatches: samples for which the shapes differed.
     """
 
     tensor: str
     node: str
     op_type: str
     kind: str
-    form: str
+    type: str
     difference: Difference | None
-    loss: float | None
+    sqnr_drop: float | None
     shape_mismatches: int
 
 
-@dataclass(frozen=True)
-class LayerReport:
+@dataclass(frozen=True, repr=False)
+class LayerReport(Presented):
     """Every activation that both models have.
 
     Attributes:
         float_model, quantized_model: file names.
-        feeds: how many were run.
+        samples: how many were run.
         layers: in graph order.
-        missing: activations that the quantized model has not, in graph order: what goes into a clip that the
-            operator before it took over, tensors inside a table.
+        missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
+            part of the operator before it, tensors inside a look-up table.
     """
 
     float_model: str
     quantized_model: str
-    feeds: int
+    samples: int
     layers: tuple[LayerComparison, ...]
     missing: tuple[str, ...]
 
+    def headline(self) -> str:
+        """Return both models, and how many layers were compared."""
+        return f"{self.quantized_model} against {self.float_model}, {len(self.layers)} layers"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the layers in graph order."""
+        header = ("tensor", "operator", "kind", "type", "SQNR dB", "SQNR drop dB")
+        rows = tuple(
+            (
+                layer.tensor,
+                layer.op_type,
+                layer.kind or "-",
+                layer.type,
+                "-" if layer.difference is None else decibels(layer.difference.sqnr),
+                "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}",
+            )
+            for layer in self.layers
+        )
+        facts = (("samples", str(self.samples)), ("not in the quantized model", str(len(self.missing))))
+        return Presentation(facts, (Table(header, rows, left=4),))
+
     def worst(self, count: int) -> tuple[LayerComparison, ...]:
         """Return the `count` layers of lowest SQNR, lowest first; equals in graph order."""
-        known = [layer for layer in self.layers if layer.difference is not None]
-        return tuple(
-            sorted(known, key=lambda layer: layer.difference.sqnr if layer.difference else 0.0)[:count]
-        )
+        compared = [(d.sqnr, layer) for layer in self.layers if (d := layer.difference) is not None]
+        return tuple(layer for _, layer in sorted(compared, key=lambda pair: pair[0])[:count])
 
 
 def compare_layers(
     float_path: str | Path,
     quantized_path: str | Path,
-    data: str | Path,
-    limit: int | None = None,
+    data: DataLike,
     *,
-    plan: str | Path | None = None,
-    threads: int = 1,
-    progress: Callable[[int, int | None], None] | None = None,
+    plan: PlanLike | None = None,
+    measuring: Measuring | None = None,
+    progress: Progress | None = None,
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
 
-    A tensor in codes is read as codes and dequantized here, so the runtime's integer kernels stay fused as
-    they are in use. A tensor that stayed float is read as it is, which may keep the runtime from fusing it
+    A quantized tensor is read as integers and dequantized here, so the runtime's integer kernels stay fused
+    as they are in use. A tensor that stayed float is read as it is, which may keep the runtime from fusing it
     into its neighbours: its last bits can then differ from those of a plain run. All activations of one
     sample are in memory at once, of both models; nothing is kept between samples.
 
     Args:
         float_path: the float model; it is prepared first, as for quantizing.
-        quantized_path: the model that qprof made of it.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
-        limit: use the first so many feeds only.
-        plan: the saved plan: gives the kinds of nodes, and finds more tensors in codes.
-        threads: threads inside an operator.
+        quantized_path: a quantized model of it.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        plan: the saved plan: gives the kinds of nodes, and the equalization to apply to the float model.
+        measuring: samples and threads; None for the defaults.
         progress: called after each sample with how many are done and, where known, how many there are.
 
     Raises:
@@ -108,38 +129,38 @@ def compare_layers(
         DataError: a sample does not fit, or there is none.
         PlanError: the plan cannot be read.
     """
+    measuring = measuring or Measuring()
     prepared, quantized = prepare(load_model(float_path)).model, load_model(quantized_path)
-    loaded = None if plan is None else load_plan(plan)
-    if loaded is not None:
-        prepared = apply_factors(prepared, loaded.adjustments.equalization, str(plan))
-    found = matches(prepared, quantized, None if loaded is None else loaded.tensors)
-    if not found:
+    nodes: Mapping[str, NodePlan] = {}
+    if plan is not None:
+        loaded = read_plan(plan)
+        prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
+        nodes = loaded.nodes
+    pairs = matches(prepared, quantized)
+    if not pairs:
         raise ModelError(
             f"{quantized_path}: has no activation of {float_path}; "
             "compare a model with its own quantized form"
         )
+    sums, samples = {match.tensor: _TensorSums(match) for match in pairs}, 0
+    source = open_samples(data, input_specs(prepared), measuring.limit)
     with (
-        _exposing(prepared, [m.tensor for m in found], str(float_path), threads) as run_float,
-        _exposing(quantized, [m.exposed for m in found], str(quantized_path), threads) as run_quantized,
+        _exposing(prepared, [m.tensor for m in pairs], str(float_path), measuring.threads) as run_float,
+        _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), measuring.threads) as run_int,
     ):
-        sums = [_Layer() for _ in found]
-        feeds = 0
-        source = open_samples(str(data), input_specs(prepared), limit)
-        for sample in source:
-            pairs = zip(found, run_float(sample), run_quantized(sample), strict=True)
-            sums = [s.added(f, m.real(q)) for s, (m, f, q) in zip(sums, pairs, strict=True)]
-            feeds += 1
+        for samples, sample in enumerate(source, 1):
+            values = zip(sums.items(), run_float(sample), run_int(sample), strict=True)
+            sums = {tensor: s.added(f, q) for (tensor, s), f, q in values}
             if progress is not None:
-                progress(feeds, source.total)
-    if not feeds:
-        raise DataError(f"{data}: no samples; there is nothing to compare on")
-    have = {m.tensor for m in found}
+                progress(samples, source.total)
+    if not samples:
+        raise DataError(f"{source.source}: no samples; there is nothing to compare on")
     return LayerReport(
         float_model=Path(float_path).name,
         quantized_model=Path(quantized_path).name,
-        feeds=feeds,
-        layers=_layers(prepared, found, sums, {} if loaded is None else loaded.nodes),
-        missing=tuple(name for name in activations(prepared) if name not in have),
+        samples=samples,
+        layers=_layers(prepared.graph, sums, nodes),
+        missing=tuple(name for name in activations(prepared) if name not in sums),
     )
 
 
@@ -149,70 +170,103 @@ def _exposing(
 ) -> Iterator[Callable[[Sample], list[Any]]]:
     """Yield a function that runs a model on a sample and returns the tensors with the given names."""
     copy = model.clone()
-    there = {value.name for value in copy.graph.outputs}
+    outputs = {value.name for value in copy.graph.outputs}
     by_name = {value.name: value for value in values_of(copy.graph)}
-    # An input cannot be an output; it is read from the feed.
+    # An input cannot be an output; it is taken from the sample.
     inputs = {value.name for value in copy.graph.inputs}
-    copy.graph.outputs.extend(by_name[n] for n in dict.fromkeys(names) if n not in there and n not in inputs)
     fetched = [n for n in dict.fromkeys(names) if n not in inputs]
+    copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(copy, Path(folder) / "model.onnx")
         session = open_session(str(Path(folder) / "model.onnx"), name, threads)
 
         def run_on(sample: Sample) -> list[Any]:
-            found = dict(
-                zip(fetched, run(session, fetched, sample.feed, f"{name}, sample {sample.name}"), strict=True)
-            )
-            return [sample.feed[n] if n in inputs else found[n] for n in names]
+            where = f"{name}, sample {sample.name}"
+            values = dict(zip(fetched, run(session, fetched, sample.arrays, where), strict=True))
+            return [sample.arrays[n] if n in inputs else values[n] for n in names]
 
         yield run_on
 
 
 @dataclass(frozen=True, eq=False)
-class _Layer:
-    """What is kept of one tensor."""
+class _TensorSums:
+    """What is kept of one tensor.
 
+    Attributes:
+        match: where it is in the quantized model.
+        sums: over the samples so far; None before the first that could be compared.
+        shape_mismatches: samples for which the shapes differed.
+    """
+
+    match: Match
     sums: Sums | None = None
-    mismatches: int = 0
+    shape_mismatches: int = 0
 
-    def added(self, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> _Layer:
+    @property
+    def difference(self) -> Difference | None:
+        """The difference over all samples; None when nothing could be compared."""
+        return None if self.sums is None else self.sums.difference()
+
+    def added(self, floats: npt.NDArray[Any], exposed: npt.NDArray[Any]) -> _TensorSums:
+        """Return the sums with one sample more: values of the float model, and of the exposed tensor."""
+        quantized = self.match.dequantized(exposed)
         if floats.shape != quantized.shape:
-            return replace(self, mismatches=self.mismatches + 1)
+            return replace(self, shape_mismatches=self.shape_mismatches + 1)
         sums = sums_along(floats, quantized, (None,))[0]
         return replace(self, sums=sums if self.sums is None else self.sums.added(sums))
 
 
 def _layers(
-    prepared: ir.Model, found: Sequence[Match], sums: Sequence[_Layer], nodes: Mapping[str, NodePlan]
+    graph: ir.Graph, sums: Mapping[str, _TensorSums], nodes: Mapping[str, NodePlan]
 ) -> tuple[LayerComparison, ...]:
-    kept = {match.tensor: (match, s) for match, s in zip(found, sums, strict=True)}
-    sqnr: dict[str, float] = {}
+    """Return the comparison of each tensor that has sums, in graph order."""
+    differences = {tensor: s.difference for tensor, s in sums.items()}
+    sqnr = _sqnr_by_tensor(graph, differences)
     layers = []
-    for value in values_of(prepared.graph):
-        name, node = value.name or "", value.producer()
-        inputs = (
-            [] if node is None else [sqnr[v.name] for v in node.inputs if v is not None and v.name in sqnr]
-        )
-        if name not in kept:
-            if inputs:  # nothing is known of it but what it was made from
-                sqnr[name] = min(inputs)
-            continue
-        match, layer = kept[name]
-        difference = None if layer.sums is None else layer.sums.difference()
+    for value in values_of(graph):
+        if (name := value.name or "") in sums:
+            node = value.producer()
+            maker = "" if node is None else node.name or ""
+            layers.append(
+                LayerComparison(
+                    tensor=name,
+                    node=maker,
+                    op_type="input" if node is None else node.op_type,
+                    kind=nodes[maker].kind.value if maker in nodes else "",
+                    type="float" if sums[name].match.scale is None else "quantized",
+                    difference=differences[name],
+                    sqnr_drop=_sqnr_drop(node, differences[name], sqnr),
+                    shape_mismatches=sums[name].shape_mismatches,
+                )
+            )
+    return tuple(layers)
+
+
+def _sqnr_by_tensor(graph: ir.Graph, differences: Mapping[str, Difference | None]) -> dict[str, float]:
+    """Return the SQNR of each tensor; one that is not in both models has the lowest of its node's inputs."""
+    sqnr: dict[str, float] = {}
+    for value in values_of(graph):
+        name = value.name or ""
+        difference, inputs = differences.get(name), _input_sqnrs(value.producer(), sqnr)
         if difference is not None:
             sqnr[name] = difference.sqnr
-        loss = min(inputs) - difference.sqnr if inputs and difference is not None else math.nan
-        maker = "" if node is None else node.name or ""
-        layers.append(
-            LayerComparison(
-                tensor=name,
-                node=maker,
-                op_type="input" if node is None else node.op_type,
-                kind=nodes[maker].kind.value if maker in nodes else "",
-                form="float" if match.scale is None else "quantized",
-                difference=difference,
-                loss=loss if math.isfinite(loss) else None,
-                shape_mismatches=layer.mismatches,
-            )
-        )
-    return tuple(layers)
+        elif name not in differences and inputs:
+            sqnr[name] = min(inputs)
+    return sqnr
+
+
+def _sqnr_drop(
+    node: ir.Node | None, difference: Difference | None, sqnr: Mapping[str, float]
+) -> float | None:
+    """Return the lowest SQNR of a node's inputs less that of its output; None where either is unknown."""
+    inputs = _input_sqnrs(node, sqnr)
+    if not inputs or difference is None:
+        return None
+    drop = min(inputs) - difference.sqnr
+    return drop if math.isfinite(drop) else None
+
+
+def _input_sqnrs(node: ir.Node | None, sqnr: Mapping[str, float]) -> list[float]:
+    inputs = () if node is None else node.inputs
+    names = [value.name or "" for value in inputs if value is not None]
+    return [sqnr[name] for name in names if name in sqnr]

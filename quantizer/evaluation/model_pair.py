@@ -1,4 +1,4 @@
-"""A float and a quantized model opened to run on the same feeds."""
+"""A float and a quantized model opened to run on the same samples."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
-from ..runtime.sessions import Feed, open_session, run
+from ..runtime.sessions import Inputs, open_session, run
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A float and a quantized model, ready to run on the same feeds.
+    """A float and a quantized model, ready to run on the same samples.
 
     Attributes:
         float_name, quantized_name: what errors call them.
@@ -33,15 +33,15 @@ class Pair:
     float_outputs: tuple[str, ...]
     threads: int
 
-    def run_float(self, feed: Feed, sample: str) -> dict[str, Any]:
+    def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
         """Return the float model's outputs by name; raises as `run` does."""
-        found = run(self.float_session, self.outputs, feed, f"{self.float_name}, sample {sample}")
-        return dict(zip(self.outputs, found, strict=True))
+        values = run(self.float_session, self.outputs, inputs, f"{self.float_name}, sample {sample}")
+        return dict(zip(self.outputs, values, strict=True))
 
-    def run_quantized(self, feed: Feed, sample: str) -> dict[str, Any]:
+    def run_quantized(self, inputs: Inputs, sample: str) -> dict[str, Any]:
         """Return the quantized model's outputs by name; raises as `run` does."""
-        found = run(self.quantized_session, self.outputs, feed, f"{self.quantized_name}, sample {sample}")
-        return dict(zip(self.outputs, found, strict=True))
+        values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
+        return dict(zip(self.outputs, values, strict=True))
 
 
 def open_pair(float_path: str | Path, quantized_path: str | Path, threads: int = 1) -> Pair:
@@ -61,7 +61,13 @@ def open_pair(float_path: str | Path, quantized_path: str | Path, threads: int =
     outputs = floats.get_outputs()
     names = tuple(o.name for o in outputs)
     return Pair(
-        a, b, floats, quantized, names, tuple(o.name for o in outputs if _kind(o.type) == "float"), threads
+        a,
+        b,
+        floats,
+        quantized,
+        names,
+        tuple(o.name for o in outputs if _element_kind(o.type) == "float"),
+        threads,
     )
 
 
@@ -79,11 +85,13 @@ def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a
     for name, kind in mine.items():
         if not kind.startswith("tensor("):
             raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
-        if kind != theirs[name] and not (what == "output" and _kind(kind) == _kind(theirs[name])):
+        if kind != theirs[name] and not (
+            what == "output" and _element_kind(kind) == _element_kind(theirs[name])
+        ):
             raise ModelError(f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}")
 
 
-def _kind(type_text: str) -> str:
+def _element_kind(type_text: str) -> str:
     """Return "float" for every floating-point tensor, and the type itself for others."""
     return (
         "float"

@@ -1,4 +1,4 @@
-"""One output of both models, judged while the samples stream by."""
+"""One output of both models, compared while the samples stream by."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .sqnr import Channels, Difference, Sums, channels_of, spread, sums_along
+from .sqnr import Channels, Difference, Sums, channels_of, range_ratio, sums_along
 
 AnyArray = npt.NDArray[Any]
 
@@ -33,7 +33,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class OutputResult:
-    """What was found about one output.
+    """How one output compares.
 
     Attributes:
         name: of the output.
@@ -42,7 +42,7 @@ class OutputResult:
             be compared.
         channels: the same by channel; None without a channel axis (see `channel_axes`).
         agreement: None for a float output without a class axis.
-        shape_mismatches: feeds whose shapes differed; they are in `Agreement.total` and in no difference.
+        shape_mismatches: samples whose shapes differed; they are in `Agreement.total` and in no difference.
     """
 
     name: str
@@ -67,7 +67,7 @@ class OutputSums:
         total: sums over all elements.
         by_axis: sums for each channel, by axis; an axis whose size changed between samples is dropped.
         kind, same, answers: of the agreement.
-        mismatches: feeds whose shapes differed.
+        mismatches: samples whose shapes differed.
     """
 
     dtype: str = ""
@@ -100,19 +100,19 @@ class OutputSums:
         by_axis = {
             axis: sums if first else self.by_axis[axis].added(sums)
             for axis, sums in zip(axes, along, strict=True)
-            if first or sums.peak.size == self.by_axis[axis].peak.size
+            if first or sums.elements.size == self.by_axis[axis].elements.size
         }
         return replace(
             counted, total=total if self.total is None else self.total.added(total), by_axis=by_axis
         )
 
     def result(self, name: str) -> OutputResult:
-        """Return what was found, for the output called `name`."""
+        """Return the comparison of the output called `name`."""
         difference = None if self.total is None else self.total.difference()
-        if difference is not None and difference.elements + difference.odd == 0:
+        if difference is not None and difference.elements + difference.non_finite == 0:
             difference = None
         # The axis along which the ranges differ most; the last of equals, which mostly has the classes.
-        axis = max(self.by_axis, key=lambda a: (spread(self.by_axis[a].peak), a), default=None)
+        axis = max(self.by_axis, key=lambda a: (range_ratio(self.by_axis[a].max_abs_value), a), default=None)
         channels = None if axis is None or difference is None else channels_of(self.by_axis[axis], axis)
         agreement = None
         if self.answers:
@@ -153,8 +153,8 @@ def class_axis(shape: tuple[int, ...]) -> int | None:
 def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes whose indices may be channels of their own: the class axis, and axis 1 of three.
 
-    A detector may put boxes and scores side by side along either.
+    A detector may have boxes and scores next to each other along either.
     """
     axis = class_axis(shape)
-    found = () if axis is None else (axis,)
-    return (1, *found) if len(shape) == 3 and shape[1] > 1 else found
+    axes = () if axis is None else (axis,)
+    return (1, *axes) if len(shape) == 3 and shape[1] > 1 else axes

@@ -1,6 +1,6 @@
-"""How far a quantized tensor is from its float original: streaming sums, and what follows from them.
+"""SQNR and other differences of a quantized tensor from its float original, from streaming sums.
 
-Nothing is kept of a sample but a few float64 sums for each channel, so that any amount of data can be judged.
+Only a few float64 sums for each channel are kept of a sample, so that any amount of data can be compared.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..numerics.quantization_noise import decibels
+
 Array = npt.NDArray[np.float64]
 
 GROUP_FACTOR = 16.0
-"""Channels whose peaks differ by more than this are not judged together: a shared 8-bit scale would leave the
-smaller one 4 of its 8 bits."""
+"""Channels whose largest values differ by more than this factor are in different groups: a shared 8-bit scale
+would leave the smaller one 4 of its 8 bits."""
 
 GROUP_FLOOR = GROUP_FACTOR**-4
-"""Peaks below this fraction of the largest are not told apart any further."""
+"""Largest values below this fraction of the overall largest count as equal to it."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,21 @@ class Difference:
     Attributes:
         sqnr: signal-to-quantization-noise ratio in dB, 10 log10(sum f**2 / sum (f - q)**2). `inf` when
             nothing differs; `-inf` when the float tensor is all zero and the other is not, or
-            when `odd` is not 0.
+            when `non_finite` is not 0.
         cosine: cosine similarity of both, in [-1, 1]; 1.0 when both are all zero, 0.0 when one is.
-        largest: largest absolute difference.
-        peak: largest absolute float value.
+        max_abs_error: largest absolute difference.
+        max_abs_value: largest absolute float value.
         elements: how many were compared.
-        odd: elements that are NaN or Inf in one of the two and not the same in the other; they are in no sum.
+        non_finite: elements that are NaN or Inf in one of the two and not the same in the other; they are in
+            no sum.
     """
 
     sqnr: float
     cosine: float
-    largest: float
-    peak: float
+    max_abs_error: float
+    max_abs_value: float
     elements: int
-    odd: int
+    non_finite: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,18 +57,18 @@ class Sums:
         signal, energy: sums of f**2 and of q**2.
         dot: sum of f * q.
         noise: sum of (f - q)**2.
-        peak: largest |f|.
-        largest: largest |f - q|.
-        odd, elements: counts, as in `Difference`.
+        max_abs_value: largest |f|.
+        max_abs_error: largest |f - q|.
+        non_finite, elements: counts, as in `Difference`.
     """
 
     signal: Array
     energy: Array
     dot: Array
     noise: Array
-    peak: Array
-    largest: Array
-    odd: npt.NDArray[np.int64]
+    max_abs_value: Array
+    max_abs_error: Array
+    non_finite: npt.NDArray[np.int64]
     elements: npt.NDArray[np.int64]
 
     def added(self, other: Sums) -> Sums:
@@ -75,9 +78,9 @@ class Sums:
             self.energy + other.energy,
             self.dot + other.dot,
             self.noise + other.noise,
-            np.maximum(self.peak, other.peak),
-            np.maximum(self.largest, other.largest),
-            self.odd + other.odd,
+            np.maximum(self.max_abs_value, other.max_abs_value),
+            np.maximum(self.max_abs_error, other.max_abs_error),
+            self.non_finite + other.non_finite,
             self.elements + other.elements,
         )
 
@@ -87,24 +90,15 @@ class Sums:
         signal, energy, dot, noise = (
             float(a[pick].sum()) for a in (self.signal, self.energy, self.dot, self.noise)
         )
-        odd = int(self.odd[pick].sum())
+        non_finite = int(self.non_finite[pick].sum())
         return Difference(
-            sqnr=-math.inf if odd else decibels(signal, noise),
+            sqnr=-math.inf if non_finite else decibels(signal, noise),
             cosine=_cosine(signal, energy, dot, noise),
-            largest=float(self.largest[pick].max(initial=0.0)),
-            peak=float(self.peak[pick].max(initial=0.0)),
+            max_abs_error=float(self.max_abs_error[pick].max(initial=0.0)),
+            max_abs_value=float(self.max_abs_value[pick].max(initial=0.0)),
             elements=int(self.elements[pick].sum()),
-            odd=odd,
+            non_finite=non_finite,
         )
-
-
-def decibels(signal: float, noise: float) -> float:
-    """Return 10 log10(signal / noise) of two energies; inf without noise, -inf for noise without signal."""
-    if noise == 0.0:
-        return math.inf
-    if math.isinf(noise):
-        return -math.inf
-    return 10.0 * (math.log10(signal) - math.log10(noise)) if signal > 0.0 else -math.inf
 
 
 def _cosine(signal: float, energy: float, dot: float, noise: float) -> float:
@@ -121,24 +115,24 @@ def sums_along(
     """Return the sums for each of `axes`: for every index along it, or in one channel for None.
 
     Args:
-        floats, quantized: arrays of any real dtype and of the same shape.
+        floats, quantized: arrays of any numeric dtype and of the same shape.
         axes: which axes have channels.
     """
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f) & np.isfinite(q)
-    odd = np.zeros(f.shape, np.bool_)
+    non_finite = np.zeros(f.shape, np.bool_)
     if not finite.all():
-        odd = ~finite & (f != q) & ~(np.isnan(f) & np.isnan(q))
+        non_finite = ~finite & (f != q) & ~(np.isnan(f) & np.isnan(q))
         f, q = np.where(finite, f, 0.0), np.where(finite, q, 0.0)
     with np.errstate(over="ignore"):  # float64 values beyond 1e154: the sums then say inf
-        gap = f - q
-        added = (f * f, q * q, f * q, gap * gap)
-    tops = (np.abs(f), np.abs(gap))
+        error = f - q
+        added = (f * f, q * q, f * q, error * error)
+    maxima = (np.abs(f), np.abs(error))
     return tuple(
         Sums(
             *(_split(a, axis).sum(axis=(0, 2)) for a in added),
-            *(_split(a, axis).max(axis=(0, 2), initial=0.0) for a in tops),
-            *(_split(a, axis).sum(axis=(0, 2), dtype=np.int64) for a in (odd, finite)),
+            *(_split(a, axis).max(axis=(0, 2), initial=0.0) for a in maxima),
+            *(_split(a, axis).sum(axis=(0, 2), dtype=np.int64) for a in (non_finite, finite)),
         )
         for axis in axes
     )
@@ -154,7 +148,7 @@ def _split(values: npt.NDArray[Any], axis: int | None) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Channels of about the same range, judged for themselves.
+    """Channels of about the same range, compared by themselves.
 
     Attributes:
         runs: their indices as (first, last) pairs, both included, ascending.
@@ -192,32 +186,32 @@ class Channels:
 
 
 def channels_of(sums: Sums, axis: int) -> Channels:
-    """Return the judgement of each channel that `sums` were taken for."""
-    odd = sums.odd > 0
-    scores = [
-        -math.inf if o else decibels(s, n) for s, n, o in zip(sums.signal, sums.noise, odd, strict=True)
+    """Return the comparison of each channel that `sums` were taken for."""
+    broken = sums.non_finite > 0
+    sqnrs = [
+        -math.inf if b else decibels(s, n) for s, n, b in zip(sums.signal, sums.noise, broken, strict=True)
     ]
-    worst = int(np.argmin(scores))
+    worst = int(np.argmin(sqnrs))
     groups = tuple(
-        ChannelGroup(_runs(members), sums.difference(members)) for members in range_groups(sums.peak)
+        ChannelGroup(_runs(members), sums.difference(members)) for members in range_groups(sums.max_abs_value)
     )
-    return Channels(axis, len(scores), worst, sums.difference(np.array([worst], np.intp)), groups)
+    return Channels(axis, len(sqnrs), worst, sums.difference(np.array([worst], np.intp)), groups)
 
 
-def range_groups(peaks: Array) -> list[npt.NDArray[np.intp]]:
-    """Return the indices of channels in groups of similar peak, widest first.
+def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
+    """Return the indices of channels in groups of similar largest values, widest first.
 
-    A group starts at its largest peak and takes every channel that is at most GROUP_FACTOR times smaller.
+    A group starts at its widest channel and takes every one that is at most GROUP_FACTOR times smaller.
     """
-    floored = np.maximum(peaks, peaks.max() * GROUP_FLOOR)
+    floored = np.maximum(maxima, maxima.max() * GROUP_FLOOR)
     order = np.argsort(-floored, kind="stable")
-    return [np.sort(np.array(members, np.intp)) for members in _chain(floored, order)]
+    return [np.sort(np.array(members, np.intp)) for members in _grouped(floored, order)]
 
 
-def _chain(peaks: Array, order: npt.NDArray[np.intp]) -> Iterator[list[int]]:
+def _grouped(maxima: Array, order: npt.NDArray[np.intp]) -> Iterator[list[int]]:
     members: list[int] = []
     for index in order.tolist():
-        if members and peaks[index] * GROUP_FACTOR < peaks[members[0]]:
+        if members and maxima[index] * GROUP_FACTOR < maxima[members[0]]:
             yield members
             members = []
         members.append(index)
@@ -229,7 +223,10 @@ def _runs(indices: npt.NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
     return tuple((int(part[0]), int(part[-1])) for part in np.split(indices, cuts))
 
 
-def spread(peaks: Array) -> float:
-    """Return how many times the largest peak is the smallest (at most 1 / GROUP_FLOOR); 1.0 for no signal."""
-    top = float(peaks.max(initial=0.0))
-    return 1.0 if top == 0.0 else top / max(float(peaks.min()), top * GROUP_FLOOR)
+def range_ratio(maxima: Array) -> float:
+    """Return the largest over the smallest of the channels' largest values, at most 1 / GROUP_FLOOR.
+
+    1.0 without any signal.
+    """
+    top = float(maxima.max(initial=0.0))
+    return 1.0 if top == 0.0 else top / max(float(maxima.min()), top * GROUP_FLOOR)

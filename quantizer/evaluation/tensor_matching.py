@@ -1,31 +1,43 @@
-"""Where each activation of a float model lives in the quantized model that was made of it."""
+"""Which tensor of a quantized model holds each activation of the float model.
+
+In models of any tool it is the tensor of the same name, or else the one that QuantizeLinear makes of the
+result of the node of the same name. Tensors that are found in neither way are in the record that
+`quantizer.lowering` leaves in its models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..numerics.affine import QuantParams
-from ..operators.table import Constraint, is_clip, rule_of
+from ..lowering.written import QuantizedTensor, read_record
+from ..model.graph import FLOAT_TYPES
+from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
-CODES = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT32)
+INTEGER_TYPES = (
+    ir.DataType.INT8,
+    ir.DataType.UINT8,
+    ir.DataType.INT16,
+    ir.DataType.UINT16,
+    ir.DataType.INT32,
+)
+"""Element types of quantized tensors that can be read as outputs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Where an activation of the float model lives in the quantized model.
+    """The tensor of the quantized model that holds an activation of the float model.
 
     Attributes:
-        tensor: its name in the float model.
-        exposed: name of the tensor of the quantized model that holds it.
+        tensor: name of the activation in the float model.
+        exposed: name of the tensor of the quantized model.
         scale: float32, None when `exposed` is float.
-        zero_point: of the codes' type.
+        zero_point: as many integers.
         axis: of `scale`, when it has more than one element.
     """
 
@@ -35,15 +47,15 @@ class Match:
     zero_point: npt.NDArray[np.integer] | None = None
     axis: int = 1
 
-    def real(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the real numbers that `values` of the exposed tensor stand for (ONNX DequantizeLinear)."""
+    def dequantized(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the float values that those of the exposed tensor stand for (ONNX DequantizeLinear)."""
         if self.scale is None or self.zero_point is None:
             return values
         shape = [1] * values.ndim
         if self.scale.size > 1:
             shape[self.axis] = self.scale.size
-        codes = values.astype(np.int64) - self.zero_point.astype(np.int64).reshape(shape)
-        return np.asarray(codes.astype(np.float32) * self.scale.reshape(shape), np.float32)
+        centred = values.astype(np.int64) - self.zero_point.astype(np.int64).reshape(shape)
+        return np.asarray(centred.astype(np.float32) * self.scale.reshape(shape), np.float32)
 
 
 def activations(model: ir.Model) -> tuple[str, ...]:
@@ -51,53 +63,49 @@ def activations(model: ir.Model) -> tuple[str, ...]:
     return tuple(
         v.name
         for v in values_of(model.graph)
-        if v.name and v.dtype in FLOATS and isinstance(v.type, ir.TensorType)
+        if v.name and v.dtype in FLOAT_TYPES and isinstance(v.type, ir.TensorType)
     )
 
 
 def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs of a graph, then what its nodes make, in graph order."""
+    """Yield the inputs of a graph, then the outputs of its nodes, in graph order."""
     yield from graph.inputs
     for node in graph:
         yield from node.outputs
 
 
-def matches(
-    prepared: ir.Model, quantized: ir.Model, params: Mapping[str, QuantParams] | None = None
-) -> tuple[Match, ...]:
-    """Return where each activation lives in the quantized model; those that it has not are left out.
+def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
+    """Return the tensor that holds each activation, without the activations that the quantized model lacks.
 
-    The lowering keeps an activation's name on its real-valued form, the DequantizeLinear of its codes where
-    it is stored in codes; codes that nobody dequantizes are called `x_quantized`. A tensor that stayed float
-    and is quantized for some of its readers, such as a graph input, is judged by those codes.
+    A tensor that stayed float and is quantized for some of its readers, such as a graph input, is compared
+    in that quantized form.
 
     Args:
         prepared: the prepared float model.
-        quantized: the model that the lowering made of it.
-        params: of activations by name, from the plan: finds codes that the graph alone does not explain, such
-            as those out of a table.
+        quantized: a quantized model of it, written by any tool.
     """
     values = {value.name: value for value in values_of(quantized.graph)}
-    found = []
+    nodes = {node.name: node for node in quantized.graph if node.name}
+    record = read_record(quantized)
+    pairs: list[Match] = []
     for original in values_of(prepared.graph):
         name = original.name or ""
-        if original.dtype not in FLOATS:
+        if original.dtype not in FLOAT_TYPES:
             continue
-        value, codes = values.get(name), values.get(f"{name}_quantized")
-        match = None
-        if value is not None:
-            match = _from_codes(name, value) or _for_readers(name, value) or Match(name, name)
-        elif codes is not None and not _only_clipped(original):
-            match = _given(name, codes, (params or {}).get(name)) or _explained(name, codes)
-        if match is not None:
-            found.append(match)
-    return tuple(found)
+        if name in values:
+            match = _from_dequantized(name, values[name]) or _for_readers(name, values[name])
+            pairs.append(match or Match(name, name))
+        elif name in record and record[name].name in values:
+            pairs.append(_from_record(name, record[name]))
+        elif (match := _after_its_node(original, nodes)) is not None:
+            pairs.append(match)
+    return tuple(pairs)
 
 
-def _from_codes(name: str, value: ir.Value) -> Match | None:
-    """`value` is the DequantizeLinear of codes."""
+def _from_dequantized(name: str, value: ir.Value) -> Match | None:
+    """`value` is the DequantizeLinear of a quantized tensor."""
     node = value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+    if node is None or node.op_type != DEQUANTIZE or node.inputs[0] is None:
         return None
     return _read_with(name, node.inputs[0], node)
 
@@ -105,60 +113,50 @@ def _from_codes(name: str, value: ir.Value) -> Match | None:
 def _for_readers(name: str, value: ir.Value) -> Match | None:
     """`value` is float and goes into a QuantizeLinear."""
     for use in value.uses():
-        if use.node.op_type == "QuantizeLinear" and use.idx == 0:
+        if use.node.op_type == QUANTIZE and use.idx == 0:
             return _read_with(name, use.node.outputs[0], use.node)
     return None
 
 
-def _explained(name: str, codes: ir.Value) -> Match | None:
-    """`codes` come out of the tensor's own QuantizeLinear, maybe through operators that move codes."""
-    source: ir.Value | None = codes
-    while source is not None and (node := source.producer()) is not None:
-        if node.op_type == "QuantizeLinear":
-            # Another name is another tensor: of tanh as a sigmoid the codes mean something else than here.
-            stem = (node.outputs[0].name or "").removesuffix("_quantized")
-            own = node.inputs[0] is not None and node.inputs[0].name in (stem, f"{stem}_raw")
-            found = _read_with(name, source, node) if own else None
-            return None if found is None else replace(found, exposed=codes.name or "")
-        rule = rule_of(node)
-        if rule is None or rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
-            return None
-        source = node.inputs[0]
-    return None
+def _from_record(name: str, entry: QuantizedTensor) -> Match:
+    scale, zero_point = np.array(entry.scale, np.float32), np.array(entry.zero_point, np.int64)
+    return Match(name, entry.name, scale, zero_point, entry.axis or 0)
 
 
-def _given(name: str, codes: ir.Value, params: QuantParams | None) -> Match | None:
-    """`codes` have the parameters that the plan gives to the tensor."""
-    if params is None or params.block_size is not None or params.qtype.bits < 8:
+def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match | None:
+    """The node that makes the tensor is in both models, and a QuantizeLinear follows it.
+
+    Not where clips alone read the tensor: its quantized values may already be those of the clip.
+    """
+    producer = original.producer()
+    node = None if producer is None else nodes.get(producer.name or "")
+    readers = [use.node for use in original.uses()]
+    if producer is None or node is None or (readers and all(map(is_clip, readers))):
         return None
-    scale, zero_point = np.array(params.scale, np.float32), np.array(params.zero_point, np.int64)
-    return Match(name, codes.name or "", scale, zero_point, 0 if params.axis is None else params.axis)
+    index = original.index()
+    if index is None or index >= len(node.outputs):
+        return None
+    return _for_readers(original.name or "", node.outputs[index])
 
 
-def _read_with(name: str, codes: ir.Value, node: ir.Node) -> Match | None:
-    """Return the match for `codes` with scale and zero point of a (De)QuantizeLinear.
+def _read_with(name: str, value: ir.Value, node: ir.Node) -> Match | None:
+    """Return the match for a quantized tensor with scale and zero point of a (De)QuantizeLinear.
 
-    None for parameters that are computed, for blocks, and for codes that are no whole bytes.
+    None for parameters that are computed, for blocks, and for 4-bit types.
     """
     scale = _constant(node.inputs[1])
     point = node.inputs[2] if len(node.inputs) > 2 else None
     zero_point = np.zeros(1, np.int64) if point is None else _constant(point)
-    types = {codes.dtype, None if point is None else point.dtype} - {None}
-    if scale is None or zero_point is None or not types <= set(CODES):
+    types = {value.dtype, None if point is None else point.dtype} - {None}
+    if scale is None or zero_point is None or not types <= set(INTEGER_TYPES):
         return None
-    if codes.is_initializer() or node.attributes.get_int("block_size"):
+    if value.is_initializer() or node.attributes.get_int("block_size"):
         return None
     zeros = np.broadcast_to(zero_point.astype(np.int64).reshape(-1), scale.size)
     axis = node.attributes.get_int("axis", 1)
-    return Match(name, codes.name or "", scale.astype(np.float32).reshape(-1), zeros, axis)
+    return Match(name, value.name or "", scale.astype(np.float32).reshape(-1), zeros, axis)
 
 
 def _constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
     tensor = None if value is None else ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()
-
-
-def _only_clipped(value: ir.Value) -> bool:
-    """Return whether all that reads a tensor are clips: codes under its name may be those of the clip."""
-    readers = [use.node for use in value.uses()]
-    return bool(readers) and all(map(is_clip, readers))

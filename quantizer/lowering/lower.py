@@ -1,42 +1,41 @@
-"""Spelling: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
+"""Lowering: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
 
 A form only rewrites; every decision is in the plan. Adding a form is adding a file with one function and an
-entry to `FORMS`.
+entry to `LOWERINGS`.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
-from ..targets.config import FORMS
-from .writers.graph_walk import Lowered
+from ..equalization.apply import apply_biases
+from ..plan.plan import Kind, QuantPlan
+from ..rounding.quantized_weights import round_weights
+from .forms.integer import lower_integer
+from .forms.primitives import lower_primitives
+from .forms.qdq import lower_qdq
+from .forms.qoperator import lower_qoperator
+from .forms.regions import lower_regions
+from .written import Lowered
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from ..plan.plan import QuantPlan
-
-
-def _form(name: str) -> Callable[[ir.Model, QuantPlan], Lowered]:
-    """Return the form in the module `name`, which is imported when the form is first asked for."""
-
-    def run(model: ir.Model, plan: QuantPlan) -> Lowered:
-        module = importlib.import_module(f".forms.{name}", __package__)
-        lowered = getattr(module, f"lower_{name}")(model, plan)
-        assert isinstance(lowered, Lowered)
-        return lowered
-
-    return run
+LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
+    "qdq": lower_qdq,
+    "qoperator": lower_qoperator,
+    "integer": lower_integer,
+    "primitives": lower_primitives,
+    "regions": lower_regions,
+}
+"""Form -> what writes it; `targets.config.FORMS` has the same names."""
 
 
 def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     """Return the quantized model that `plan` describes, in the form that it asks for.
 
     Args:
-        model: the prepared float model with the plan's factors (`planning.open_plan`): opset 13 or later,
+        model: the prepared float model with the equalization of the plan applied: opset 13 or later,
             nodes named, constants as initialisers. It is left as it was.
         plan: the plan of this model, verified.
 
@@ -44,24 +43,21 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         A model with the same graph inputs and outputs: names, order, element types.
 
     Raises:
-        ConfigError: there is no such form.
+        ConfigError: the form of the plan does not exist.
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
     form = plan.config.form
-    if form not in FORMS:
-        raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
-    return _form(form)(compensated(model, plan), plan)
+    if form not in LOWERINGS:
+        names = tuple(LOWERINGS)
+        raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
+    return LOWERINGS[form](compensated(model, plan), plan)
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
-    """Return the float model with what makes up for rounding: the plan's biases, and weights on its codes.
+    """Return the float model with the plan's corrected biases, and with weights rounded as it says.
 
-    Quantizing finds these codes again, so that no form has to know how weights are rounded.
+    These weights are multiples of their scales, so that no form has to know how weights are rounded.
     """
-    from ..equalization.apply import apply_biases
-    from ..plan.plan import Kind
-    from ..rounding.quantized_weights import round_weights
-
     integer = {name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED}
     biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in integer}
     return apply_biases(round_weights(model, plan), biases)

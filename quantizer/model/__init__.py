@@ -1,4 +1,4 @@
-"""ONNX models: files, graph index, edits, fingerprint.
+"""ONNX models: files, index of a graph, edits, fingerprint.
 
 Enters: an ONNX file.
 Leaves: `ir.Model`, `Graph`, `ModelId`.

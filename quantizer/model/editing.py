@@ -1,4 +1,4 @@
-"""Small edits of an onnx_ir graph that several steps of `prepare` share."""
+"""Small edits of an onnx_ir graph, and the questions about nodes and values that they depend on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+
+from .graph import constant_of
+from .subgraphs import inner_graphs
 
 Array = npt.NDArray[Any]
 
@@ -21,10 +24,8 @@ def is_standard(node: ir.Node, *types: str) -> bool:
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """Return the array of an initialiser, None for everything else. Not to be written to."""
-    if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
-        return None
-    return value.const_value.numpy()
+    """Return the array of an initialiser: `constant_of`."""
+    return constant_of(value)
 
 
 def has_input(node: ir.Node, index: int) -> bool:
@@ -33,7 +34,7 @@ def has_input(node: ir.Node, index: int) -> bool:
 
 
 def is_captured(value: ir.Value) -> bool:
-    """Tell whether a subgraph (a branch, a loop body) reads this value of the graph around it."""
+    """Tell whether a subgraph (of If, Loop, Scan) reads this value of the graph around it."""
     return any(use.node.graph is not value.graph for use in value.uses())
 
 
@@ -46,7 +47,7 @@ def sole_user(value: ir.Value) -> ir.Node | None:
 
 
 def feeding(value: ir.Value | None, *types: str) -> ir.Node | None:
-    """Return the node that makes the value when it has one of these types and no one else reads the value."""
+    """Return the producer of a value when it has one of these types and the value has one consumer only."""
     producer = value.producer() if value is not None else None
     if value is None or producer is None or not is_standard(producer, *types) or sole_user(value) is None:
         return None
@@ -75,18 +76,17 @@ def value_names(model: ir.Model) -> set[str]:
     return names
 
 
-def fresh(wanted: str, taken: set[str]) -> str:
-    """Return `wanted`, with a number behind it when taken; add the result to `taken`."""
-    name, number = wanted, 1
+def fresh(wanted: str, taken: set[str], first: int = 2) -> str:
+    """Return `wanted`, with a number after it (`first` or later) when taken; add the result to `taken`."""
+    name, number = wanted, first
     while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
+        name, number = f"{wanted}_{number}", number + 1
     taken.add(name)
     return name
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    """Register a new constant of the graph. The name must be free."""
+    """Register a new initialiser of the graph. The name must be free."""
     array = np.asarray(array)
     if not array.flags.c_contiguous:
         array = array.copy(order="C")  # np.ascontiguousarray would make a scalar a vector
@@ -99,7 +99,7 @@ def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
 
 
 def replace_constant(node: ir.Node, index: int, array: Array, taken: set[str]) -> None:
-    """Give the node another constant as input `index`: under the old name when no one else uses that."""
+    """Replace the constant that a node reads as input `index`; the old name is kept unless others read it."""
     graph = node.graph
     old = node.inputs[index]
     assert graph is not None
@@ -114,27 +114,25 @@ def replace_constant(node: ir.Node, index: int, array: Array, taken: set[str]) -
 
 
 def discard(node: ir.Node) -> None:
-    """Remove a node without users; its subgraphs stop counting as users of what they read."""
-    for attribute in node.attributes.values():
-        bodies = {ir.AttributeType.GRAPH: [attribute.value], ir.AttributeType.GRAPHS: attribute.value}
-        for body in bodies.get(attribute.type, ()):
-            for inner in ir.traversal.RecursiveGraphIterator(body):
-                for index in range(len(inner.inputs)):
-                    inner.replace_input_with(index, None)
+    """Remove a node whose outputs are not used; its subgraphs no longer count as users of what they read."""
+    for graph in inner_graphs(node):
+        for inner in ir.traversal.RecursiveGraphIterator(graph):
+            for index in range(len(inner.inputs)):
+                inner.replace_input_with(index, None)
     assert node.graph is not None
     node.graph.remove(node, safe=True)
 
 
 def origins(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
-    """Return the original names that these nodes stand for together, each once, in order."""
+    """Return the names of the original nodes that these nodes stand for together, each once, in order."""
     return tuple(dict.fromkeys(name for node in nodes for name in node.meta.get(ORIGIN, ())))
 
 
 def bypass(node: ir.Node, source: ir.Value) -> bool:
-    """Take out a node whose first output equals `source`; return False where it has to stay.
+    """Remove a node whose first output equals `source`; return False where it has to stay.
 
     It stays when a graph output would lose its name (a graph input, a constant or another graph output
-    cannot be renamed to it), and when a subgraph reads the output by its name.
+    cannot be renamed), and when a subgraph reads the output by its name.
     """
     graph, output = node.graph, node.outputs[0]
     assert graph is not None
@@ -154,9 +152,9 @@ def bypass(node: ir.Node, source: ir.Value) -> bool:
 
 
 def take_over(source: ir.Value, output: ir.Value) -> None:
-    """Let `source` stand for `output` everywhere, under the name, type and shape of `output`.
+    """Replace `output` by `source` everywhere, under the name, type and shape of `output`.
 
-    The node that made `output` is left without users and has to be removed by the caller.
+    The producer of `output` is left without users; the caller removes it.
     """
     name = output.name
     output.replace_all_uses_with(source, replace_graph_outputs=True)
@@ -168,7 +166,7 @@ def take_over(source: ir.Value, output: ir.Value) -> None:
 
 
 def merge_into(node: ir.Node, follower: ir.Node) -> None:
-    """Take out `follower`, whose work `node` has taken over: `node` makes its first output under its name."""
+    """Remove `follower`, which is fused into `node`: the first output of `node` gets its output's name."""
     graph = follower.graph
     assert graph is not None
     node.meta[ORIGIN] = origins((node, follower))

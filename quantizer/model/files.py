@@ -1,4 +1,4 @@
-"""ONNX files in and out: `load_model` and `save_model`."""
+"""ONNX files in and out: `load_model`, `save_model`, and `model_file` for a model in memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ...profiles.base.atomic_files import write_atomically
-from ...profiles.base.errors import ConfigError, ModelError
+from ...profiles.base.errors import ConfigError, ModelError, QprofError
+
+ModelLike: TypeAlias = str | os.PathLike[str] | onnx.ModelProto | ir.Model
+"""A model: a file, or an object in memory."""
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
@@ -63,6 +67,76 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     _attach(model, file.parent)
     _detach(model)
     return model
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a folder that is gone afterwards; errors of qprof inside name its files without it."""
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        try:
+            yield Path(folder)
+        except QprofError as error:
+            error.args = tuple(str(part).replace(f"{folder}{os.sep}", "") for part in error.args)
+            raise
+
+
+@contextmanager
+def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
+    """Yield the file of a model: the one given, or a temporary one with what is in memory.
+
+    An object is only read. So a model in memory is checked, prepared and run as a file is, and the same model
+    gives the same bytes.
+
+    Args:
+        model: a path, or an object; an `onnx_ir.Model` may have external data, a `ModelProto` in memory has
+            no folder in which it could be.
+        name: of the temporary file; made of the name of the graph when "".
+
+    Raises:
+        ModelError: the object is no model, or its weights are elsewhere or missing.
+    """
+    if isinstance(model, str | os.PathLike):
+        yield Path(model)
+        return
+    with temporary_folder() as folder:
+        path = folder / (name or model_name(model))
+        _write_object(model, path)
+        yield path
+
+
+def model_name(model: ModelLike) -> str:
+    """Return the name of a model's file; for an object one made of the name of its graph.
+
+    Raises:
+        ModelError: it is no model.
+    """
+    if isinstance(model, str | os.PathLike):
+        return Path(model).name
+    if not isinstance(model, onnx.ModelProto | ir.Model):
+        raise ModelError(
+            f"model: is of type {type(model).__name__}; give a path, an onnx.ModelProto or an onnx_ir.Model"
+        )
+    name = re.sub(r"[^\w.-]+", "_", model.graph.name or "").strip("._")[:100]
+    return f"{name or 'model'}.onnx"
+
+
+def _write_object(model: onnx.ModelProto | ir.Model, path: Path) -> None:
+    if isinstance(model, ir.Model):
+        try:
+            save_model(model, path)
+        except (OSError, ValueError, TypeError) as problem:
+            raise ModelError(f"{path.name}: cannot be written out: {problem}; check the model") from problem
+        return
+    outside = [t for t in _tensors(model.graph) if t.data_location == onnx.TensorProto.EXTERNAL]
+    if outside:
+        raise ModelError(
+            f"{path.name}: tensor '{outside[0].name}' has its data in a file, and a model in memory has no "
+            "folder; give its path, or load it with its data"
+        )
+    if model.ByteSize() >= PROTOBUF_LIMIT:
+        save_model(ir.from_proto(model), path)
+    else:
+        path.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def has_external_data(model: ir.Model) -> bool:

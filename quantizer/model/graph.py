@@ -1,32 +1,35 @@
-"""A read-only index of a model's graph, and the fingerprint by which a profile knows its model."""
+"""A read-only index of a model's graph by names, and the names and constants of single nodes and values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.profile import Dim
+from ...profiles.records.profile import FLOAT_DTYPES, Dim
 from .subgraphs import bodies, inner_graphs
 
 Use = tuple[ir.Node, int]
-"""One use of a value: the node that reads it and the index of the input; -1 for a graph of its own."""
+"""One use of a value: the node that reads it, and the index of the input. The index is -1 where a graph that
+the node holds as an attribute reads the value."""
 
-FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
+FLOAT_TYPES = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
 """Element types of floating-point activations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A model's graph and the bodies in it (branches, loops) by names. Valid as long as nobody edits them.
+    """A model's graph and its subgraphs (of If, Loop, Scan) by names. Valid until the model is edited.
 
     Attributes:
-        nodes: in topological order, as in the model; those of a body come before the node that has it.
-        inputs, outputs: names of the main graph's, in order; initialisers are no inputs.
-        values: name to value, of inputs, initialisers and node outputs, of bodies too.
+        nodes: in topological order, as in the model; the nodes of a subgraph come before the node that runs
+            it.
+        inputs, outputs: names of the main graph's inputs (without initialisers) and outputs, in order.
+        values: name to value: inputs, initialisers and node outputs, those of subgraphs too.
         uses: name to the uses by nodes of any graph, in the order of `nodes`.
     """
 
@@ -41,15 +44,16 @@ class Graph:
         return self.values[name].producer()
 
     def consumers(self, name: str) -> tuple[Use, ...]:
-        """Return the uses of the value by nodes, in bodies too; a node that reads it twice comes twice."""
+        """Return the uses of the value by nodes, in subgraphs too; a node that reads it twice has two."""
         return self.uses.get(name, ())
 
+    def inputs_of(self, node: ir.Node) -> tuple[str, ...]:
+        """Return the names of the inputs of a node by position, "" for an input that is left out."""
+        return tuple(name_of(value) for value in node.inputs)
+
     def constant(self, name: str) -> npt.NDArray[np.generic] | None:
-        """Return the array of an initialiser, None for every other value. Not to be written to."""
-        value = self.values.get(name)
-        if value is None or not value.is_initializer() or value.is_graph_input() or value.const_value is None:
-            return None
-        return value.const_value.numpy()
+        """Return the array of an initialiser, None for every other value. Must not be written to."""
+        return constant_of(self.values.get(name))
 
     def is_constant(self, name: str) -> bool:
         """Tell whether the value is an initialiser, without reading it."""
@@ -57,7 +61,7 @@ class Graph:
         return value is not None and value.is_initializer() and not value.is_graph_input()
 
     def is_result(self, name: str) -> bool:
-        """Tell whether the value is an output of the main graph, or what a body gives: a real number then."""
+        """Tell whether the value is an output of the main graph or of a subgraph: such values stay float."""
         return self.values[name].is_graph_output()
 
     def dtype(self, name: str) -> ir.DataType | None:
@@ -77,10 +81,29 @@ class Graph:
         return tuple(dim if isinstance(dim, int) else None for dim in shape)
 
 
+def name_of(item: ir.Node | ir.Value | None) -> str:
+    """Return the name of a node or value, "" for an input that is left out and an output without a name."""
+    return "" if item is None else item.name or ""
+
+
 def input_name(node: ir.Node, position: int) -> str:
-    """Return the name of what a node reads at a position, "" where there is nothing."""
-    value = node.inputs[position] if position < len(node.inputs) else None
-    return "" if value is None else value.name or ""
+    """Return the name of a node's input at a position, "" where the node has none there."""
+    return name_of(node.inputs[position]) if position < len(node.inputs) else ""
+
+
+def output_name(node: ir.Node, position: int = 0) -> str:
+    """Return the name of a node's output, by default the first."""
+    return name_of(node.outputs[position])
+
+
+def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
+    """Return the array of an initialiser, None for every other value. Must not be written to.
+
+    An initialiser that the model lists as a graph input is only a default, not a constant.
+    """
+    if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
 
 
 def index(model: ir.Model) -> Graph:
@@ -102,12 +125,13 @@ def index(model: ir.Model) -> Graph:
         inputs=tuple(str(v.name) for v in graph.inputs if not v.is_initializer()),
         outputs=tuple(str(v.name) for v in graph.outputs),
         values=values,
-        uses={name: tuple(found) for name, found in uses.items()},
+        uses={name: tuple(users) for name, users in uses.items()},
     )
 
 
 def _reads(node: ir.Node) -> Iterator[tuple[int, ir.Value]]:
-    """Yield what a node reads, with the index of the input; -1 for what graphs of it but bodies read."""
+    """Yield what a node reads with the index of the input; -1 for what a graph reads that it does not run
+    as it is."""
     yield from ((index, value) for index, value in enumerate(node.inputs) if value is not None)
     if not bodies(node):
         for graph in inner_graphs(node):
@@ -118,17 +142,17 @@ def _reads(node: ir.Node) -> Iterator[tuple[int, ir.Value]]:
 def _graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     yield graph
     for node in graph:
-        for body in bodies(node):
-            yield from _graphs(body)
+        for subgraph in bodies(node):
+            yield from _graphs(subgraph)
 
 
 def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
     for node in graph:
-        for body in bodies(node):
-            yield from _ordered(body)
+        for subgraph in bodies(node):
+            yield from _ordered(subgraph)
         yield node
 
 
 def in_main(graph: Graph, node: ir.Node) -> bool:
-    """Whether a node is one of the main graph: what lies in bodies is left as it is."""
+    """Tell whether a node is in the main graph. Subgraphs keep their weights as they are."""
     return node.graph is graph.nodes[-1].graph

@@ -11,6 +11,9 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ProfileError
 from ...profiles.records.profile import ModelId, describe
+from .editing import is_standard
+from .graph import input_name
+from .subgraphs import graphs_of
 
 SMALL = 64
 """Integer constants of at most so many elements (axes, pads, shapes) are part of the structure."""
@@ -28,7 +31,7 @@ def model_id(model: ir.Model, file: str) -> ModelId:
 
     Args:
         model: the prepared model.
-        file: name of the model's file, for people.
+        file: name of the model's file, shown in messages.
     """
     graph = model.graph
     digest = _Digest()
@@ -39,15 +42,8 @@ def model_id(model: ir.Model, file: str) -> ModelId:
         digest.structure("input", value.name, _type(value.type), len(dims), *dims[1:])
     for value in graph.outputs:
         digest.structure("output", value.name, _type(value.type))
-    batches = {
-        node.inputs[1].name
-        for node in graph
-        if node.domain == ""
-        and node.op_type in ("Reshape", "Expand")
-        and len(node.inputs) > 1
-        and node.inputs[1]
-    }
-    _add_graph(digest, graph, frozenset(name for name in batches if name))
+    target_shapes = {input_name(node, 1) for node in graph if is_standard(node, "Reshape", "Expand")}
+    _add_graph(digest, graph, frozenset(target_shapes - {""}))
     return ModelId(
         structure=digest.structure_hash.hexdigest(),
         weights=digest.weights_hash.hexdigest(),
@@ -62,8 +58,8 @@ def check_model(expected: ModelId, actual: ModelId, what: str, accept_retrained:
     Args:
         expected: the model that `what` was made for.
         actual: the model at hand.
-        what: what is being applied, to begin the message with, such as "profile.yaml".
-        accept_retrained: whether a model with the same structure and other weights will do.
+        what: what is being applied, such as "profile.yaml": the message begins with it.
+        accept_retrained: whether a model with the same structure and other weights is accepted.
 
     Raises:
         ProfileError: the graph differs, or only the weights do and that was not accepted.
@@ -87,7 +83,7 @@ class _Digest:
         self.weights_hash = hashlib.sha256()
 
     def structure(self, *items: str | int | bytes | None) -> None:
-        """Feed items with their kinds and lengths, so that no two sequences look alike."""
+        """Hash items with their types and lengths, so that different sequences never give the same bytes."""
         for item in items:
             data = item if isinstance(item, bytes) else str(item).encode("utf-8")
             self.structure_hash.update(f"{type(item).__name__}:{len(data)}:".encode())
@@ -95,7 +91,7 @@ class _Digest:
         self.structure_hash.update(b"\n")
 
     def tensor(self, name: str, tensor: ir.TensorProtocol, is_target_shape: bool = False) -> None:
-        """Feed name, type and shape to the structure and the values to where they belong."""
+        """Hash name, type and shape into the structure, the values into structure or weights."""
         self.structure("tensor", name, tensor.dtype.name, *tensor.shape.numpy())
         if tensor.dtype == ir.DataType.STRING:
             self.structure(*(bytes(text) for text in np.ravel(tensor.numpy())))
@@ -123,7 +119,7 @@ def _chunks(tensor: ir.TensorProtocol) -> Iterator[bytes | memoryview]:
 
 
 def _type(kind: ir.TypeProtocol | None) -> str:
-    """Return a name of a type that does not depend on the version of onnx_ir."""
+    """Return a name of a type that is the same in every version of onnx_ir."""
     match kind:
         case ir.SequenceType():
             return f"seq({_type(kind.elem_type)})"
@@ -164,7 +160,7 @@ def _add_attribute(digest: _Digest, name: str, attribute: ir.Attr) -> None:
             for tensor in value:
                 digest.tensor(name, tensor)
         case ir.AttributeType.GRAPH | ir.AttributeType.GRAPHS:
-            for graph in [value] if attribute.type == ir.AttributeType.GRAPH else value:
+            for graph in graphs_of(attribute):
                 digest.structure("body", *(v.name for v in graph.inputs))
                 _add_graph(digest, graph, frozenset())
                 digest.structure("result", *(v.name for v in graph.outputs))

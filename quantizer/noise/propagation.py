@@ -1,4 +1,4 @@
-"""What becomes of quantization noise on its way to the outputs, estimated without data.
+"""What becomes of quantization noise on its way to the outputs, reckoned without data.
 
 Noise enters where values are rounded and travels through the rest of the graph. How much an operator lets
 through follows from the profile and the weights: a convolution or matrix product the mean square of its
@@ -6,7 +6,7 @@ weights, a product the power of the other factor, a function of one variable the
 the values seen. One walk from the outputs to the inputs gathers these gains, as backpropagation does, so that
 for every tensor it is known what a unit of noise there does to each output. Each kind of noise is taken as
 independent of every other (measured on four models, the noises of single nodes add up to that of all within
-2 dB), and three things keep the estimate from running away over fifty layers:
+2 dB), and three things keep the reckoning from running away over fifty layers:
 
 - No operator lets through more noise, relative to the signal, than it was given: what sums and products of
   noise would gain beyond that, over twelve layers of a transformer 130 dB, is not met in practice. Only
@@ -15,8 +15,8 @@ independent of every other (measured on four models, the noises of single nodes 
 - A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
   scores side by side each keep their own scale.
 
-It tells a design whose noise dominates an output (a spectrum that goes through a logarithm: 4 and -10 dB
-estimated, 3 measured) from one that is merely noisy (18 to 44 dB estimated, 9 to 46 measured, on eleven
+It tells a design whose noise drowns an output (a spectrum that goes through a logarithm: 4 and -10 dB
+reckoned, 3 measured) from one that is merely noisy (18 to 44 dB reckoned, 9 to 46 measured, on eleven
 models); it is no forecast of the last decibels.
 """
 
@@ -35,10 +35,6 @@ from ..operators.noise_gains import Step
 from ..operators.table import Constraint, Rule, rule_of
 
 Floats = npt.NDArray[np.float64]
-
-
-RECURRENT = ("LSTM", "GRU", "RNN")
-"""Recurrent operators: output 0 is the sequence, the other outputs are final states."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +56,7 @@ class NoiseFlow:
 
 
 def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
-    """Estimate how noise travels through a model.
+    """Reckon how noise travels through a model.
 
     Args:
         graph: the prepared model.
@@ -108,7 +104,8 @@ def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:
 def _is_state(graph: Graph, name: str) -> bool:
     """Whether a tensor is the last state of a recurrent operator, which is judged by what is made of it."""
     node = graph.producer(name)
-    return node is not None and node.op_type in RECURRENT and node.outputs[0].name != name
+    rule = None if node is None else rule_of(node)
+    return rule is not None and rule.is_recurrent and node is not None and node.outputs[0].name != name
 
 
 def _parts(graph: Graph, name: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Quantization arithmetic: scale, zero point, rounding, expected noise. No graph.
 
 Enters: ranges, histograms, arrays.
-Leaves: `QuantParams`, codes, noise figures.
+Leaves: `QuantParams`, quantized values, noise figures.
 Imports: profiles.records, profiles.base.
 """

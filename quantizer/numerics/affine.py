@@ -14,13 +14,13 @@ from ...profiles.base.errors import DataError, PlanError
 
 @dataclass(frozen=True)
 class QuantType:
-    """An integer type that codes are stored in.
+    """An integer type of quantized values.
 
     Attributes:
         name: as written in options and files ("int8", "uint8", "int16", ...).
-        bits: width of a code.
-        signed: whether codes can be negative.
-        stored_as: name of the type that codes are stored in, "" for the type itself.
+        bits: width of a quantized value.
+        signed: whether quantized values can be negative.
+        stored_as: name of the type that they are stored in, "" for the type itself.
     """
 
     name: str
@@ -30,34 +30,34 @@ class QuantType:
 
     @property
     def storage(self) -> str:
-        """Name of the type that codes are stored in."""
+        """Name of the type that quantized values are stored in."""
         return self.stored_as or self.name
 
     @property
     def low(self) -> int:
-        """Smallest code."""
+        """Smallest quantized value."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def high(self) -> int:
-        """Largest code."""
+        """Largest quantized value."""
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """Element type of an array of codes; the 4-bit ones are those of ml_dtypes, as in onnx."""
+        """Element type of an array of quantized values; 4-bit types are those of ml_dtypes, as in onnx."""
         if self.bits > 4:
             return np.dtype(self.storage)
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
-        return found
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+        return dtype
 
 
 INT4 = QuantType("int4", 4, True)
 UINT4 = QuantType("uint4", 4, False)
 INT7 = QuantType("int7", 7, True, "int8")
-"""For weights: a sum of two products with uint8 codes stays within 16 bits, 2 * 255 * 64 = 32640. Processors
+"""For weights: a sum of two products with uint8 values stays within 16 bits, 2 * 255 * 64 = 32640. Processors
 of x86-64 without VNNI saturate such sums at 32767 (instruction VPMADDUBSW)."""
 INT8 = QuantType("int8", 8, True)
 UINT8 = QuantType("uint8", 8, False)
@@ -70,13 +70,13 @@ TYPES: dict[str, QuantType] = {t.name: t for t in (INT4, UINT4, INT7, INT8, UINT
 
 @dataclass(frozen=True)
 class QuantParams:
-    """Parameters of one quantized tensor: real = scale * (code - zero_point).
+    """Parameters of one quantized tensor: float value = scale * (quantized value - zero_point).
 
     Attributes:
         scale: float32-exact positive numbers; one for the tensor, or one for each channel along `axis`,
             or one for each block, in the row-major order of ONNX's array of block scales.
-        zero_point: codes (Glow: offset), as many as scales.
-        qtype: type of the codes.
+        zero_point: quantized values of 0 (Glow: offset), as many as scales.
+        qtype: type of the quantized values.
         axis: channel axis, counted from the front; None for one scale per tensor.
         block_size: elements per scale along `axis`, None when not blocked.
 
@@ -91,9 +91,9 @@ class QuantParams:
     block_size: int | None = None
 
     def __post_init__(self) -> None:
-        for sentence in (_counts_are_wrong(self), _scale_is_wrong(self), _zero_point_is_wrong(self)):
-            if sentence:
-                raise PlanError(f"quantization parameters: {sentence}")
+        for problem in (_counts_are_wrong(self), _scale_is_wrong(self), _zero_point_is_wrong(self)):
+            if problem:
+                raise PlanError(f"quantization parameters: {problem}")
 
     @property
     def scale_array(self) -> npt.NDArray[np.float32]:
@@ -103,12 +103,12 @@ class QuantParams:
 
     @property
     def zero_point_array(self) -> npt.NDArray[Any]:
-        """The zero points in the type of the codes, shaped like `scale_array`."""
+        """The zero points in the type of the quantized values, shaped like `scale_array`."""
         array = np.asarray(self.zero_point, np.int64).astype(self.qtype.numpy_dtype)
         return array.reshape(()) if self.axis is None else array
 
     def grid_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape in which the scales stand beside a tensor of `shape` (ONNX QuantizeLinear).
+        """Return the shape that ONNX QuantizeLinear requires of the scales of a tensor of `shape`.
 
         () per tensor, (channels,) per axis, and for blocks `shape` with ceil(size / block) along `axis`.
 
@@ -162,12 +162,12 @@ def _zero_point_is_wrong(params: QuantParams) -> str:
     low, high = params.qtype.low, params.qtype.high
     for zero_point in params.zero_point:
         if not low <= zero_point <= high:
-            return f"zero_point {zero_point} is not a code of {params.qtype.name}; give one of {low}..{high}"
+            return f"zero_point {zero_point} is outside of {params.qtype.name}; give one of {low}..{high}"
     return ""
 
 
 class Rounding(Enum):
-    """Where halves are rounded to even. The two differ on exact ties with an odd zero point only."""
+    """Where halves are rounded to even. The two differ only on exact ties with an odd zero point."""
 
     ONNX = "onnx"
     """Before the zero point is added: round(x / scale) + zero_point (ONNX QuantizeLinear)."""
@@ -178,10 +178,10 @@ class Rounding(Enum):
 def quantize(
     values: npt.ArrayLike, params: QuantParams, rounding: Rounding = Rounding.ONNX
 ) -> npt.NDArray[Any]:
-    """Return the codes of `values`.
+    """Return the quantized values of `values`.
 
-    Division, rounding and the sum are those of float32; codes saturate at the ends of the type, also for
-    values that are infinite.
+    Division, rounding and the sum are those of float32; quantized values saturate at the ends of the type,
+    also those of infinite values.
 
     Args:
         values: float32 (or converted to it), any shape that the parameters fit.
@@ -192,19 +192,20 @@ def quantize(
         An array of `params.qtype.numpy_dtype`, shaped like `values`.
 
     Raises:
-        DataError: a value is NaN, which has no code.
+        DataError: a value is NaN, which has no quantized value.
         PlanError: the parameters do not fit the shape.
     """
-    real = np.asarray(values, np.float32)
-    nans = int(np.count_nonzero(np.isnan(real)))
+    floats = np.asarray(values, np.float32)
+    nans = int(np.count_nonzero(np.isnan(floats)))
     if nans:
         raise DataError(
-            f"quantize: {nans} of {real.size} values are NaN, which has no code; find where they come from"
+            f"quantize: {nans} of {floats.size} values are NaN, which cannot be quantized; find where they "
+            "come from"
         )
-    scale, zero_point = spread(params, real.shape)
-    exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit code
+    scale, zero_point = spread(params, floats.shape)
+    exact = np.float32 if params.qtype.bits <= 16 else np.float64  # float32 cannot hold every 32-bit integer
     with np.errstate(over="ignore"):
-        steps = np.asarray(real / scale)
+        steps = np.asarray(floats / scale)
     # In place where it can be: for large weights fresh memory costs more than the arithmetic.
     if rounding is Rounding.GLOW:
         steps += zero_point.astype(np.float32)
@@ -213,30 +214,30 @@ def quantize(
         steps = np.rint(steps, out=steps).astype(exact, copy=False)
         steps += zero_point.astype(exact)
     np.clip(steps, params.qtype.low, params.qtype.high, out=steps)
-    codes: npt.NDArray[Any] = steps.astype(params.qtype.numpy_dtype)
-    return codes
+    quantized: npt.NDArray[Any] = steps.astype(params.qtype.numpy_dtype)
+    return quantized
 
 
-def dequantize(codes: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
-    """Return scale * (code - zero_point) in float32, shaped like `codes`.
+def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
+    """Return scale * (quantized - zero_point) in float32, shaped like `quantized`.
 
     This is ONNX DequantizeLinear, and Glow SPEC D.3.
 
     Args:
-        codes: integers of any type.
+        quantized: integers of any type.
         params: scale and zero point, per tensor, per axis or per block.
 
     Raises:
         PlanError: the parameters do not fit the shape.
     """
-    given = np.asarray(codes)
-    scale, zero_point = spread(params, given.shape)
-    narrow = given.dtype.itemsize <= 2 and params.qtype.bits <= 16
+    integers = np.asarray(quantized)
+    scale, zero_point = spread(params, integers.shape)
+    narrow = integers.dtype.itemsize <= 2 and params.qtype.bits <= 16
     wide = np.int32 if narrow else np.int64
-    real = np.asarray(np.subtract(given, zero_point.astype(wide), dtype=wide)).astype(np.float32)
+    floats = np.asarray(np.subtract(integers, zero_point.astype(wide), dtype=wide)).astype(np.float32)
     with np.errstate(over="ignore"):
-        real *= scale
-    return real
+        floats *= scale
+    return floats
 
 
 def spread(
@@ -251,17 +252,17 @@ def spread(
     if params.block_size is None:
         grid = tuple(size if i == params.axis else 1 for i, size in enumerate(shape))
         return scale.reshape(grid), zero_point.reshape(grid)
-    cut = (slice(None),) * params.axis + (slice(shape[params.axis]),)
+    within = (slice(None),) * params.axis + (slice(shape[params.axis]),)
 
     def repeated(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array.reshape(grid).repeat(params.block_size or 1, axis=params.axis)[cut]
+        return array.reshape(grid).repeat(params.block_size or 1, axis=params.axis)[within]
 
     return repeated(scale), repeated(zero_point)
 
 
 def unsigned_twin(params: QuantParams) -> QuantParams:
-    """Return parameters with unsigned codes for the same real numbers: every code moved by half the codes."""
+    """Return unsigned parameters for the same float values: all quantized values are higher by -low."""
     if not params.qtype.signed:
         return params
-    moved = tuple(z - params.qtype.low for z in params.zero_point)
-    return replace(params, zero_point=moved, qtype=TYPES[f"u{params.qtype.name}"])
+    zero_point = tuple(z - params.qtype.low for z in params.zero_point)
+    return replace(params, zero_point=zero_point, qtype=TYPES[f"u{params.qtype.name}"])

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """How the values of a tensor are spread.
+    """Distribution of the values of a tensor.
 
     Attributes:
         edges: ascending ends of n bins, n + 1 of them.
@@ -31,14 +31,14 @@ class Density:
 
 
 def density(profile: TensorProfile) -> Density:
-    """Return the spread of the values of `profile`, whose histogram must hold some."""
+    """Return the distribution of the values of `profile`, whose histogram must not be empty."""
     counts = profile.histogram.counts.astype(np.float64)
     edges = np.clip(profile.histogram.edges(), profile.minimum, profile.maximum)
     zeros = 0.0
-    if profile.zeros and counts.size:  # they are values of their own, not spread over their bin
-        holder = min(int(np.searchsorted(edges, 0.0, side="right")) - 1, counts.size - 1)
-        zeros = min(float(profile.zeros), counts[holder])
-        counts[holder] -= zeros
+    if profile.zeros and counts.size:  # zeros are a point mass, not spread over their bin
+        zero_bin = min(int(np.searchsorted(edges, 0.0, side="right")) - 1, counts.size - 1)
+        zeros = min(float(profile.zeros), counts[zero_bin])
+        counts[zero_bin] -= zeros
     total = counts.sum() + zeros
     single = edges[1:] == edges[:-1]
     points = np.append(edges[:-1][single], 0.0)
@@ -46,26 +46,27 @@ def density(profile: TensorProfile) -> Density:
     return Density(edges, np.where(single, 0.0, counts) / total, points, point_mass / total)
 
 
-def mean_of(seen: Density, of: Callable[[Floats], Floats]) -> float:
-    """Return the mean of a function of the values, at the middle of each bin; what is not finite is 0."""
+def mean_of(distribution: Density, function: Callable[[Floats], Floats]) -> float:
+    """Return the mean of a function of the values, at the middle of each bin; non-finite results are 0."""
     with np.errstate(all="ignore"):
-        bins, points = of((seen.edges[:-1] + seen.edges[1:]) / 2.0), of(seen.points)
+        bins = function((distribution.edges[:-1] + distribution.edges[1:]) / 2.0)
+        points = function(distribution.points)
     bins, points = (np.nan_to_num(v, nan=0.0, posinf=0.0, neginf=0.0) for v in (bins, points))
-    return float(seen.mass @ bins + seen.point_mass @ points)
+    return float(distribution.mass @ bins + distribution.point_mass @ points)
 
 
 def signal_power(profile: TensorProfile) -> float:
-    """Return the mean square of the values; 0 for a tensor that held nothing."""
+    """Return the mean square of the values; 0 for a tensor without elements."""
     return 0.0 if profile.histogram.total == 0 else mean_of(density(profile), np.square)
 
 
-def narrowed(seen: Density, low: float, high: float) -> Density:
-    """Return the spread after values outside [low, high] have been moved to its ends."""
-    edges, points = np.clip(seen.edges, low, high), np.clip(seen.points, low, high)
+def clipped(distribution: Density, low: float, high: float) -> Density:
+    """Return the distribution of the values clipped to [low, high]."""
+    edges, points = np.clip(distribution.edges, low, high), np.clip(distribution.points, low, high)
     single = edges[1:] == edges[:-1]
     return Density(
         edges,
-        np.where(single, 0.0, seen.mass),
+        np.where(single, 0.0, distribution.mass),
         np.append(points, edges[:-1][single]),
-        np.append(seen.point_mass, seen.mass[single]),
+        np.append(distribution.point_mass, distribution.mass[single]),
     )

@@ -1,14 +1,15 @@
-"""The noise that quantization adds to a tensor, reckoned from its profile alone.
+"""The noise that quantization adds to a tensor, estimated from its profile alone.
 
-Within a bin the values are taken as evenly spread; the squared error of rounding and saturating is integrated
-over each bin exactly. Where the profile knows a value itself (the zeros, the elements of a constant tensor, a
-pile at the exact minimum or maximum that fills a bin) its own error is taken.
+Within a bin the values are assumed to be uniform; the squared error of rounding and saturation is integrated
+over each bin exactly. For values that the profile knows exactly (zeros, the elements of a constant tensor, a
+bin that the exact minimum or maximum fills) the error of that value is used.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +18,55 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
 from .affine import QuantParams, dequantize, quantize
 from .arrays import Curve
-from .density import Density, density, narrowed
+from .density import Density, clipped, density
+
+
+def weight_error(
+    weight: npt.NDArray[Any], params: QuantParams, rounded: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[Any]:
+    """Return what each element of a constant is off after quantizing and dequantizing it.
+
+    Args:
+        weight: the constant, float32 or float64; the result is of its type and shape.
+        params: what it is quantized with.
+        rounded: what is quantized in its place, where a rounding method has chosen that; None for the
+            constant itself.
+    """
+    return np.asarray(dequantize(quantize(weight if rounded is None else rounded, params), params) - weight)
+
+
+def decibels(signal_power: float, noise_power: float) -> float:
+    """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB.
+
+    Without noise it is infinite; noise without signal, and infinite noise, give minus infinity.
+    """
+    if noise_power == 0.0:
+        return math.inf
+    if signal_power <= 0.0 or math.isinf(noise_power):
+        return -math.inf
+    ratio = signal_power / noise_power
+    if ratio == 0.0 or math.isinf(ratio):  # beyond float64
+        return 10.0 * (math.log10(signal_power) - math.log10(noise_power))
+    return 10.0 * math.log10(ratio)
 
 
 def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
-    """Return signal over noise (dB) of a constant in codes; infinite where they are exact."""
+    """Return the SQNR (dB) of a quantized constant; infinite where quantization is exact."""
     exact = weight.astype(np.float32, copy=False)
-    noise = float(np.mean(np.square(dequantize(quantize(exact, params), params) - exact), dtype=np.float64))
-    if noise == 0.0:
-        return math.inf
-    signal = float(np.mean(np.square(exact), dtype=np.float64))
-    return 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
+    noise = float(np.mean(np.square(weight_error(exact, params)), dtype=np.float64))
+    return decibels(float(np.mean(np.square(exact), dtype=np.float64)), noise)
 
 
 Floats = npt.NDArray[np.float64]
 
 
 ONE_SIDED = 4.0
-"""How much more the error of values that saturate counts behind a function. Of 1, 4, 16 and 100 this was best
-for the outputs of two of three models (tuning splits of nudenet, waifu2x and captcha-det) and within 0.1 dB
-of the best for the third."""
+"""Weight of the errors of saturated values after a function. Of 1, 4, 16 and 100 this was best for the
+outputs of two of three models (tuning splits of nudenet, waifu2x and captcha-det) and within 0.1 dB of the
+best for the third."""
 
 ROWS = 8
-"""Parameters that `total_noise` tries at once: their arrays stay in the processor's cache."""
+"""Parameters for which `total_noise` computes at once: their arrays stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +75,7 @@ class Noise:
 
     Attributes:
         signal_power: of the values.
-        rounding_power: of the errors of the values that the codes cover.
+        rounding_power: of the errors of the values within the quantized range.
         clipping_power: of the errors of the values that saturate.
     """
 
@@ -58,26 +85,23 @@ class Noise:
 
     @property
     def sqnr_db(self) -> float:
-        """Signal over noise in dB; infinite without noise."""
-        noise = self.rounding_power + self.clipping_power
-        if noise == 0.0:
-            return math.inf
-        return 10.0 * math.log10(self.signal_power / noise) if self.signal_power > 0.0 else -math.inf
+        """The SQNR in dB; infinite without noise."""
+        return decibels(self.signal_power, self.rounding_power + self.clipping_power)
 
 
 def expected_noise(
     profile: TensorProfile,
     params: QuantParams,
-    useful: tuple[float, float] = (-math.inf, math.inf),
+    effective: tuple[float, float] = (-math.inf, math.inf),
     known: Density | None = None,
 ) -> Noise:
     """Return the expected noise of quantizing and dequantizing the tensor.
 
     Args:
-        profile: what the tensor held; a tensor that held nothing has no signal and no noise.
+        profile: of the tensor; one without elements has no signal and no noise.
         params: one scale for the whole tensor.
-        useful: the interval outside which no reader tells one value from another (see `Rule.useful`): signal
-            and noise are those of the values clipped to it.
+        effective: the effective range, outside which the consumers do not tell values apart: signal and noise
+            are those of the values clipped to it.
         known: the density of the profile, where it was computed already.
 
     Raises:
@@ -85,107 +109,107 @@ def expected_noise(
     """
     if len(params.scale) != 1:
         raise PlanError(
-            f"noise: {len(params.scale)} scales; a profile tells the noise of one only; give one per tensor"
+            f"noise: {len(params.scale)} scales; a profile has the noise of one only; give one per tensor"
         )
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
-    seen = narrowed(known or density(profile), *useful)
+    values = clipped(known or density(profile), *effective)
     scale, zero_point = params.scale[0], params.zero_point[0]
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
-    steps = seen.edges / scale
+    steps = values.edges / scale
     inner = np.clip(steps, first - 0.5, last + 0.5)
     rounding = _mean(_rounding_integral(inner, first, last), steps)
     below = _mean(_square_integral(np.minimum(steps, first - 0.5) - first), steps)
     above = _mean(_square_integral(np.maximum(steps, last + 0.5) - last), steps)
-    at = seen.points / scale
+    at = values.points / scale
     error = np.square(at - np.clip(np.rint(at), first, last))
-    clipped = (at < first - 0.5) | (at > last + 0.5)
-    low, high = seen.edges[:-1], seen.edges[1:]
-    signal = seen.mass @ ((low * low + low * high + high * high) / 3.0) + seen.point_mass @ np.square(
-        seen.points
+    saturated = (at < first - 0.5) | (at > last + 0.5)
+    low, high = values.edges[:-1], values.edges[1:]
+    signal = values.mass @ ((low * low + low * high + high * high) / 3.0) + values.point_mass @ np.square(
+        values.points
     )
-    rounded = seen.mass @ rounding + seen.point_mass @ np.where(clipped, 0.0, error)
-    lost = seen.mass @ (below + above) + seen.point_mass @ np.where(clipped, error, 0.0)
+    rounded = values.mass @ rounding + values.point_mass @ np.where(saturated, 0.0, error)
+    lost = values.mass @ (below + above) + values.point_mass @ np.where(saturated, error, 0.0)
     return Noise(float(signal), float(rounded) * scale**2, float(lost) * scale**2)
 
 
-def total_noise(seen: Density, scales: Floats, zero_points: Floats, low: int, high: int) -> Floats:
+def total_noise(values: Density, scales: Floats, zero_points: Floats, low: int, high: int) -> Floats:
     """Return the expected noise power (rounding and clipping) for many parameters at once.
 
     Args:
-        seen: how the values are spread.
+        values: their distribution.
         scales, zero_points: n scales and zero points, float64.
-        low, high: smallest and largest code.
+        low, high: smallest and largest quantized value.
 
     Returns:
         n mean squares, float64. The sum over bins is rearranged for speed, which costs accuracy where bins
         are much narrower than a step: `expected_noise` is the definition.
     """
     first, last = (low - zero_points)[:, None], (high - zero_points)[:, None]
-    width = np.diff(seen.edges)
-    weight = np.divide(seen.mass, width, out=np.zeros_like(width), where=width > 0.0)
+    width = np.diff(values.edges)
+    weight = np.divide(values.mass, width, out=np.zeros_like(width), where=width > 0.0)
     # sum of weight[i] * (F(edge[i + 1]) - F(edge[i])), gathered by edge
     by_edge = np.append(0.0, weight) - np.append(weight, 0.0)
-    told = by_edge != 0.0  # between bins of equal density an edge has no say
-    by_edge = by_edge[told]
-    edges, integral = seen.edges[told], np.empty(scales.size)
+    matters = by_edge != 0.0  # an edge between bins of equal density cancels out
+    by_edge = by_edge[matters]
+    edges, integral = values.edges[matters], np.empty(scales.size)
     space = np.empty((3, ROWS, edges.size))
     for start in range(0, scales.size, ROWS):
         part = slice(start, start + ROWS)
-        steps, code, cubes = space[:, : scales[part].size]
+        steps, rounded, cubes = space[:, : scales[part].size]
         np.divide(edges, scales[part, None], out=steps)
-        np.rint(steps, out=code)  # `np.clip` between arrays is slower than these two
-        np.maximum(code, first[part], out=code)
-        np.minimum(code, last[part], out=code)
-        steps -= code
+        np.rint(steps, out=rounded)  # `np.clip` between arrays is slower than these two
+        np.maximum(rounded, first[part], out=rounded)
+        np.minimum(rounded, last[part], out=rounded)
+        steps -= rounded
         np.multiply(steps, steps, out=cubes)
         cubes *= steps
         cubes *= 4.0
-        cubes += code
+        cubes += rounded
         integral[part] = cubes @ by_edge
     integral /= 12.0
-    at = seen.points / scales[:, None]
-    error = np.square(at - np.clip(np.rint(at), first, last)) @ seen.point_mass
+    at = values.points / scales[:, None]
+    error = np.square(at - np.clip(np.rint(at), first, last)) @ values.point_mass
     return np.asarray((integral * scales + error) * np.square(scales), np.float64)
 
 
 def noise_behind(
-    seen: Density, scales: Floats, zero_points: Floats, low: int, high: int, *, curve: Curve
+    distribution: Density, scales: Floats, zero_points: Floats, low: int, high: int, *, curve: Curve
 ) -> Floats:
-    """Return the mean squared error that a function of the values is left with, for many parameters at once.
+    """Return the mean squared error of a function of the quantized values, for many parameters at once.
 
-    Errors of values that saturate count `ONE_SIDED` times: they are of one sign and alike in neighbours, so
-    that sums behind the function do not even them out as they do those of rounding.
+    Errors of saturated values count `ONE_SIDED` times: they have one sign and are similar in neighbours, so
+    they do not cancel out in sums after the function as rounding errors do.
 
     Args:
-        seen: how the values are spread; of each bin the middle is taken.
+        distribution: of the values; each bin counts as its middle.
         scales, zero_points: n scales and zero points, float64.
-        low, high: smallest and largest code.
-        curve: the function.
+        low, high: smallest and largest quantized value.
+        curve: the unary function.
 
     Returns:
         n mean squares, float64, in the square of the function's unit.
     """
-    values = np.concatenate([(seen.edges[:-1] + seen.edges[1:]) / 2.0, seen.points])
-    mass = np.concatenate([seen.mass, seen.point_mass])
+    values = np.concatenate([(distribution.edges[:-1] + distribution.edges[1:]) / 2.0, distribution.points])
+    mass = np.concatenate([distribution.mass, distribution.point_mass])
     values, mass = values[mass > 0.0], mass[mass > 0.0]
-    wanted = np.rint(values / scales[:, None]) + zero_points[:, None]
-    codes = np.clip(wanted, low, high)
-    real = (np.arange(low, high + 1) - zero_points[:, None]) * scales[:, None]
-    made = curve(real.reshape(-1)).reshape(real.shape)
-    error = np.square(np.take_along_axis(made, (codes - low).astype(np.int64), axis=1) - curve(values))
-    return np.asarray(np.where(codes == wanted, error, ONE_SIDED * error) @ mass, np.float64)
+    unlimited = np.rint(values / scales[:, None]) + zero_points[:, None]
+    quantized = np.clip(unlimited, low, high)
+    dequantized = (np.arange(low, high + 1) - zero_points[:, None]) * scales[:, None]
+    results = curve(dequantized.reshape(-1)).reshape(dequantized.shape)
+    error = np.square(np.take_along_axis(results, (quantized - low).astype(np.int64), axis=1) - curve(values))
+    return np.asarray(np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass, np.float64)
 
 
 def _rounding_integral(steps: Floats, first: int, last: int) -> Floats:
     """Return the integral of the squared rounding error over each [steps[i], steps[i + 1]], in steps cubed.
 
-    A whole step contributes 1/12; the antiderivative within the step of code n is n / 12 + (x - n)^3 / 3.
+    A whole step contributes 1/12; the antiderivative within step n is n / 12 + (x - n)^3 / 3.
     """
-    code = np.clip(np.rint(steps), first, last)
-    rest = steps - code
-    across = np.diff(code) / 12.0 + np.diff(rest**3) / 3.0
-    return np.where(code[1:] == code[:-1], _square_integral(rest), across)
+    rounded = np.clip(np.rint(steps), first, last)
+    rest = steps - rounded
+    across = np.diff(rounded) / 12.0 + np.diff(rest**3) / 3.0
+    return np.where(rounded[1:] == rounded[:-1], _square_integral(rest), across)
 
 
 def _square_integral(ends: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Schemas: how a range of real numbers becomes scale and zero point.
+"""Schemas: how a range of float values gives scale and zero point.
 
 The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
 except where Glow loses data. The deliberate differences, all of them:
@@ -11,7 +11,7 @@ tiny range          zero point 0 if |low + high| <= 2**-23: half of   the test i
 unsigned middle     zero point 0 for a range [-x, x] in uint8 too:    zero point 128, the counterpart of 0
                     all negative values are lost                      in int8
 vanished scale      0.0 when the scale underflows float32             the smallest normal float32
-negative data in    refused                                           codes of the signed type
+negative data in    refused                                           values of the signed type
 unsigned symmetric
 ==================  ================================================  =====================================
 
@@ -21,13 +21,31 @@ infinite values saturate, see `affine`.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
 from .affine import INT32, TYPES, QuantParams, QuantType
+from .schema_table import SCHEMAS, Schema
+
+__all__ = [
+    "FLOAT32_EPSILON",
+    "FLOAT32_MAX",
+    "FLOAT32_TINY",
+    "Floats",
+    "SCHEMAS",
+    "Schema",
+    "ZERO_RANGE_SCALE",
+    "bias_params",
+    "block_params",
+    "channel_params",
+    "choose_arrays",
+    "choose_params",
+    "signed_twin",
+    "span_params",
+    "weight_for_bias",
+    "widened_range",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,42 +53,18 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 ZERO_RANGE_SCALE = 0.1
-"""Scale of a tensor that holds nothing but zeros (Glow SPEC D.2.6); any would do."""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A quantization schema, as orthogonal properties.
-
-    Attributes:
-        symmetric: the zero point is 0 and as much room is on either side of it.
-        unsigned_when_positive: a range without negative numbers spends all codes on the positive side,
-            although the schema is symmetric: zero point at the lowest code.
-        power_of_two: the scale is rounded up to a power of two.
-    """
-
-    symmetric: bool = False
-    unsigned_when_positive: bool = False
-    power_of_two: bool = False
-
-
-SCHEMAS: dict[str, Schema] = {
-    "asymmetric": Schema(),
-    "symmetric": Schema(symmetric=True),
-    "symmetric-uint8": Schema(symmetric=True, unsigned_when_positive=True),
-    "symmetric-power2": Schema(symmetric=True, power_of_two=True),
-}
-"""The schemas by the names that options and files use. Adding one is adding an entry."""
+"""Scale of a tensor of zeros (Glow SPEC D.2.6); any scale would do."""
 
 
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:
-    """Return the parameters that cover the real numbers from `low` to `high`, and 0.
+    """Return the parameters that cover the float values from `low` to `high`, and 0.
 
     Args:
         low, high: the range, low <= high; rounded to float32, infinite ends become the largest float32.
         schema: the schema.
-        qtype: type of the codes. A schema with `unsigned_when_positive` turns an unsigned type into the
-            signed one of the same width where the range has negative numbers: read `QuantParams.qtype`.
+        qtype: type of the quantized values. A schema with `unsigned_when_positive` turns an unsigned type
+            into the signed one of the same width where the range has negative numbers: read
+            `QuantParams.qtype`.
 
     Raises:
         PlanError: low > high, an end is NaN, or a symmetric schema is asked for in an unsigned type.
@@ -80,14 +74,16 @@ def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> 
 
 
 def span_params(low: float, high: float) -> QuantParams:
-    """Return the parameters that ONNX DynamicQuantizeLinear makes of data from `low` to `high`."""
+    """Return the parameters that ONNX DynamicQuantizeLinear computes for data from `low` to `high`."""
     return choose_params(low, high, SCHEMAS["asymmetric"], TYPES["uint8"])
 
 
 def choose_arrays(
     low: npt.ArrayLike, high: npt.ArrayLike, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
-    """Return scales and zero points of n ranges, and the type of the codes: `choose_params` for arrays.
+    """Return scales and zero points of n ranges, and the type of the quantized values.
+
+    This is `choose_params` for arrays.
 
     Args:
         low, high: n numbers each, as for `choose_params`.
@@ -97,7 +93,7 @@ def choose_arrays(
         n float32-exact scales (float64), n zero points, and the type.
     """
     lows, highs, symmetric, qtype = _widen(*_ends(low, high), schema, qtype)
-    first, last = _code_range(qtype)
+    first, last = _quantized_range(qtype)
     scale = (highs - lows) / (last - first)
     scale[scale == 0.0] = ZERO_RANGE_SCALE
     zero_point = _zero_point(lows, highs, scale, first, last)
@@ -121,7 +117,7 @@ def channel_params(
         weight: the constant, any shape.
         axis: axis of the channels, counted from the front; None for one scale for all.
         schema: the schema; applied to each channel by itself, except that all channels have one type.
-        qtype: type of the codes, as for `choose_params`.
+        qtype: type of the quantized values, as for `choose_params`.
 
     Raises:
         ModelError: the constant holds NaN or infinity.
@@ -151,7 +147,7 @@ def block_params(
 
     Args:
         weight: the constant, any shape.
-        axis: axis that is cut into blocks, counted from the front.
+        axis: axis that is divided into blocks, counted from the front.
         block: elements in a block; divides the size of the axis.
         schema, qtype: as for `channel_params`.
 
@@ -177,7 +173,7 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     """Return the parameters of an int32 bias: zero point 0, scale = scale(data) * scale(weight).
 
     The product is that of float32, one for each channel of the weight, so that the accumulator and the bias
-    are in the same unit (ONNX QLinearConv). Whether the bias fits is another matter: see `weight_for_bias`.
+    are in the same unit (ONNX QLinearConv). Whether the bias fits into int32: see `weight_for_bias`.
 
     Args:
         data: parameters of the activations, one scale.
@@ -204,12 +200,12 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
 
 
 def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np.floating]) -> QuantParams:
-    """Return the parameters of the weight, with scales raised where the int32 bias would not fit otherwise.
+    """Return the parameters of the weight, with scales raised where the bias would not fit into int32.
 
-    A bias is in units of scale(data) * scale(weight). Where that is too fine for its largest element, the
-    weight gives way (Glow SPEC D.5): its scale becomes own / scale(data), with `own` the scale that
-    `choose_params` gives the bias in int32 (30 bits, which leaves the accumulator room). The same happens
-    where the product vanishes in float32.
+    A bias is in units of scale(data) * scale(weight). Where that is too small for its largest element, the
+    scale of the weight becomes own / scale(data) (Glow SPEC D.5), with `own` the scale that `choose_params`
+    gives the bias in int32 (30 bits, so that the accumulator does not overflow). The same happens where the
+    product vanishes in float32.
 
     Args:
         data: parameters of the activations, one scale.
@@ -230,7 +226,7 @@ def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np
     own, _, _ = choose_arrays(flat, flat, symmetric, INT32)
     unit = np.float32(data.scale[0])
     scale = np.asarray(weight.scale, np.float32)
-    with np.errstate(over="ignore"):  # what overflows is no scale, and refused as such
+    with np.errstate(over="ignore"):  # an infinite scale is refused by QuantParams
         product = unit * scale
         needed = np.where(flat == 0.0, np.float32(FLOAT32_TINY), own.astype(np.float32))
         raised = np.where((product >= needed) | ((flat == 0.0) & (product > 0.0)), scale, needed / unit)
@@ -240,9 +236,9 @@ def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np
 
 
 def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> tuple[float, float]:
-    """Return the range that the codes will cover (Glow SPEC D.2, steps 1 to 4).
+    """Return the range that the quantized values will cover (Glow SPEC D.2, steps 1 to 4).
 
-    It contains 0, and for a symmetric schema is as many steps wide on either side as there are codes.
+    It contains 0, and for a symmetric schema has as many steps on either side as the type has values there.
 
     Raises:
         PlanError: as for `choose_params`.
@@ -271,10 +267,11 @@ def _float32(values: Floats) -> Floats:
         return values.astype(np.float32).astype(np.float64)
 
 
-def _code_range(qtype: QuantType) -> tuple[int, int]:
-    """Return the codes that ranges are spread over.
+def _quantized_range(qtype: QuantType) -> tuple[int, int]:
+    """Return the smallest and largest quantized value that ranges are mapped to.
 
-    Those of int32 keep two bits free, so that code - zero_point fits, and accumulator + bias (Glow SPEC D.1).
+    Those of int32 leave two bits free, so that quantized value - zero_point and accumulator + bias fit (Glow
+    SPEC D.1).
     """
     return (-(1 << 29), (1 << 29) - 1) if qtype == INT32 else (qtype.low, qtype.high)
 
@@ -282,7 +279,7 @@ def _code_range(qtype: QuantType) -> tuple[int, int]:
 def _widen(
     low: Floats, high: Floats, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, Floats, npt.NDArray[np.bool_], QuantType]:
-    """Return the ranges to cover, which of them are symmetric, and the type of the codes."""
+    """Return the ranges to cover, which of them are symmetric, and the type of the quantized values."""
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     symmetric = np.full(low.shape, schema.symmetric)
     if schema.unsigned_when_positive:
@@ -291,13 +288,13 @@ def _widen(
             symmetric[:], qtype = True, signed_twin(qtype)
     elif schema.symmetric and not qtype.signed:
         raise PlanError(
-            f"symmetric schema: has zero point 0, so {qtype.name} would have no code for negative numbers; "
+            f"symmetric schema: has zero point 0, so {qtype.name} cannot hold negative numbers; "
             f"use {signed_twin(qtype).name}, or a schema that is not symmetric"
         )
-    first, last = _code_range(qtype)
+    first, last = _quantized_range(qtype)
     if symmetric.any():
         below, above = low / first, high / last
-        # A range that is widened already differs by float32 rounding at most, and stays as it is.
+        # Sides that differ by float32 rounding at most are equal already, and the range stays as it is.
         with np.errstate(invalid="ignore"):
             settled = np.isfinite(below + above) & (
                 np.abs(below - above) <= FLOAT32_EPSILON * (below + above)
@@ -312,7 +309,7 @@ def _widen(
 
 
 def _zero_point(low: Floats, high: Floats, scale: Floats, first: int, last: int) -> Floats:
-    """Return the code of 0: counted from the end of the range that gives the smaller rounding error."""
+    """Return the quantized value of 0, from the end of the range that gives the smaller rounding error."""
     below, above = low / scale, high / scale
     from_below = abs(first) + np.abs(below) < abs(last) + np.abs(above)
     exact = np.where(from_below, first - below, last - above)

@@ -1,4 +1,4 @@
-"""Conditions of the table's entries: why a node has no integer form, whether it is heavy, its axes.
+"""Conditions of the table's entries: why a node has no integer form, whether it is heavy.
 
 Each looks at one node and the graph around it.
 """
@@ -11,13 +11,18 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from ..model.graph import Graph
-from .weight_layout import attribute_value
 
 Refusal = Callable[[ir.Node, Graph], str]
 """Says why this node of the operator cannot be quantized; "" when it can."""
 
 Useful = Callable[[ir.Node, Graph], tuple[float, float]]
 """Returns smallest and largest input at which the node's output still changes."""
+
+
+def attribute_value(node: ir.Node, name: str, default: object) -> object:
+    """Return the value of an attribute, or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.value
 
 
 def never(node: ir.Node, graph: Graph) -> bool:

@@ -1,8 +1,8 @@
 """THE TABLE: everything that qprof knows about an operator stands in its entry here, and nowhere else.
 
-An entry says which inputs carry activations, which may be a constant weight and along which axis that may
-have its own scales, which is the bias, and how the parameters of output and inputs hang together. What a
-given runtime can execute is not a fact about the operator: it stands in the target (see `targets`).
+An entry says which inputs carry activations, which may be a constant weight and where its channels and its
+bias are (`weight_layout`), and how the parameters of output and inputs hang together. What a given runtime
+can execute is not a fact about the operator: it stands in the target (see `targets`).
 Adding an operator is adding an entry.
 """
 
@@ -51,13 +51,18 @@ from .noise_gains import (
     window,
 )
 from .weight_layout import (
-    axis_0,
-    conv_transpose_axis,
-    gates_axis,
-    gemm_axis,
-    last_axis,
-    looked_up_axis,
-    no_axis,
+    CHANNEL_SCALE,
+    CONV,
+    CONV_TRANSPOSE,
+    EMBEDDING,
+    GEMM,
+    GROUP_SCALE,
+    INPUT_GATES,
+    LAST_AXIS_SCALE,
+    MATMUL,
+    RECURRENT_GATES,
+    WeightAxes,
+    WeightLayout,
 )
 
 
@@ -76,20 +81,32 @@ class Constraint(StrEnum):
     """The mathematics bounds the output: its range never exceeds `Rule.bounds`."""
 
 
-@dataclass(frozen=True)
-class Weight:
-    """An input that may be a constant weight.
+class ChannelScaling(StrEnum):
+    """How the channels of a node's output are scaled by scaling what the node reads, for equalization.
 
-    Attributes:
-        index: position of the input.
-        axis: axis of the output channels, which may have a scale each; given the node and the rank of the
-            weight. None when the weight can only have one scale.
-        data_axis: axis of the input channels in the data that meets it; None when there are none.
+    Operators with a weight need none of these: `WeightLayout` says how their weight is scaled.
     """
 
-    index: int
-    axis: Callable[[ir.Node, int], int | None]
-    data_axis: int | None = None
+    NONE = "none"
+    """They are not, or nothing is gained by it."""
+    ELEMENTS = "elements"
+    """f(s x) = s f(x) for s > 0 in every element: the input is scaled along the same axis."""
+    POOLED = "pooled"
+    """f(s x) = s f(x) for s > 0 in each channel of axis 1: the input is scaled along that axis."""
+    PERMUTED = "permuted"
+    """The input is scaled along another axis, which attribute `perm` names."""
+    MERGED = "merged"
+    """The input is scaled along the axes that are merged into, or split from, the last one."""
+    EITHER_OPERAND = "either-operand"
+    """One operand is scaled, the other one stays."""
+    QUOTIENT = "quotient"
+    """The first operand is scaled, or the second one by the inverse."""
+    BOTH_OPERANDS = "both-operands"
+    """Both operands are scaled alike."""
+
+
+OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, ChannelScaling.BOTH_OPERANDS)
+"""Of the four arithmetic operators."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +117,10 @@ class Rule:
         op_type: name of the operator.
         constraint: how the output's parameters follow.
         data: indices of the inputs that carry activations; None for all inputs.
-        weight: the input that is usually a constant weight, if there is one. When it is constant it has
-            the weight's parameters; when not it is an activation like `data`.
+        weight: the input that is usually a constant weight, if there is one, and where its channels and its
+            bias are. When it is constant it has the weight's parameters; when not it is an activation like
+            `data`.
         stored: constant inputs that a dynamic or weight-only node keeps in codes, where `weight` is not all.
-        bias: index of the input that is int32 with scale(x) * scale(w), if there is one.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
         curve: the output is a function of one input element alone, so it can become a look-up table.
         elementwise: each output element follows from the input elements at its place, as with every curve: a
@@ -115,15 +132,16 @@ class Rule:
         refuse: conditions of which the first that gives a sentence keeps the node float.
         gain: how much noise power the operator lets through (see `noise_flow`); None where that follows from
             weight, curve or constraint, or is as much as signal.
+        scaling: how scales of the output's channels are handed on to what the node reads.
+        in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
         domain: operator domain, "" for the standard one.
     """
 
     op_type: str
     constraint: Constraint = Constraint.OWN
     data: tuple[int, ...] | None = (0,)
-    weight: Weight | None = None
-    stored: tuple[Weight, ...] = ()
-    bias: int | None = None
+    weight: WeightLayout | None = None
+    stored: tuple[WeightLayout, ...] = ()
     bounds: tuple[float, float] | None = None
     curve: bool = False
     elementwise: bool = False
@@ -131,6 +149,8 @@ class Rule:
     refuse: tuple[Refusal, ...] = ()
     useful: Useful | None = None
     gain: Gain | None = None
+    scaling: ChannelScaling = ChannelScaling.NONE
+    in_decompositions: bool = False
     domain: str = ""
 
     def activations(self, node: ir.Node) -> tuple[int, ...]:
@@ -139,9 +159,24 @@ class Rule:
         return tuple(i for i in wanted if i < len(node.inputs) and node.inputs[i] is not None)
 
     @property
-    def constants(self) -> tuple[Weight, ...]:
+    def bias(self) -> int | None:
+        """Index of the input that is int32 with scale(x) * scale(w), if there is one."""
+        return None if self.weight is None else self.weight.bias
+
+    @property
+    def constants(self) -> tuple[WeightLayout, ...]:
         """The inputs that may be constants in codes of their own, for a float operator."""
         return self.stored if self.weight is None else (self.weight,)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the node sums over stored weights step by step: output 0 is the sequence, others states."""
+        return any(layout.input_axis is not None for layout in self.stored)
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether the node reads entries of an embedding table by their indices."""
+        return any(layout.input_axis is None for layout in self.stored)
 
     def refusal(self, node: ir.Node, graph: Graph) -> str:
         """Return why this node cannot be quantized, "" when it can."""
@@ -164,22 +199,19 @@ _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
     Rule(
         "Conv",
-        weight=Weight(1, axis_0, 1),
-        bias=2,
+        weight=CONV,
         heavy=many_products,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "ConvTranspose",
-        weight=Weight(1, conv_transpose_axis, 1),
-        bias=2,
+        weight=CONV_TRANSPOSE,
         heavy=always,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "Gemm",
-        weight=Weight(1, gemm_axis, 1),
-        bias=2,
+        weight=GEMM,
         heavy=always,
         refuse=(
             constant_input(1, "weight"),
@@ -189,12 +221,12 @@ _RULES: tuple[Rule, ...] = (
             attribute_is("transA", 0, 0),
         ),
     ),
-    Rule("MatMul", data=(0,), weight=Weight(1, last_axis, -1), heavy=constant_weight),
+    Rule("MatMul", data=(0,), weight=MATMUL, heavy=constant_weight),
     # Recurrent: both weights, of the input and of what is remembered, have codes where one has
     *(
         Rule(
             op_type,
-            stored=(Weight(1, gates_axis), Weight(2, gates_axis)),
+            stored=(INPUT_GATES, RECURRENT_GATES),
             refuse=(
                 attribute_is("layout", 0, 0),
                 absent_input(7, "peepholes"),
@@ -205,25 +237,30 @@ _RULES: tuple[Rule, ...] = (
         for op_type in ("LSTM", "GRU", "RNN")
     ),
     # Arithmetic
-    Rule("Add", data=None, elementwise=True, gain=one),
-    Rule("Sub", data=None, elementwise=True, gain=one),
-    Rule("Mul", data=None, elementwise=True, gain=factor),
-    Rule("Div", data=None, elementwise=True, gain=quotient),
+    Rule("Add", data=None, elementwise=True, gain=one, scaling=ChannelScaling.BOTH_OPERANDS),
+    Rule("Sub", data=None, elementwise=True, gain=one, scaling=ChannelScaling.BOTH_OPERANDS),
+    Rule("Mul", data=None, elementwise=True, gain=factor, scaling=ChannelScaling.EITHER_OPERAND),
+    Rule("Div", data=None, elementwise=True, gain=quotient, scaling=ChannelScaling.QUOTIENT),
     Rule("Sum", data=None, elementwise=True, gain=one),
     Rule("Mean", data=None, elementwise=True),
-    Rule("PRelu", data=None, elementwise=True),
+    Rule("PRelu", data=None, elementwise=True, scaling=ChannelScaling.ELEMENTS),
     # Pooling and reducing
-    Rule("AveragePool", refuse=(undilated,), gain=window),
-    Rule("GlobalAveragePool", gain=average),
+    Rule("AveragePool", refuse=(undilated,), gain=window, scaling=ChannelScaling.POOLED),
+    Rule("GlobalAveragePool", gain=average, scaling=ChannelScaling.POOLED),
     Rule("ReduceMean", gain=average),
     Rule("ReduceSum", gain=total),
     *_own("LpPool", "GlobalLpPool", "ReduceProd"),
     *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
     *_own("CumSum", "Trilu", "GridSample", "RoiAlign"),
-    *_moves("MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"),
+    Rule("MaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
+    Rule("GlobalMaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
+    *_moves("ReduceMax", "ReduceMin"),
     # Movers
-    *_moves("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile"),
-    Rule("Gather", Constraint.SAME, stored=(Weight(0, looked_up_axis),)),
+    Rule("Reshape", Constraint.SAME, scaling=ChannelScaling.MERGED),
+    *_moves("Flatten", "Squeeze", "Unsqueeze"),
+    Rule("Transpose", Constraint.SAME, scaling=ChannelScaling.PERMUTED),
+    *_moves("Expand", "Tile"),
+    Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
     Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
@@ -238,18 +275,25 @@ _RULES: tuple[Rule, ...] = (
     Rule("Max", Constraint.ALL_SAME, data=None, elementwise=True),
     Rule("Min", Constraint.ALL_SAME, data=None, elementwise=True),
     # Clips
-    Rule("Relu", Constraint.CLAMP, elementwise=True, useful=above_zero),
-    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds),
+    Rule(
+        "Relu",
+        Constraint.CLAMP,
+        elementwise=True,
+        useful=above_zero,
+        scaling=ChannelScaling.ELEMENTS,
+    ),
+    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds, in_decompositions=True),
     # Functions of one variable (no steps: Sign, Round, ... turn the noise of their input into whole steps)
     Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
     Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=hard_sigmoid_rises),
-    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
-    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
+    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
+    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
     Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
     Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), curve=True),
-    *_curves("LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
+    Rule("LeakyRelu", curve=True, scaling=ChannelScaling.ELEMENTS),
+    *_curves("ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
     Rule("HardSwish", curve=True, useful=hard_swish_rises),
     *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
     *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
@@ -260,17 +304,33 @@ _RULES: tuple[Rule, ...] = (
     *(
         Rule(
             op_type,
-            weight=Weight(1, no_axis),
-            bias=2,
+            weight=scale,
             gain=normalised,
             refuse=(constant_input(1, "scale"), constant_bias),
         )
-        for op_type in ("InstanceNormalization", "LayerNormalization", "GroupNormalization")
+        for op_type, scale in (
+            ("InstanceNormalization", CHANNEL_SCALE),
+            ("LayerNormalization", LAST_AXIS_SCALE),
+            ("GroupNormalization", GROUP_SCALE),
+        )
     ),
 )
 
 RULES: dict[tuple[str, str], Rule] = {(rule.domain, rule.op_type): rule for rule in _RULES}
 """Every entry by (domain, operator)."""
+
+PRODUCTS = tuple(rule.op_type for rule in _RULES if rule.weight is not None and rule.weight.is_product)
+"""The convolutions and matrix products."""
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+CONVERSIONS = (QUANTIZE, DEQUANTIZE)
+"""The operators between float values and quantized values."""
+
+STANDARD_DOMAINS = ("", "ai.onnx")
+"""The two spellings of the standard operator domain."""
+
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
 
 
 def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
@@ -293,7 +353,7 @@ CHAIN_RULE = Rule(CHAIN, curve=True, domain=CHAIN_DOMAIN, useful=_chain_changes)
 
 def rule_of(node: ir.Node) -> Rule | None:
     """Return the entry for the operator of `node`, None when the table has none."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain = "" if node.domain in STANDARD_DOMAINS else node.domain
     if domain == CHAIN_DOMAIN and node.op_type == CHAIN:
         return CHAIN_RULE
     return RULES.get((domain, node.op_type))
@@ -303,3 +363,22 @@ def is_clip(node: ir.Node) -> bool:
     """Whether a node cuts values off and changes no others."""
     rule = rule_of(node)
     return rule is not None and rule.constraint is Constraint.CLAMP
+
+
+def product_layout(node: ir.Node) -> WeightLayout | None:
+    """Return the layout of the weight of a product (Conv, MatMul, ...), None for every other operator."""
+    rule = rule_of(node)
+    layout = None if rule is None else rule.weight
+    return layout if layout is not None and layout.is_product else None
+
+
+def weight_axes(node: ir.Node, shape: tuple[int, ...]) -> WeightAxes:
+    """Return where the channels of the weight of a product lie.
+
+    Args:
+        node: the product.
+        shape: of its weight.
+    """
+    layout = product_layout(node)
+    assert layout is not None
+    return layout.axes(node, shape)

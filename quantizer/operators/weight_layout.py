@@ -1,7 +1,15 @@
-"""Weight layouts of Conv, ConvTranspose, Gemm, MatMul: channel axes, groups, where the bias is."""
+"""Where the channels of a constant weight lie: one record for each operator that has one.
+
+The operator table refers to these records (`Rule.weight`, `Rule.stored`). `WeightLayout` is what the ONNX
+operator specification says of every node of an operator; `WeightAxes` is the same for one weight, after the
+node's attributes and the weight's shape have been looked at.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -10,145 +18,249 @@ import onnx_ir as ir
 
 from ..model.editing import constant
 
-
-def attribute_value(node: ir.Node, name: str, default: object) -> object:
-    """Return the value of an attribute, or its default."""
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.value
+Array = npt.NDArray[Any]
 
 
-def conv_transpose_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of the output channels, None where groups have several on one position."""
-    # The weight is [in, out / group, ...]: with groups one position of axis 1 serves several output channels.
-    return 1 if attribute_value(node, "group", 1) == 1 else None
+class Kernel(StrEnum):
+    """What the axes of a weight are that hold neither output nor input channels."""
+
+    NONE = "none"
+    """Those of a stack of matrices, or none at all."""
+    GATHERS = "gathers"
+    """Taps of a kernel; an output element is the sum over all of them (Conv)."""
+    SCATTERS = "scatters"
+    """Taps of a kernel; each tap makes an output element of its own (ConvTranspose)."""
 
 
-def gemm_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of the output channels of the second matrix of Gemm."""
-    return 0 if attribute_value(node, "transB", 0) == 1 else 1
+@dataclass(frozen=True)
+class WeightLayout:
+    """Where the channels of a weight lie, for every node of one operator.
 
+    Axes may be negative, and are then counted from the end. A weight with an `input_axis` and a `data_axis`
+    is that of a product: output channels are sums over input channels.
 
-def looked_up_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis along which entries of a table are read, None for a table of single numbers."""
-    return node.attributes.get_int("axis", 0) % rank if rank >= 2 else None
-
-
-def gates_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of the gates in a weight of a recurrent operator, [directions, gates, inputs]."""
-    return 1
-
-
-def last_axis(node: ir.Node, rank: int) -> int | None:
-    """Return the last axis of a matrix."""
-    return rank - 1 if rank >= 2 else None
-
-
-def axis_0(node: ir.Node, rank: int) -> int | None:
-    """Return axis 0."""
-    return 0
-
-
-def no_axis(node: ir.Node, rank: int) -> int | None:
-    """Return None: one scale for the whole constant."""
-    return None
-
-
-def bias_place(node: ir.Node) -> tuple[ir.Node, int] | None:
-    """Return the node and the input whose constant is added to each output channel; None without one.
-
-    Of Conv, ConvTranspose and Gemm it is their own third input, present or not; of MatMul the constant of an
-    Add that alone reads it.
+    Attributes:
+        index: position of the input that is the weight.
+        output_axis: axis of the output channels (of a recurrent operator the gates, of an embedding table
+            the entries); None where all elements share one scale.
+        input_axis: axis of the input channels, over which the product sums; None where it does not.
+        data_axis: axis of the input channels in input 0; None where there are none.
+        result_axis: axis of the output channels in output 0; None where the operator says nothing of them.
+        bias: position of the input that is added to each output channel. None where there is no such input:
+            of a product then an Add that alone reads the result adds the bias.
+        kernel: what the other axes are. Those of a kernel come last, and attribute `group` splits axis 0.
+        swapped_by: attribute that exchanges output and input axis when it is set; "" for none.
+        data_swapped_by: attribute that exchanges the axes of input 0 when it is set; "" for none.
+        axis_attribute: attribute that holds the output axis; "" for none.
     """
-    if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-        given = len(node.inputs) > 2 and node.inputs[2] is not None
-        return (node, 2) if not given or constant(node.inputs[2]) is not None else None
-    output = node.outputs[0]
-    uses = list(output.uses())
-    if node.op_type != "MatMul" or len(uses) != 1 or output.is_graph_output():
+
+    index: int
+    output_axis: int | None = None
+    input_axis: int | None = None
+    data_axis: int | None = None
+    result_axis: int | None = None
+    bias: int | None = None
+    kernel: Kernel = Kernel.NONE
+    swapped_by: str = ""
+    data_swapped_by: str = ""
+    axis_attribute: str = ""
+
+    @property
+    def is_product(self) -> bool:
+        """Whether output channels are sums over the input channels of input 0."""
+        return self.input_axis is not None and self.data_axis is not None
+
+    def axes(self, node: ir.Node, shape: tuple[int, ...]) -> WeightAxes:
+        """Return where the channels of the weight of one node lie.
+
+        Args:
+            node: of this layout's operator.
+            shape: of its weight.
+        """
+        output, input_ = self._channel_axes(node, len(shape))
+        return WeightAxes(shape, output, input_, self._groups(node))
+
+    def axis(self, node: ir.Node, rank: int) -> int | None:
+        """Return the axis of a weight of `rank` along which each output channel may have its own scale.
+
+        None where there is none, or where groups put several output channels at one position of it.
+        """
+        output, _ = self._channel_axes(node, rank)
+        return None if output != 0 and self._groups(node) != 1 else output
+
+    def summed_axis(self, node: ir.Node, rank: int) -> int | None:
+        """Return the axis of a weight of `rank` that a product sums over, None where it sums over several."""
+        if not self.is_product or self.kernel is not Kernel.NONE or rank < 2:
+            return None
+        return self._channel_axes(node, rank)[1]
+
+    def reads_transposed(self, node: ir.Node) -> bool:
+        """Whether the axes of input 0 are exchanged before the node uses it."""
+        return bool(self.data_swapped_by) and node.attributes.get_int(self.data_swapped_by, 0) != 0
+
+    def shape_beside_result(self, size: int, rank: int) -> tuple[int, ...]:
+        """Return the shape in which one number for each output channel broadcasts with a result of `rank`."""
+        assert self.result_axis is not None
+        return (size, *(1,) * (rank - 1 - self.result_axis % rank))
+
+    def bias_place(self, node: ir.Node) -> tuple[ir.Node, int] | None:
+        """Return the node and the input whose constant is added to each output channel.
+
+        That input may be absent from a node that could have it. None where the node is no product of a
+        constant, or where what is added varies.
+        """
+        weight = constant(node.inputs[self.index])
+        if not self.is_product or weight is None:
+            return None
+        if self.bias is not None:
+            given = self.bias < len(node.inputs) and node.inputs[self.bias] is not None
+            return (node, self.bias) if not given or constant(node.inputs[self.bias]) is not None else None
+        return _bias_in_add(node, self.axes(node, weight.shape))
+
+    def _groups(self, node: ir.Node) -> int:
+        return 1 if self.kernel is Kernel.NONE else node.attributes.get_int("group", 1)
+
+    def _channel_axes(self, node: ir.Node, rank: int) -> tuple[int | None, int | None]:
+        """Return output and input axis, counted from the front; a vector is a single output channel."""
+        if rank < 2:
+            return None, None if self.input_axis is None else 0
+        first = self.output_axis
+        if self.axis_attribute:
+            first = node.attributes.get_int(self.axis_attribute, first or 0)
+        output, input_ = (None if axis is None else axis % rank for axis in (first, self.input_axis))
+        swapped = bool(self.swapped_by) and node.attributes.get_int(self.swapped_by, 0) != 0
+        return (input_, output) if swapped else (output, input_)
+
+
+def _bias_in_add(node: ir.Node, axes: WeightAxes) -> tuple[ir.Node, int] | None:
+    """Return the Add that alone reads a node's result, and which of its inputs is one number per channel."""
+    uses = list(node.outputs[0].uses())
+    if axes.output is None or len(uses) != 1 or node.outputs[0].is_graph_output():
         return None
     add, at = uses[0].node, uses[0].idx
     if add.op_type != "Add" or add.graph is not node.graph:
         return None
-    bias = constant(add.inputs[1 - at])
-    fits = bias is not None and bias.size == bias_size(node) and bias.shape[-1:] == (bias.size,)
+    bias, size = constant(add.inputs[1 - at]), axes.output_channels
+    fits = bias is not None and bias.size == size and bias.shape[-1:] == (size,)
     return (add, 1 - at) if fits else None
 
 
-def bias_size(node: ir.Node) -> int:
-    """Return the number of output channels of a node with a constant weight."""
-    weight = constant(node.inputs[1])
-    assert weight is not None
-    match node.op_type:
-        case "Conv":
-            return int(weight.shape[0])
-        case "ConvTranspose":
-            return int(weight.shape[1]) * node.attributes.get_int("group", 1)
-        case "Gemm" if node.attributes.get_int("transB", 0):
-            return int(weight.shape[0])
-    return int(weight.shape[-1])
+@dataclass(frozen=True)
+class WeightAxes:
+    """Where the channels of one weight lie.
 
-
-Array = npt.NDArray[Any]
-
-
-def reader_factors(node: ir.Node, shape: tuple[int, ...], vector: Array) -> Array:
-    """Return factors that broadcast with a reader's weight of `shape`, given one for each input channel."""
-    if node.op_type == "MatMul":
-        return vector.reshape(-1, 1) if len(shape) > 1 else vector
-    if node.op_type == "Gemm":
-        return vector.reshape(1, -1) if node.attributes.get_int("transB", 0) else vector.reshape(-1, 1)
-    spatial = (1,) * (len(shape) - 2)
-    if node.op_type == "ConvTranspose":  # [in, out / group, ...]
-        return vector.reshape(-1, 1, *spatial)
-    groups = node.attributes.get_int("group", 1)  # [out, in / group, ...]: outputs of a group lie together
-    repeated = np.repeat(vector.reshape(groups, -1), shape[0] // groups, axis=0)
-    return np.asarray(repeated.reshape(shape[0], -1, *spatial))
-
-
-def input_channels(node: ir.Node, shape: tuple[int, ...]) -> int:
-    """Return the number of input channels of a reader with a weight of `shape`."""
-    match node.op_type:
-        case "MatMul":
-            return shape[-2] if len(shape) > 1 else shape[0]
-        case "Gemm":
-            return shape[1] if node.attributes.get_int("transB", 0) else shape[0]
-        case "ConvTranspose":
-            return shape[0]
-    return shape[1] * node.attributes.get_int("group", 1)
-
-
-def blocks(node: ir.Node, weight: Array, size: int) -> Array:
-    """Return a reader's weight as (groups, outputs, inputs, taps), outputs and inputs of one group.
-
-    Output channel o of group g is channel g * outputs + o of the result, and so are the inputs. A stack of
-    matrices counts as one matrix of several taps.
-
-    Args:
-        node: the reader.
-        weight: its constant.
-        size: number of input channels.
+    Attributes:
+        shape: of the weight.
+        output: axis of the output channels, counted from the front; None for a single output channel.
+        input: axis of the input channels, counted from the front; None where there are none.
+        groups: into how many groups axis 0 is split. Channels of the other channel axis are counted anew in
+            each group; output channels of a group are computed from input channels of that group alone.
     """
-    groups = node.attributes.get_int("group", 1) if node.op_type in ("Conv", "ConvTranspose") else 1
-    match node.op_type:
-        case "MatMul":
-            last = weight.shape[-1] if weight.ndim > 1 else 1
-            return weight.reshape(-1, size, last).transpose(2, 1, 0)[None]
-        case "Gemm":
-            return (weight if node.attributes.get_int("transB", 0) else weight.T)[None, :, :, None]
-        case "ConvTranspose":
-            split: Array = weight.reshape(groups, size // groups, weight.shape[1], -1)
-            return split.transpose(0, 2, 1, 3)
-    return np.asarray(weight.reshape(groups, weight.shape[0] // groups, size // groups, -1))
+
+    shape: tuple[int, ...]
+    output: int | None
+    input: int | None
+    groups: int = 1
+
+    @property
+    def output_channels(self) -> int:
+        """The number of output channels of all groups."""
+        return self._channels(self.output)
+
+    @property
+    def input_channels(self) -> int:
+        """The number of input channels of all groups."""
+        return self._channels(self.input)
+
+    @property
+    def taps_shape(self) -> tuple[int, ...]:
+        """The sizes of the axes that hold no channels: of a kernel, or of a stack of matrices."""
+        return tuple(n for axis, n in enumerate(self.shape) if axis not in (self.output, self.input))
+
+    @property
+    def block_shape(self) -> tuple[int, int, int, int]:
+        """The shape that `blocks` gives: groups, outputs and inputs of one group, taps."""
+        outs, ins = self.output_channels // self.groups, self.input_channels // self.groups
+        return self.groups, outs, ins, math.prod(self.taps_shape)
+
+    def along_outputs(self, vector: Array) -> Array:
+        """Return numbers, one for each output channel, in a shape that broadcasts with the weight."""
+        return self._along(vector, self.output)
+
+    def along_inputs(self, vector: Array) -> Array:
+        """Return numbers, one for each input channel, in a shape that broadcasts with the weight."""
+        return self._along(vector, self.input)
+
+    def blocks(self, weight: Array) -> Array:
+        """Return the weight, or an array of its shape, as (groups, outputs, inputs, taps).
+
+        Outputs and inputs are those of one group: output channel o of group g is channel g * outputs + o of
+        the result, and so it is with the input channels of the data. A stack of matrices counts as one matrix
+        of several taps.
+        """
+        split = weight.reshape(self._split_shape)
+        return split.transpose(self._block_order).reshape(self.block_shape)
+
+    def unblocked(self, flat: Array) -> Array:
+        """Return what `blocks` has made of an array of the weight's shape in that shape again."""
+        order = self._block_order
+        moved = flat.reshape(tuple(self._split_shape[axis] for axis in order))
+        return np.asarray(moved.transpose(np.argsort(order)).reshape(self.shape))
+
+    @property
+    def _split_shape(self) -> tuple[int, ...]:
+        """The weight's shape with axis 0 split into groups, and a last axis for a single output channel."""
+        last = (1,) if self.output is None else ()
+        return (self.groups, self.shape[0] // self.groups, *self.shape[1:], *last)
+
+    @property
+    def _block_order(self) -> tuple[int, ...]:
+        """The axes of `_split_shape` in the order groups, outputs, inputs, taps."""
+        assert self.input is not None
+        output = len(self.shape) if self.output is None else self.output
+        rest = [axis for axis in range(len(self.shape)) if axis not in (output, self.input)]
+        return (0, *(axis + 1 for axis in (output, self.input, *rest)))
+
+    def _channels(self, axis: int | None) -> int:
+        return 1 if axis is None else self.shape[axis] * (1 if axis == 0 else self.groups)
+
+    def _along(self, vector: Array, axis: int | None) -> Array:
+        if axis is None or axis == 0 or self.groups == 1:
+            return vector.reshape(tuple(-1 if i == axis else 1 for i in range(len(self.shape))))
+        # The positions of a group lie together along axis 0; each group has its own part of the vector.
+        repeated = np.repeat(vector.reshape(self.groups, -1), self.shape[0] // self.groups, axis=0)
+        sizes = {0: self.shape[0], axis: repeated.shape[1]}
+        return repeated.reshape(tuple(sizes.get(i, 1) for i in range(len(self.shape))))
 
 
-def unblocked(node: ir.Node, flat: Array, shape: tuple[int, ...]) -> Array:
-    """Return what `blocks` has made of a weight of `shape` in that shape again."""
-    match node.op_type:
-        case "MatMul":
-            return np.asarray(flat[0].transpose(2, 1, 0).reshape(shape))
-        case "Gemm":
-            matrix = flat[0, :, :, 0]
-            return np.asarray(matrix if node.attributes.get_int("transB", 0) else matrix.T)
-        case "ConvTranspose":
-            return flat.transpose(0, 2, 1, 3).reshape(shape)
-    return np.asarray(flat.reshape(shape))
+CONV = WeightLayout(1, output_axis=0, input_axis=1, data_axis=1, result_axis=1, bias=2, kernel=Kernel.GATHERS)
+"""[outputs, inputs / groups, *kernel]"""
+CONV_TRANSPOSE = WeightLayout(
+    1, output_axis=1, input_axis=0, data_axis=1, result_axis=1, bias=2, kernel=Kernel.SCATTERS
+)
+"""[inputs, outputs / groups, *kernel]"""
+GEMM = WeightLayout(
+    1,
+    output_axis=1,
+    input_axis=0,
+    data_axis=1,
+    result_axis=1,
+    bias=2,
+    swapped_by="transB",
+    data_swapped_by="transA",
+)
+"""[inputs, outputs]; with transB [outputs, inputs]"""
+MATMUL = WeightLayout(1, output_axis=-1, input_axis=-2, data_axis=-1, result_axis=-1)
+"""[*stack, inputs, outputs], or [inputs]"""
+INPUT_GATES = WeightLayout(1, output_axis=1, input_axis=2)
+"""[directions, gates, inputs]: the weight of the input of LSTM, GRU and RNN"""
+RECURRENT_GATES = replace(INPUT_GATES, index=2)
+"""[directions, gates, hidden]: the weight of the state of LSTM, GRU and RNN"""
+EMBEDDING = WeightLayout(0, output_axis=0, axis_attribute="axis")
+"""What Gather reads entries of, along its attribute `axis`"""
+LAST_AXIS_SCALE = WeightLayout(1, bias=2, result_axis=-1)
+"""[channels]: the scale of LayerNormalization"""
+CHANNEL_SCALE = WeightLayout(1, bias=2, result_axis=1)
+"""[channels]: the scale of InstanceNormalization"""
+GROUP_SCALE = WeightLayout(1, bias=2)
+"""[channels], or [groups] before opset 21: the scale of GroupNormalization"""

@@ -5,45 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ...profiles.base.errors import ModelError
+from ...profiles.base.errors import ConfigError, ModelError
+from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.glow_names import glow_names
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
-from ...profiles.runner.calibrate import profile_samples
+from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
-from ...profiles.runner.processes import Data
-from ...profiles.runner.settings import loaded
+from ...profiles.runner.settings import RunSettings
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..model.files import save_model
 from ..prepare.opening import open_prepared
-from .run_settings import RunSettings
-
-Progress = Callable[[int, int | None], None]
-"""Called with the number of samples done and, where known, their total."""
+from .run_settings import settings_for
 
 
 def dump_profile(
     model_path: str | Path,
-    data: str | Path,
+    data: DataLike,
     output: str | Path | None = None,
     run: RunSettings | None = None,
     *,
-    limit: int | None = None,
     format: str = "qprof",
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Profile:
-    """Run a model on samples and record what flows through it.
+    """Run a model on samples and record statistics of its activations.
 
     Args:
         model_path: float ONNX model.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         output: where to write the profile; None for nowhere.
-        run: how to run it; None for the defaults.
-        limit: use the first so many samples only.
+        run: settings of the run; None for the defaults.
         format: "qprof", or "glow" for Glow's YAML.
         progress: called after each sample, or each shard.
         note: called with remarks for the user, before the first sample: which tensors cannot be profiled.
@@ -55,40 +51,35 @@ def dump_profile(
         ModelError: the model cannot be read or run. DataError: the samples do not fit it.
         ConfigError: a setting is not allowed.
     """
-    run = run or RunSettings()
-    keeper = run.keeper
+    settings = (run or RunSettings()).checked()
     prepared = open_prepared(model_path)
     if not input_specs(prepared.model):
         raise ModelError(
             f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
-            "give the model that computes from data, or keep this one as it is"
+            "give a model that computes from data, or keep this one as it is"
         )
     hidden = hidden_tensors(prepared.model)
     if note is not None:
         for name, reason in hidden.items():
             note(f"tensor '{name}' is not profiled: {reason}")
-    settings = run.of_model(prepared.graph, hidden)
-    if run.sharded:
-        profile = calibrate_sharded(
-            prepared.model,
-            Data(str(data), limit),
-            prepared.identity,
-            settings,
-            workers=run.workers,
-            scheduler=run.scheduler,
-            progress=progress,
-        )
+    settings = settings_for(prepared.graph, settings, hidden)
+    model, identity = prepared.model, prepared.identity
+    if settings.sharded:
+        if not isinstance(data, str | Path):
+            raise ConfigError(
+                "workers: each opens the samples itself; give a folder or module:function, or no workers"
+            )
+        profile = calibrate_sharded(model, str(data), identity, settings, progress)
     else:
-        samples = open_samples(str(data), input_specs(prepared.model), limit)
-        with loaded(prepared.model, settings) as ready:
-            profile = profile_samples(ready, samples, prepared.identity, keeper, progress)
+        samples = open_samples(data, input_specs(model), settings.limit)
+        profile = calibrate(model, samples, identity, settings, progress)
     if output is not None:
         if format == "glow":
-            save_profile(profile, output, format="glow", names=glow_names(prepared.model))
+            save_profile(profile, output, format="glow", names=glow_names(model))
         else:
             save_profile(profile, output)
-    if keeper is not None:
-        remove_progress(keeper)
+    if settings.checkpoint is not None:
+        remove_progress(Path(settings.checkpoint))
     return profile
 
 

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.json_values import to_jsonable
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, kilobytes
+from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Samples, input_specs, open_samples
 from ..lowering.lower import lower
-from ..model.files import has_external_data, model_bytes
+from ..model.files import has_external_data, model_bytes, save_model
 from ..model.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
-from ..plan.store import load_plan, save_plan
+from ..plan.store import PlanLike, plan_name, read_plan, save_plan
 from ..planning.needed_tensors import one_with_others
 from ..planning.plan_model import gptq_rounded, model_facts, open_plan, plan_from
-from ..prepare.opening import PreparedModel, open_prepared, read_profile
+from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import with_clip_profiles
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .profiling import Progress
 from .written_model import check_target, save_checked
 
 
@@ -57,39 +64,84 @@ class Summary:
     floats: tuple[FloatGroup, ...]
 
 
-@dataclass(frozen=True)
-class QuantizeResult:
+@dataclass(frozen=True, repr=False)
+class QuantizeResult(Presented):
     """What `quantize` did.
 
     Attributes:
         plan: the plan that was applied.
-        model_path: the file that was written.
+        model_path: the file that was written; None where the model was only returned.
         summary: what became of the nodes.
         notes: remarks for the user, such as an opset that was raised.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
+        model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
     """
 
     plan: QuantPlan
-    model_path: Path
+    model_path: Path | None
     summary: Summary
     notes: tuple[str, ...]
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
+    model: ir.Model = field(kw_only=True, compare=False)
+
+    def headline(self) -> str:
+        """Return the model, its size, and how many nodes are of each kind."""
+        sizes = f"{kilobytes(self.quantized_bytes)} of {kilobytes(self.float_bytes)}"
+        return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
+
+    def presentation(self) -> Presentation:
+        """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
+        smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
+        facts = [
+            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)}: {smaller}"),
+            *self.plan.presentation().facts,
+        ]
+        if self.speed is not None:
+            facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
+        kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
+        reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
+        tables = [Table(("nodes", "kind"), kinds, left=2)]
+        tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
+        return Presentation(tuple(facts), tuple(tables))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return sizes, counts of nodes, reasons and notes; the plan has a `to_dict` of its own."""
+        return {
+            "model": None if self.model_path is None else str(self.model_path),
+            "float_bytes": self.float_bytes,
+            "quantized_bytes": self.quantized_bytes,
+            "nodes": dict(self.summary.counts),
+            "floats": [to_jsonable(group) for group in self.summary.floats],
+            "notes": list(self.notes),
+            "speedup": None if self.speed is None else self.speed.after.speedup,
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        if is_report(path):
+            super().save(path)
+        else:
+            save_model(self.model, path)
 
 
 def quantize(
     model_path: str | Path,
-    profile_path: str | Path | None,
+    profile_path: ProfileLike | None,
     output: str | Path,
     *,
     recipe: Recipe | None = None,
-    plan_path: str | Path | None = None,
+    plan_path: PlanLike | None = None,
     save_plan_path: str | Path | None = None,
     accept_retrained: bool = False,
     speed: SpeedDemand | None = None,
-    data: str | None = None,
+    data: DataLike | None = None,
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> QuantizeResult:
@@ -117,7 +169,7 @@ def quantize(
     check: SpeedCheck | None = None
     elements: Mapping[str, float] = {}
     if plan_path is not None:
-        planned = open_plan(prepared, load_plan(plan_path), str(plan_path))
+        planned = open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
     else:
         recipe = recipe or load_recipe()
         samples = _rounding_samples(prepared, recipe, data, limit)
@@ -148,11 +200,12 @@ def quantize(
         model_bytes(Path(model_path)),
         model_bytes(Path(output)),
         check,
+        model=written,
     )
 
 
 def _rounding_samples(
-    prepared: PreparedModel, recipe: Recipe, data: str | None, limit: int | None
+    prepared: PreparedModel, recipe: Recipe, data: DataLike | None, limit: int | None
 ) -> Samples | None:
     """Return the samples that rounding needs; None where the settings need none.
 
@@ -171,7 +224,7 @@ def _rounding_samples(
 
 def _profile_for(
     prepared: PreparedModel,
-    path: str | Path | None,
+    path: ProfileLike | None,
     recipe: Recipe,
     model_path: str | Path,
     accept_retrained: bool,
@@ -188,14 +241,15 @@ def _profile_for(
     return Profile(prepared.identity, DataId(), {}), ()
 
 
-def _missing(path: str | Path, profile: Profile, graph: Graph) -> tuple[str, ...]:
+def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ...]:
     """Return a note when the profile, which may be Glow's, lacks activations of the model."""
     profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
     names = [*graph.inputs, *(v.name or "" for node in graph.nodes for v in node.outputs)]
     lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
     if not lacking:
         return ()
-    return (f"{Path(path).name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
+    name = Path(profile_name(path)).name
+    return (f"{name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
 
 
 def summarize(plan: QuantPlan) -> Summary:

@@ -12,9 +12,10 @@ from ...profiles.base.errors import ConfigError
 from ..model.files import save_model
 from ..plan.plan import QuantPlan
 from ..runtime.sessions import open_session
-from ..runtime.smoke_run import run_once
+from ..runtime.smoke_run import smoke_run
 from ..targets.conformance import check_conformity
-from ..targets.loading import load_recipe, target_names
+from ..targets.loading import load_recipe
+from ..targets.packaged import target_names
 from ..targets.target import Recipe
 
 
@@ -47,7 +48,7 @@ def save_checked(
         save_model(model, Path(made, output.name), external)
         name = f"{output} (not written)"
         session = open_session(str(Path(made, output.name)), name)
-        note = run_once(session, lambda: open_session(str(original), str(original)), name, elements)
+        note = smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
         del session  # some systems do not move a file that is open
         # The model last: when it is there, its data is too.
         for file in sorted(Path(made).iterdir(), key=lambda file: file.name == output.name):

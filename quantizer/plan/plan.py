@@ -5,10 +5,15 @@ The plan is the only thing that the planner and the lowerings share.
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+from ...profiles.base.json_values import to_jsonable
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report
 from ...profiles.records.profile import ModelId
 from ..numerics.affine import QuantParams
 from ..targets.config import QuantConfig
@@ -39,6 +44,21 @@ class Kind(StrEnum):
     """Weight stored in few bits and dequantized; the operation is float."""
     FLOAT = "float"
     """Stays as it is; `NodePlan.reason` says why."""
+
+    @property
+    def reads_quantized(self) -> bool:
+        """Whether such a node reads quantized activations; the others read float values."""
+        return self in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
+
+    @property
+    def counts_as_quantized(self) -> bool:
+        """Whether such a node computes on quantized values, whenever their parameters are known."""
+        return self.reads_quantized or self is Kind.DYNAMIC
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether such a node may have quantized weights."""
+        return self in (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 
 
 ON_CODES = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
@@ -97,8 +117,8 @@ class SharedScale:
     tied_by: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class QuantPlan:
+@dataclass(frozen=True, repr=False)
+class QuantPlan(Presented):
     """Everything that was decided for one model.
 
     Attributes:
@@ -121,6 +141,51 @@ class QuantPlan:
     tool: str = field(default="", compare=False)
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: Adjustments = NONE
+
+    def headline(self) -> str:
+        """Return the model's file, how many nodes there are, and how many of each kind."""
+        counts = Counter(entry.kind for entry in self.nodes.values())
+        kinds = ", ".join(f"{counts[kind]} {kind.value}" for kind in Kind if counts[kind])
+        return f"{self.model.file or 'model'}, {len(self.nodes)} nodes: {kinds}"
+
+    def presentation(self) -> Presentation:
+        """Return the main settings, and a table of the nodes."""
+        names = ("target", "mode", "form", "schema", "calibrator", "activation_type", "weight_type")
+        facts = [(name, str(getattr(self.config, name))) for name in names]
+        rows = tuple((name, entry.kind.value, entry.reason) for name, entry in self.nodes.items())
+        notes = [("note", note) for note in self.notes]
+        return Presentation((*facts, *notes), (Table(("node", "kind", "reason"), rows, left=3),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return settings, nodes and parameters of tensors; the plan's file has all of it."""
+        return {
+            "model": self.model.file,
+            "config": to_jsonable(self.config),
+            "nodes": {n: {"kind": e.kind.value, "reason": e.reason} for n, e in self.nodes.items()},
+            "tensors": {
+                name: {
+                    "type": params.qtype.name,
+                    "axis": params.axis,
+                    "scale": list(params.scale),
+                    "zero_point": list(params.zero_point),
+                }
+                for name, params in self.tensors.items()
+            },
+            "notes": list(self.notes),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan's file; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        if is_report(path):
+            super().save(path)
+        else:
+            from .store import save_plan
+
+            save_plan(self, path)
 
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
         """Return what a node of the plan reads a tensor in: parameters of its own, or those of the tensor."""

@@ -41,6 +41,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -53,38 +54,33 @@ from ...profiles.base.strict_yaml import (
     check_whole,
     entry,
     fields,
+    float_at,
+    float_text,
+    flow_text,
     integer_at,
     list_at,
     mapping_at,
     parse,
-    real,
-    real_at,
-    spelled,
     text,
     text_at,
 )
 from ...profiles.records.store import model_at, model_fields
 from ..numerics.affine import TYPES, QuantParams
-from ..numerics.schemas import SCHEMAS
-from ..targets.config import CHOICES, QuantConfig
+from ..targets.config import QuantConfig
+from ..targets.records import config_from_mapping
 from .adjustment_store import adjustments_at, adjustments_text
 from .format_1 import from_format_1
 from .plan import IMPLEMENTATIONS, Kind, NodePlan, QuantPlan, SharedScale
 from .reasons import Detail, FloatReason, ReasonCode, detail_names, figure_names
+
+PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
+"""A plan: a file, or the object."""
 
 FAMILY, VERSION = "qprof-plan", 2
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
 _LATER = ("tool", "notes", "shared_scales", "adjustments")
 """Keys that may be missing: older files lack them, and people need not write them."""
-
-_WORDS = {
-    **CHOICES,
-    "schema": tuple(SCHEMAS),
-    "weight_schema": tuple(SCHEMAS),
-    "activation_type": tuple(TYPES),
-    "weight_type": tuple(TYPES),
-}
 
 
 def save_plan(plan: QuantPlan, path: str | os.PathLike[str]) -> None:
@@ -104,6 +100,20 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
             the nearest known word.
     """
     return loads(read_text(path, PlanError), Path(path).name)
+
+
+def read_plan(source: PlanLike) -> QuantPlan:
+    """Return a plan, which may be in a file.
+
+    Raises:
+        PlanError: see `load_plan`.
+    """
+    return source if isinstance(source, QuantPlan) else load_plan(source)
+
+
+def plan_name(source: PlanLike) -> str:
+    """Return what messages call a plan: its path, or that it is an object."""
+    return "the plan" if isinstance(source, QuantPlan) else os.fspath(source)
 
 
 def dumps(plan: QuantPlan) -> str:
@@ -139,14 +149,14 @@ def loads(document: str, source: str = "plan") -> QuantPlan:
         check_whole(document)
         return _plan(from_format_1(top) if top["format"] == f"{FAMILY}/1" else top)
     except MalformedError as problem:
-        raise PlanError(problem.told(source, ADVICE)) from None
+        raise PlanError(problem.message(source, ADVICE)) from None
 
 
 # Writing ---------------------------------------------------------------------------------------------------
 
 
 def _params_text(params: QuantParams) -> str:
-    scales = [real(scale, str(np.float32(scale))) for scale in params.scale]
+    scales = [float_text(scale, str(np.float32(scale))) for scale in params.scale]
     points = [str(point) for point in params.zero_point]
     parts = [f"type: {params.qtype.name}"]
     parts += [f"axis: {params.axis}"] if params.axis is not None else []
@@ -176,11 +186,11 @@ def _reason_text(reason: FloatReason | str) -> str:
     if reason.code is ReasonCode.UNKNOWN:
         return text(str(reason))
     details = {"code": reason.code.value, **reason.details}
-    return "{" + ", ".join(f"{name}: {spelled(value)}" for name, value in details.items()) + "}"
+    return "{" + ", ".join(f"{name}: {flow_text(value)}" for name, value in details.items()) + "}"
 
 
 def _shared_text(shared: SharedScale) -> str:
-    members = "".join(entry(name, spelled(list(own)), 6) for name, own in shared.members.items())
+    members = "".join(entry(name, flow_text(list(own)), 6) for name, own in shared.members.items())
     head = {
         "range": list(shared.range),
         "range_set_by": list(shared.range_set_by),
@@ -199,7 +209,7 @@ def _plan(top: dict[str, object]) -> QuantPlan:
     notes = list_at([] if top.get("notes") is None else top["notes"], "notes")
     return QuantPlan(
         model=model_at(top["model"]),
-        config=_config(top["config"]),
+        config=config_from_mapping(top["config"], "config"),
         tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
         nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
         notes=tuple(text_at(note, "notes") for note in notes),
@@ -226,25 +236,7 @@ def _range(value: object, where: str) -> tuple[float, float]:
     ends = list_at(value, where)
     if len(ends) != 2:
         raise MalformedError(f"{where} has {len(ends)} ends instead of two")
-    return real_at(ends[0], where), real_at(ends[1], where)
-
-
-def _config(value: object) -> QuantConfig:
-    """Return the settings; those that an older qprof did not know have their defaults."""
-    defaults = QuantConfig()
-    found = fields(value, "config", (), [f.name for f in dataclasses.fields(QuantConfig)])
-    settings: dict[str, object] = {}
-    for key, item in found.items():
-        where, default = f"config: {key}", getattr(defaults, key)
-        if isinstance(default, tuple):
-            settings[key] = tuple(text_at(name, where) for name in list_at(item, where))
-        elif isinstance(default, int):
-            settings[key] = integer_at(item, where, 0)
-        elif isinstance(default, float):
-            settings[key] = real_at(item, where)
-        else:
-            settings[key] = _word(item, where, _WORDS[key]) if key in _WORDS else text_at(item, where)
-    return dataclasses.replace(defaults, **settings)  # type: ignore[arg-type]
+    return float_at(ends[0], where), float_at(ends[1], where)
 
 
 def _word(value: object, where: str, known: tuple[str, ...]) -> str:
@@ -282,7 +274,7 @@ def _optional(found: Mapping[str, object], key: str, where: str, low: int) -> in
 
 
 def _scale(value: object, where: str) -> float:
-    number = real_at(value, where)
+    number = float_at(value, where)
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.float32(number))
     if not (math.isfinite(rounded) and rounded > 0.0):
@@ -321,4 +313,4 @@ def _because(value: object, where: str) -> FloatReason | str:
 def _detail(value: object, is_figure: bool, where: str) -> Detail:
     if not is_figure:
         return text_at(value, where)
-    return value if isinstance(value, int) and not isinstance(value, bool) else real_at(value, where)
+    return value if isinstance(value, int) and not isinstance(value, bool) else float_at(value, where)

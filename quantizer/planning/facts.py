@@ -11,7 +11,7 @@ from functools import cached_property
 from ...profiles.records.profile import ModelId, Profile
 from ..model.graph import Graph
 from ..numerics.affine import TYPES, QuantType
-from ..numerics.channel_density import Spreads
+from ..numerics.channel_density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import Chain
 from ..operators.operands import activation_names, match_nodes, name_of, outputs_of
@@ -52,7 +52,7 @@ class PlanningFacts:
     profile: Profile
     notes: tuple[str, ...]
     chains: Mapping[str, Chain]
-    channel_densities: Spreads
+    channel_densities: ChannelDensities
     cache: RangeCache
 
     @property
@@ -133,7 +133,7 @@ def planning_facts(
         profile=clipped,
         notes=(*prepared.notes, *notes),
         chains={},
-        channel_densities=Spreads(clipped),
+        channel_densities=ChannelDensities(clipped),
         cache=RangeCache(),
     )
 

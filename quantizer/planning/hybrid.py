@@ -34,7 +34,8 @@ from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import SCHEMAS, block_params, channel_params, span_params
 from ..operators.operands import name_of
-from ..operators.table import Rule, Weight, rule_of
+from ..operators.table import Rule, rule_of
+from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, QuantConfig
@@ -88,7 +89,7 @@ def _data_free(node: ir.Node, facts: PlanningFacts) -> FloatReason:
     if name_of(node) in facts.requested_float:
         return facts.requested_float[name_of(node)]
     rule, mode, target = rule_of(node), facts.config.mode, facts.target
-    is_product = rule is not None and bool(rule.constants) and node.op_type != "Gather"
+    is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
     if is_product and mode == "dynamic" and node.op_type not in target.dynamic:
         return because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
     return because(ReasonCode.DATA_FREE_MODE, mode=mode)
@@ -242,7 +243,7 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid 
     rule, config, graph = choice.rule, facts.config, facts.graph
     types = facts.target.weight_only.get(node.op_type, ())
     pays = config.mode == "weight-only" or node.op_type in facts.target.weight_kernels
-    if rule is None or not types or not pays or node.op_type == "Gather":
+    if rule is None or not types or not pays or rule.is_lookup:
         return None
     inputs: dict[int, QuantParams] = {}
     remarks = []
@@ -263,7 +264,7 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid 
 
 
 def _weight_params(
-    array: Floats, node: ir.Node, weight: Weight, target: Target, config: QuantConfig
+    array: Floats, node: ir.Node, weight: WeightLayout, target: Target, config: QuantConfig
 ) -> QuantParams:
     """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
 
@@ -273,7 +274,7 @@ def _weight_params(
     types = target.weight_only[node.op_type]
     schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
     axis = weight.axis(node, array.ndim)
-    summed = _summed_axis(node, array.ndim, axis)
+    summed = weight.summed_axis(node, array.ndim)
     blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
     if qtype.storage in types and blocks and summed is not None:
         return block_params(array, summed, config.block_size, schema, qtype)
@@ -285,13 +286,6 @@ def _weight_params(
 def _signed_type(target: Target) -> QuantType:
     """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
     return INT8 if "int8" in target.weight_types else INT7
-
-
-def _summed_axis(node: ir.Node, rank: int, channels: int | None) -> int | None:
-    """Return the axis of a matrix that the product sums over."""
-    if node.op_type not in ("MatMul", "Gemm") or rank < 2 or channels is None:
-        return None
-    return rank - 2 if channels == rank - 1 else rank - 1
 
 
 def _least_sqnr(config: QuantConfig) -> float:

@@ -48,7 +48,7 @@ def one_with_others(graph: Graph) -> frozenset[str]:
     return frozenset(inner_tensors(chains))
 
 
-def weighed_channels(graph: Graph) -> dict[str, int]:
+def weighted_channels(graph: Graph) -> dict[str, int]:
     """Return the axis of the input channels of every activation that is multiplied with a constant weight.
 
     Where two nodes see different axes of one tensor, the first in graph order decides.

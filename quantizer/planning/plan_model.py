@@ -22,17 +22,17 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.profile import Profile
 from ...profiles.samples.samples import Sample
-from ..equalization.apply import apply_biases, apply_factors, inserted_nodes
+from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
-from ..equalization.equalized_profile import adjusted_profile
-from ..equalization.factors import find_factors
+from ..equalization.equalized_profile import equalized_profile
+from ..equalization.scales import find_equalization_scales
 from ..model.graph import Graph, index
 from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.opening import PreparedModel
-from ..rounding.collect import gather
+from ..rounding.collect import collect_moments
 from ..rounding.gptq_rounding import find_roundings, rebased
 from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
 from ..targets.config import DATA_FREE, QuantConfig
@@ -118,13 +118,13 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     if facts.config.equalization == "off":
         return planned
     densities = facts.channel_densities
-    scales = find_factors(facts.graph, facts.profile, facts.config, planned.plan, densities)
+    scales = find_equalization_scales(facts.graph, facts.profile, facts.config, planned.plan, densities)
     if not scales:
         return planned
-    model = apply_factors(planned.model, scales)
+    model = apply_equalization(planned.model, scales)
     inserted = inserted_nodes(planned.model, model)
     note = f"the channels of {len(scales)} activations are equalized, {len(inserted)} of them by an added Mul"
-    profile = adjusted_profile(facts.graph, facts.profile, scales, densities)
+    profile = equalized_profile(facts.graph, facts.profile, scales, densities)
     graph = index(model)
     after = replace(of_adjusted(facts, graph, profile), notes=(*facts.notes, note))
     floats = {
@@ -180,7 +180,7 @@ def gptq_rounded(
     Args:
         planned: the plan that takes no samples.
         samples: of the model, which can be iterated more than once.
-        progress: see `gather`.
+        progress: see `collect_moments`.
 
     Raises:
         DataError: there are no samples, or one cannot be run.
@@ -190,7 +190,7 @@ def gptq_rounded(
         planned.graph,
         planned.plan,
         biases,
-        lambda inputs: gather(planned.model, inputs, samples, progress),
+        lambda inputs: collect_moments(planned.model, inputs, samples, progress),
     )
     count = sum(1 for _ in quantized_weights(planned.graph, planned.plan))
     planned = _with_offsets(planned, offsets)
@@ -214,7 +214,7 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
         PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
     """
     check_identity(plan, prepared.identity, where)
-    adjusted = apply_factors(prepared.model, plan.adjustments.equalization, where)
+    adjusted = apply_equalization(prepared.model, plan.adjustments.equalization, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)
     verify_plan(plan, index(corrected), prepared.identity, where)
     return PlannedModel(plan, adjusted, index(adjusted))

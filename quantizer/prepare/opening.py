@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -15,7 +17,11 @@ from ...profiles.records.store import load_profile
 from ..model.files import load_model
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
+from ..operators.table import CONVERSIONS
 from .prepare import prepare
+
+ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
+"""A profile: a file, or the object."""
 
 
 @dataclass(frozen=True)
@@ -62,22 +68,27 @@ def open_prepared(path: str | Path) -> PreparedModel:
 
 
 def read_profile(
-    path: str | Path, model: ir.Model, identity: ModelId, accept_retrained: bool = False
+    source: ProfileLike, model: ir.Model, identity: ModelId, accept_retrained: bool = False
 ) -> Profile:
-    """Return the profile in a file, bound to a prepared model.
+    """Return a profile, which may be in a file, bound to a prepared model.
 
     Raises:
         ProfileError: it cannot be read, or belongs to another model.
     """
-    profile = load_profile(path)
+    profile = source if isinstance(source, Profile) else load_profile(source)
     if profile.origin == "glow":
         return bind_glow(profile, model, identity)
-    check_model(profile.model, identity, str(path), accept_retrained)
+    check_model(profile.model, identity, profile_name(source), accept_retrained)
     return profile
 
 
+def profile_name(source: ProfileLike) -> str:
+    """Return what messages call a profile: its path, or that it is an object."""
+    return "the profile" if isinstance(source, Profile) else os.fspath(source)
+
+
 _TYPES = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
+    {*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
 )
 
 

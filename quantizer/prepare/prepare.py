@@ -1,7 +1,8 @@
 """The one normalisation that a model passes before it is profiled, planned or rewritten: `prepare`.
 
 It is pure, deterministic, and never asks the installed onnxruntime: a profile made on one machine belongs to
-the prepared model on another. Each step is a function of one file beside this one.
+the prepared model on another. Each step is a function of a module in `passes` or `fusion`, or a pass of
+onnx_ir. Steps of our own remain where onnx_ir's pass would prepare another model; their modules say how.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
 from ..model.subgraphs import bodies
 from .fusion.batch_norm import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
@@ -20,8 +22,6 @@ from .fusion.pad import fold_pads
 from .passes.cleanup import (
     merge_equal_initializers,
     remove_dead,
-    remove_unused_opsets,
-    sort_nodes,
     trim_inputs,
     trim_outputs,
 )
@@ -37,7 +37,7 @@ Step = Callable[[ir.Model], object]
 
 FIRST: Sequence[Step] = (
     forget_origin,
-    sort_nodes,
+    TopologicalSortPass(),
     unlist_initializers,
     raise_ir_version,
     name_nodes,
@@ -52,7 +52,7 @@ FIRST: Sequence[Step] = (
     widen,
     raise_opset,
 )
-"""Done once, in this order. A step that returns sentences has them told to the user."""
+"""Steps done once, in this order. Sentences that a step returns are notes for the user."""
 
 REPEATED: Sequence[Callable[[ir.Model], int]] = (
     lift_constants,
@@ -74,23 +74,23 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     flatten_biases,
     remove_dead,
 )
-"""Repeated in this order until none of them finds anything to do; each returns how much it did."""
+"""Steps repeated in this order until none of them changes anything; each returns how much it changed."""
 
 WHOLE: Sequence[Step] = (lift_constants, infer_shapes)
-"""Those of them that see to the bodies in a model (branches, loops) themselves. The others are given each
-body as a model of its own."""
+"""Repeated steps that treat the subgraphs (of If, Loop, Scan) of a model themselves. The others are given
+each subgraph as a model of its own."""
 
 LAST: Sequence[Step] = (
     trim_inputs,
     merge_equal_initializers,
-    remove_unused_opsets,
-    sort_nodes,
+    RemoveUnusedOpsetsPass(),
+    TopologicalSortPass(),
     name_nodes,
     mark_origin,
     clean_shapes,
     infer_shapes,
 )
-"""Done once at the end. Shapes are inferred afresh, so that they do not tell of the steps on the way."""
+"""Steps done once at the end. Shapes are inferred afresh, so that they depend on the final graph alone."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Prepared:
     """A normalised model.
 
     Attributes:
-        model: the model; names of its inputs and outputs are those of the original, and so are the names of
-            nodes and tensors that are left.
-        notes: sentences for the user, such as an opset that had to be raised.
-        narrow: the type of a model that was in float16 or bfloat16, and is in float32 now; None for others.
+        model: the model; its inputs and outputs, and the nodes and tensors that remain, have their original
+            names.
+        notes: sentences for the user, such as that the opset was raised.
+        narrow: the type of a model that was in float16 or bfloat16 and is in float32 now; None for others.
         origin: name of every node of the main graph, in graph order, to the names of the original nodes that
             it stands for (a Conv and the BatchNormalization folded into it).
             A nameless original node is called `<operator>_<first output>`.
@@ -114,11 +114,11 @@ class Prepared:
 
 
 def prepare(model: ir.Model) -> Prepared:
-    """Return the normalised form of a model; the argument stays as it is.
+    """Return the normalised form of a model; the argument is not changed.
 
     The result computes the same as the original up to rounding of weights that were folded. Preparing a
     prepared model changes nothing. Every node and every tensor has a name that is unique over the graph and
-    the bodies of its nodes (branches, loops). The bodies are normalised as the graph is.
+    its subgraphs (of If, Loop, Scan). Subgraphs are normalised as the main graph is.
 
     Raises:
         ModelError: an operator cannot be raised to opset 13, or a model-local function cannot be inlined.
@@ -127,9 +127,9 @@ def prepare(model: ir.Model) -> Prepared:
     notes: list[str] = []
     narrow = narrow_type(work)
     for step in FIRST:
-        told = step(work)
-        if isinstance(told, tuple):
-            notes.extend(told)
+        sentences = step(work)
+        if isinstance(sentences, tuple):
+            notes.extend(sentences)
     while _improve(work):
         pass
     for step in LAST:
@@ -138,18 +138,18 @@ def prepare(model: ir.Model) -> Prepared:
 
 
 def _improve(model: ir.Model) -> int:
-    """Do every repeated step once, on the graph and on the bodies in it; return how much was done."""
-    done = 0
+    """Do every repeated step once, on the graph and its subgraphs; return how much was changed."""
+    changed = 0
     for step in REPEATED:
-        done += sum(step(part) for part in ([model] if step in WHOLE else _parts(model)))
-    unshare_names(model)  # a body does not see the names outside
-    return done
+        changed += sum(step(part) for part in ([model] if step in WHOLE else _with_subgraphs(model)))
+    unshare_names(model)  # steps on a subgraph do not see the names outside
+    return changed
 
 
-def _parts(model: ir.Model) -> Iterator[ir.Model]:
-    """Yield the model, and the bodies in it as models, the outermost first."""
+def _with_subgraphs(model: ir.Model) -> Iterator[ir.Model]:
+    """Yield the model, and its subgraphs as models, the outermost first."""
     yield model
     for node in list(model.graph):
-        for body in bodies(node):
-            body.opset_imports.update(model.opset_imports)
-            yield from _parts(ir.Model(body, ir_version=model.ir_version))
+        for subgraph in bodies(node):
+            subgraph.opset_imports.update(model.opset_imports)
+            yield from _with_subgraphs(ir.Model(subgraph, ir_version=model.ir_version))

@@ -1,7 +1,7 @@
 """Calibrators: which range of a tensor its quantized values should cover, from its profile.
 
-A calibrator is a pure function from a profile to a range. Adding one is adding a function and its entry in
-`CALIBRATORS`.
+A calibrator is a pure function from a profile to a range. Adding one is adding a function here, and its name
+in `targets.calibrator_names`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import ConfigError, PlanError, ProfileError, nearest
+from ...profiles.base.errors import ConfigError, PlanError, ProfileError
+from ...profiles.base.strict_yaml import MalformedError
 from ...profiles.records.histogram import BINS
 from ...profiles.records.profile import TensorProfile
 from ..numerics.affine import QuantType
@@ -21,6 +22,7 @@ from ..numerics.arrays import Curve
 from ..numerics.density import density
 from ..numerics.quantization_noise import noise_behind, total_noise
 from ..numerics.schemas import FLOAT32_MAX, FLOAT32_TINY, Schema, choose_arrays, widened_range
+from ..targets.calibrator_names import CALIBRATOR_NAMES, CalibratorName, split_calibrator
 from .kl_divergence import optimize_kl, rescale_histogram
 
 Floats = npt.NDArray[np.float64]
@@ -56,17 +58,12 @@ class Calibrator:
     Attributes:
         name: as written in options and files.
         choose: the function; what it returns is cut to the data and extended to 0 afterwards.
-        default: value of the parameter when none is written; None for a calibrator without parameter.
-        least, most: values that the parameter may have.
         for_function: chooses by the error after a function of the values; None where that makes no
             difference.
     """
 
-    name: str
+    name: CalibratorName
     choose: Choose
-    default: float | None = None
-    least: float = 0.0
-    most: float = 0.0
     for_function: Callable[[TensorProfile, Schema, QuantType, Curve], tuple[float, float]] | None = None
 
 
@@ -108,25 +105,11 @@ def parse_calibrator(text: str) -> tuple[Calibrator, float]:
     Raises:
         ConfigError: with the nearest name, or the values that are allowed.
     """
-    name, colon, written = text.partition(":")
-    if name not in CALIBRATORS:
-        known = ", ".join(CALIBRATORS)
-        raise ConfigError(f"calibrator '{text}': not one of {known}; choose one.{nearest(name, CALIBRATORS)}")
-    found = CALIBRATORS[name]
-    if not colon:
-        return found, np.nan if found.default is None else found.default
-    if found.default is None:
-        raise ConfigError(f"calibrator '{text}': {name} has no parameter; write '{name}'")
     try:
-        value = float(written)
-    except ValueError:
-        value = np.nan
-    if not found.least <= value <= found.most:
-        raise ConfigError(
-            f"calibrator '{text}': '{written}' is not a number from {found.least:g} to {found.most:g}; "
-            f"write for example '{name}:{found.default:g}'"
-        )
-    return found, value
+        name, parameter = split_calibrator(text)
+    except MalformedError as problem:
+        raise ConfigError(f"{problem}; {problem.advice}") from None
+    return CALIBRATORS[name], parameter
 
 
 def _minmax(
@@ -226,13 +209,9 @@ def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judg
     return widened_range(low, high, schema, qtype)  # what quantized values reach anyway is not cut
 
 
-CALIBRATORS: dict[str, Calibrator] = {
-    c.name: c
-    for c in (
-        Calibrator("minmax", _minmax),
-        Calibrator("percentile", _percentile, default=99.99, least=50.0, most=100.0),
-        Calibrator("kl", _kl),
-        Calibrator("mse", _mse, for_function=_mse_after),
-    )
+CALIBRATORS: dict[CalibratorName, Calibrator] = {
+    name: Calibrator(name, globals()[f"_{name}"], globals().get(f"_{name}_after"))
+    for name in CALIBRATOR_NAMES
 }
-"""The calibrators by the names that options and files use."""
+"""The calibrators by the names that options and files use: of each the function `_NAME` of this module, and
+`_NAME_after` where there is one."""

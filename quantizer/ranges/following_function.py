@@ -19,7 +19,7 @@ from ...profiles.records.profile import TensorProfile
 from ..model.graph import Graph
 from ..numerics.arrays import Curve
 from ..operators.functions import Chain, curve_of
-from ..operators.table import is_clip, rule_of
+from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, is_clip, rule_of
 
 LONGEST = 8
 """Most nodes of a function: a decomposed HardSwish has four, a tanh-GELU eight."""
@@ -31,9 +31,6 @@ from."""
 
 PLACES = 1024
 """Points at which the slope is computed."""
-
-BINARY = ("Add", "Sub", "Mul", "Div")
-"""Operators of two factors or terms, one of which may be a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +106,11 @@ def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -
 
 def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
     """Whether a node reads nothing but tensors of these, and numbers."""
-    if node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
+    if node.domain not in STANDARD_DOMAINS or len(node.outputs) != 1:
         return False
     names = [value.name or "" for value in node.inputs if value is not None]
-    if node.op_type in BINARY:
+    rule = rule_of(node)
+    if rule is not None and rule.scaling in OPERAND_SCALING:  # two terms or factors
         return all(name in made or _is_number(graph, name) for name in names)
     return _bends(node) and names[0] in made
 

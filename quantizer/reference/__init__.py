@@ -1,6 +1,8 @@
-"""Oracles in plain numpy, for tests: what a plan means, what Glow computes. Never imported by the product.
+"""Reference implementations in numpy, for tests only: what a plan means, what Glow computes.
 
-Enters: plan, model, feeds.
+Only tests import this room.
+
+Enters: plan, model, samples.
 Leaves: expected tensors.
 Imports: lowering, plan, ranges, operators, model, numerics, profiles.base.
 """

@@ -1,9 +1,9 @@
-"""onnxruntime's operators on codes (domain com.microsoft), for onnx's reference evaluator.
+"""onnxruntime's operators on quantized values (domain com.microsoft), for onnx's reference evaluator.
 
 `ReferenceEvaluator(model, new_ops=CONTRIB)` runs form qoperator without onnxruntime. Each is defined by the
-operator on real numbers: codes are dequantized, the operator runs in float64, its result is rounded once
-(halves to even). The two products sum exactly and rescale in float32, see `products`; so does the LSTM, see
-`recurrent`.
+float operator: inputs are dequantized, the operator runs in float64, its result is rounded once (halves to
+even). The two products sum exactly and rescale in float32, see `lowering.writers.products`; so does the LSTM,
+see `reference.lstm`.
 """
 
 from __future__ import annotations
@@ -17,57 +17,58 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from ..lowering.forms.qoperator import MICROSOFT, TWINS
-from .lstm import LstmWeights, run_lstm
-from .onnx_fixes import MENDED
+from ..lowering.forms.qoperator import QLINEAR
+from ..operators.table import MICROSOFT
+from .lstm import LstmSettings, LstmWeights, run_lstm
+from .onnx_fixes import FIXED_OPERATORS
 
 Array = npt.NDArray[Any]
 
 
-def _dequantized(codes: Array, scale: Array, zero_point: Array) -> Array:
-    return (codes.astype(np.float64) - zero_point.astype(np.float64)) * scale.astype(np.float64)
+def _dequantized(quantized: Array, scale: Array, zero_point: Array) -> Array:
+    return (quantized.astype(np.float64) - zero_point.astype(np.float64)) * scale.astype(np.float64)
 
 
 def _rounded(steps: Array, zero_point: Array) -> Array:
     info = np.iinfo(zero_point.dtype)
-    codes = np.clip(np.rint(steps).astype(np.float64) + zero_point, info.min, info.max)
-    return np.asarray(codes.astype(zero_point.dtype))
+    quantized = np.clip(np.rint(steps).astype(np.float64) + zero_point, info.min, info.max)
+    return np.asarray(quantized.astype(zero_point.dtype))
 
 
 def _operator(op_type: str) -> type[OpRun]:
-    twin = TWINS[op_type]
+    counterpart = QLINEAR[op_type]
 
     def _run(self: Any, *given: Array, **attributes: Any) -> tuple[Array]:
-        queue, reals, result = list(given), list[Array](), list[Array]()
-        for token in twin.inputs:
+        queue, inputs, result = list(given), list[Array](), list[Array]()
+        for token in counterpart.inputs:
             if token == "y":
                 result, queue = queue[:2], queue[2:]
             elif token.startswith("="):
-                reals.append(queue.pop(0))
+                inputs.append(queue.pop(0))
             else:
                 for _ in range(len(queue) // 3 if token == "*" else 1):
-                    reals.append(_dequantized(*queue[:3]))
+                    inputs.append(_dequantized(*queue[:3]))
                     queue = queue[3:]
-        real = _plain(self.onnx_node, op_type, reals)
-        return (_rounded(real / result[0].astype(np.float64), result[1]),)
+        output = _run_float(self.onnx_node, op_type, inputs)
+        return (_rounded(output / result[0].astype(np.float64), result[1]),)
 
-    return type(twin.op_type, (OpRun,), {"op_domain": MICROSOFT, "_run": _run})
+    return type(counterpart.op_type, (OpRun,), {"op_domain": MICROSOFT, "_run": _run})
 
 
-def _plain(node: onnx.NodeProto, op_type: str, inputs: list[Array]) -> Array:
-    """Run the operator on real numbers, with the attributes of its twin that it knows."""
+def _run_float(node: onnx.NodeProto, op_type: str, inputs: list[Array]) -> Array:
+    """Run the float operator, with those attributes of its QLinear counterpart that it knows."""
     schema = onnx.defs.get_schema(op_type)
     names = [f"input_{i}" for i in range(len(inputs))]
-    plain = helper.make_node(op_type, names, ["output"])
-    plain.attribute.extend(a for a in node.attribute if a.name in schema.attributes)
+    float_node = helper.make_node(op_type, names, ["output"])
+    float_node.attribute.extend(a for a in node.attribute if a.name in schema.attributes)
     graph = helper.make_graph(
-        [plain],
-        "plain",
+        [float_node],
+        "float",
         [onnx.ValueInfoProto(name=name) for name in names],
         [onnx.ValueInfoProto(name="output")],
     )
     opsets = [helper.make_opsetid("", onnx.defs.onnx_opset_version())]
-    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=MENDED)
+    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=FIXED_OPERATORS)
     (result,) = evaluator.run(None, dict(zip(names, inputs, strict=True)))
     return np.asarray(result)
 
@@ -77,7 +78,7 @@ def _sums(a: Array, a_zero: Array, b: Array, b_zero: Array) -> Array:
 
 
 class QGemm(OpRun):
-    """Gemm on codes, with a float result when it is given no scale of its own."""
+    """Gemm on quantized values; the result is float when no scale of it is given."""
 
     op_domain = MICROSOFT
 
@@ -94,7 +95,7 @@ class QGemm(OpRun):
 
 
 class MatMulIntegerToFloat(OpRun):
-    """MatMul of codes with a float result."""
+    """MatMul of quantized values with a float result."""
 
     op_domain = MICROSOFT
 
@@ -105,29 +106,34 @@ class MatMulIntegerToFloat(OpRun):
 
 
 class DynamicQuantizeLSTM(OpRun):
-    """LSTM with weights in codes, zero points 0."""
+    """LSTM with quantized weights, [directions, inputs, 4 * hidden], zero points 0."""
 
     op_domain = MICROSOFT
 
     def _run(self, *given: Array, **attributes: Any) -> tuple[Array, ...]:
-        x, inputs, remembered, bias, lengths, hidden, cell, _ = given[:8]
-        weights = LstmWeights(inputs, given[8], remembered, given[10], bias)
+        x, w, r, bias, lengths, hidden, cell, _, w_scales, _, r_scales, _ = given
         settings = {a.name: helper.get_attribute_value(a) for a in self.onnx_node.attribute}
         results = run_lstm(
             x,
-            weights,
+            LstmWeights(w.transpose(0, 2, 1), w_scales, r.transpose(0, 2, 1), r_scales, bias),
             lengths,
             (hidden, cell),
-            direction=settings.get("direction", b"forward").decode(),
-            activations=[name.decode() for name in settings.get("activations", ())],
-            clip=settings.get("clip", 0.0),
-            input_forget=settings.get("input_forget", 0) == 1,
+            LstmSettings(
+                direction=settings.get("direction", b"forward").decode(),
+                activations=tuple(name.decode() for name in settings.get("activations", ())),
+                clip=settings.get("clip", 0.0),
+                input_forget=settings.get("input_forget", 0) == 1,
+            ),
         )
         return results[: len(self.onnx_node.output)]
 
 
 CONTRIB: list[type[OpRun]] = [
-    *(_operator(op) for op, twin in TWINS.items() if twin.domain == MICROSOFT and op != "Gemm"),
+    *(
+        _operator(op)
+        for op, counterpart in QLINEAR.items()
+        if counterpart.domain == MICROSOFT and op != "Gemm"
+    ),
     QGemm,
     MatMulIntegerToFloat,
     DynamicQuantizeLSTM,

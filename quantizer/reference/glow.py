@@ -160,9 +160,9 @@ def lookup_table(
     data: QuantParams,
     output: QuantParams,
 ) -> npt.NDArray[Any]:
-    """Return Glow's table of a function, one entry for each code from the lowest on (Glow SPEC F.2).
+    """Return Glow's table of a function, one entry for each quantized value in order (Glow SPEC F.2).
 
-    The inputs are summed up step by step in float32, so they drift from the codes that they stand for.
+    Its float inputs are summed up step by step in float32, so they drift from the dequantized values.
     """
     unit = np.float32(data.scale[0])
     start = np.float32(data.qtype.low - data.zero_point[0]) * unit
@@ -178,7 +178,7 @@ def specialized_bias(bias: QuantParams, data: QuantParams, weight: QuantParams, 
     Args:
         bias: chosen for the bias alone.
         data, weight: of the activations and the weight.
-        zero: whether the bias is known to be all zero.
+        zero: whether the bias is all zero.
     """
     product = float(np.float32(data.scale[0]) * np.float32(weight.scale[0]))
     zero_point = 0 if bias.qtype == INT32 else bias.zero_point[0]
@@ -199,7 +199,7 @@ def specialized_bias_weight(
     return QuantParams((float(np.float32(data.scale[0]) * raised),), (0,), INT32), weight
 
 
-Codes = npt.NDArray[Any]
+Quantized = npt.NDArray[Any]
 
 
 GLOW_RANGES: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
@@ -209,7 +209,7 @@ GLOW_RANGES: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
 """Input and output range of Glow's tables, whatever the profile says (Glow SPEC F.1)."""
 
 
-def glow_table(op_type: str, qtype: QuantType, schema: str) -> tuple[QuantParams, QuantParams, Codes]:
+def glow_table(op_type: str, qtype: QuantType, schema: str) -> tuple[QuantParams, QuantParams, Quantized]:
     """Return Glow's own table of Sigmoid or Tanh: fixed ranges, whatever was profiled (Glow SPEC F).
 
     Entries are those of the exact grid of inputs. Glow adds up the grid in float32 and drifts: an int8

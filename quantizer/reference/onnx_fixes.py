@@ -1,4 +1,4 @@
-"""Operators that onnx's reference evaluator computes wrongly: `ReferenceEvaluator(model, new_ops=MENDED)`."""
+"""Operators that onnx's reference evaluator computes wrongly, for its argument `new_ops`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = npt.NDArray[Any]
 
 
 class GlobalMaxPool(OpRun):
-    """GlobalMaxPool, onnx operator spec: the maximum over all axes behind the second, which stay as 1.
+    """GlobalMaxPool, onnx operator spec: the maximum over all axes after the second, which keep size 1.
 
     The evaluator of onnx 1.23 takes axes n - 2 and n - 1 of n, which are these in two dimensions only.
     """
@@ -23,5 +23,5 @@ class GlobalMaxPool(OpRun):
         return (np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True)),)
 
 
-MENDED: list[type[OpRun]] = [GlobalMaxPool]
-"""Every one of them, in domain ""."""
+FIXED_OPERATORS: list[type[OpRun]] = [GlobalMaxPool]
+"""All of them, in domain ""."""

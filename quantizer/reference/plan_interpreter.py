@@ -1,254 +1,326 @@
-"""What a plan means, in plain numpy: the oracle that every form is held against. Slow; for tests only.
+"""What a plan means, in plain numpy: the reference that every form is compared with. Slow; for tests only.
 
-Products (Conv, ConvTranspose, Gemm, MatMul) are summed exactly, and rescaled as `products` says. Every other
-operator on codes is computed in float64 on the real numbers that its codes stand for, and rounded once:
-code = saturate(round(y / scale) + zero_point), halves to even. Float nodes are those of onnx's evaluator.
+One function for each kind of node:
+
+=====================================  =======================================================================
+Conv, ConvTranspose, Gemm, MatMul      exact sums of integers, one rescale in float32 (`_quantized_product`)
+other nodes that compute on quantized  float64 on the dequantized values, rounded once (`_rounded_once`):
+values                                 q = saturate(round(y / scale) + zero_point), halves to even
+DYNAMIC                                parameters of the data from its values (`_dynamic_product`,
+                                       `_dynamic_lstm`)
+WEIGHT_ONLY                            constants quantized and dequantized, the operator in float
+FLOAT                                  onnx's reference evaluator
+=====================================  =======================================================================
+
+It knows the layout of weights by itself, so that a mistake in the operator table does not hide here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnx_ir as ir
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
-from ..lowering.writers.lstm import weight_codes
+from ..lowering.lower import compensated
 from ..model.graph import input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
-from ..plan.plan import Kind, NodePlan, QuantPlan
-from .lstm import LstmWeights, run_lstm, run_time_params
+from ..plan.plan import Kind, QuantPlan
+from .lstm import LstmSettings, LstmWeights, run_lstm, run_time_params
+from .onnx_fixes import FIXED_OPERATORS
 
 Array = npt.NDArray[Any]
 
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Tensor:
     """One tensor of a run.
 
     Attributes:
-        real: its values, float32 where the model says so.
-        codes, params: the codes that it is at home in, None for a float one.
+        values: float values, float32 where the model says so; the dequantized ones of a quantized tensor.
+        quantized, params: the integers of a quantized tensor and their parameters; None for a float one.
     """
 
-    real: Array
-    codes: Array | None = None
+    values: Array
+    quantized: Array | None = None
     params: QuantParams | None = None
 
 
-def run_plan(model: ir.Model, plan: QuantPlan, feed: Mapping[str, Array]) -> dict[str, Tensor]:
+@dataclass(frozen=True, eq=False)
+class Read:
+    """One input of a node.
+
+    Attributes:
+        tensor: what is read; None for an optional input that is not given.
+        params: the parameters in which the node reads it; None for float.
+        is_data: whether the node computes with it: the bounds of a Clip are no data, nor is the constant
+            inside a look-up table.
+        is_constant: whether it is an initialiser.
+    """
+
+    tensor: Tensor | None
+    params: QuantParams | None
+    is_data: bool
+    is_constant: bool
+
+    @property
+    def values(self) -> Array | None:
+        """The float values."""
+        return None if self.tensor is None else self.tensor.values
+
+    def given(self) -> tuple[Tensor, QuantParams]:
+        """Return tensor and parameters of an input that has both."""
+        assert self.tensor is not None
+        assert self.params is not None
+        return self.tensor, self.params
+
+    def centred(self) -> Array:
+        """Return the quantized values without their zero points, int64."""
+        tensor, params = self.given()
+        stored = tensor.quantized if tensor.params == params else None
+        quantized = quantize(tensor.values, params) if stored is None else stored
+        return np.asarray(quantized.astype(np.int64) - _along_axis(params.zero_point, params, quantized.ndim))
+
+    def dequantized(self) -> Array:
+        """Return the float values that the quantized ones stand for, exact in float64."""
+        _, params = self.given()
+        centred = self.centred()
+        return np.asarray(centred * _along_axis(params.scale, params, centred.ndim))
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One node with everything that it computes with.
+
+    Attributes:
+        node, kind: the node, and its kind in the plan.
+        reads: its inputs.
+        results: parameters of its outputs; None for float.
+        tensors: every tensor so far: what subgraphs of the node read by name.
+        opset: of the model.
+    """
+
+    node: ir.Node
+    kind: Kind
+    reads: tuple[Read, ...]
+    results: tuple[QuantParams | None, ...]
+    tensors: Mapping[str, Tensor]
+    opset: int
+
+    def evaluate(self, inputs: Sequence[Array | None]) -> list[Array]:
+        """Run the operator on these inputs, of any precision."""
+        return _evaluate(self.node, inputs, self.opset, self.tensors)
+
+
+def run_plan(model: ir.Model, plan: QuantPlan, sample: Mapping[str, Array]) -> dict[str, Tensor]:
     """Return every tensor of the main graph, by name.
 
     Args:
         model: the prepared float model.
         plan: its plan, verified.
-        feed: an array for each input.
+        sample: an array for each input.
     """
-    from ..lowering.lower import compensated
-
     model = compensated(model, plan)
-    opset = model.opset_imports[""]
-    known = {name: Tensor(np.asarray(array)) for name, array in feed.items()}
-    for name, value in model.graph.initializers.items():
-        if name not in known and value.const_value is not None:
-            known[name] = Tensor(value.const_value.numpy())
+    tensors = {
+        name: Tensor(value.const_value.numpy())
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None
+    }
+    tensors |= {name: Tensor(np.asarray(array)) for name, array in sample.items()}
     for node in model.graph:
-        entry = plan.nodes[node.name or ""]
-        for value, tensor in zip(node.outputs, _run(node, entry, plan, known, opset), strict=True):
-            if value.name:
-                known[value.name] = tensor
-    return known
+        call = _call(node, plan, tensors, model.opset_imports[""])
+        outputs = zip(node.outputs, run_node(call), strict=True)
+        tensors |= {value.name: tensor for value, tensor in outputs if value.name}
+    return tensors
 
 
-def _run(
-    node: ir.Node, entry: NodePlan, plan: QuantPlan, known: Mapping[str, Tensor], opset: int
-) -> list[Tensor]:
-    names = [input_name(node, position) for position in range(len(node.inputs))]
-    reads = [plan.params_read(node.name or "", position, name) for position, name in enumerate(names)]
-    results = [plan.tensors.get(value.name or "") for value in node.outputs]
-    if entry.kind is Kind.FLOAT:
-        return [Tensor(a) for a in _evaluate(node, [_real(known, n) for n in names], opset, known)]
-    if entry.kind is Kind.WEIGHT_ONLY:
-        constants = node.graph.initializers if node.graph is not None else {}
-        weights = [
-            dequantize(quantize(known[n].real, p), p) if p is not None and n in constants else _real(known, n)
-            for n, p in zip(names, reads, strict=True)
-        ]
-        return [Tensor(a) for a in _evaluate(node, weights, opset)]
-    if entry.kind is Kind.DYNAMIC:
-        if node.op_type == "LSTM":
-            return [Tensor(a) for a in _dynamic_lstm(node, names, reads, known)[: len(node.outputs)]]
-        return [Tensor(_dynamic_product(node, names, reads, known, opset))]
-    if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and None not in reads:
-        return [_product(node, names, reads, known, result=results[0], opset=opset)]
-    exact: list[Array | None] = []
-    for index, (name, params) in enumerate(zip(names, reads, strict=True)):
-        if name and params is not None and _is_data(node, entry, index):
-            exact.append(_exact(_codes(known[name], params), params))
+def _call(node: ir.Node, plan: QuantPlan, tensors: Mapping[str, Tensor], opset: int) -> Call:
+    kind = plan.nodes[node.name or ""].kind
+    reads = []
+    for position, value in enumerate(node.inputs):
+        name = input_name(node, position)
+        params = plan.params_read(node.name or "", position, name)
+        constant = value is not None and value.is_initializer()
+        data = _is_data(node, kind, position) and not (kind is Kind.LOOKUP_TABLE and constant)
+        reads.append(Read(tensors.get(name) if name else None, params, data, constant))
+    results = tuple(plan.tensors.get(value.name or "") for value in node.outputs)
+    return Call(node, kind, tuple(reads), results, tensors, opset)
+
+
+def _is_data(node: ir.Node, kind: Kind, position: int) -> bool:
+    """Return whether an input may be read quantized: of pass-through nodes and clips the first alone."""
+    first_only = kind is Kind.PASS_THROUGH or (kind is Kind.QUANTIZED and node.op_type in ("Relu", "Clip"))
+    return position == 0 or not first_only
+
+
+def run_node(call: Call) -> list[Tensor]:
+    """Return the outputs of one node."""
+    match call.kind:
+        case Kind.FLOAT:
+            return _float(call)
+        case Kind.WEIGHT_ONLY:
+            return _weight_only(call)
+        case Kind.DYNAMIC if call.node.op_type == "LSTM":
+            return _dynamic_lstm(call)
+        case Kind.DYNAMIC:
+            return _dynamic_product(call)
+        case Kind.QUANTIZED if call.node.op_type in PRODUCTS and all(read.params for read in call.reads):
+            return _quantized_product(call)
+        case _:
+            return _rounded_once(call)
+
+
+def _float(call: Call) -> list[Tensor]:
+    return [Tensor(array) for array in call.evaluate([read.values for read in call.reads])]
+
+
+def _weight_only(call: Call) -> list[Tensor]:
+    inputs: list[Array | None] = []
+    for read in call.reads:
+        if read.is_constant and read.values is not None and read.params is not None:
+            inputs.append(dequantize(quantize(read.values, read.params), read.params))
         else:
-            array = _real(known, name)
-            wide = array is not None and array.dtype == np.float32 and node.op_type != "Resize"
-            exact.append(array.astype(np.float64) if wide and array is not None else array)
+            inputs.append(read.values)
+    return [Tensor(array) for array in call.evaluate(inputs)]
+
+
+def _rounded_once(call: Call) -> list[Tensor]:
+    inputs = [
+        read.dequantized() if read.is_data and read.tensor and read.params else _in_float64(read, call.node)
+        for read in call.reads
+    ]
+    outputs = zip(call.evaluate(inputs), call.results, strict=True)
     return [
-        _real_result(array, entry) if params is None else _rounded(array, params)
-        for array, params in zip(_evaluate(node, exact, opset), results, strict=True)
+        _float_output(array, call.kind)
+        if params is None
+        else _saturated(np.rint(array / params.scale[0]) + params.zero_point[0], params)
+        for array, params in outputs
     ]
 
 
-def _real_result(array: Array, entry: NodePlan) -> Tensor:
-    """Return what a node gives in float; inside a table nothing is rounded, not even to float32."""
-    return Tensor(array if entry.kind is Kind.LOOKUP_TABLE else array.astype(np.float32))
+def _in_float64(read: Read, node: ir.Node) -> Array | None:
+    """Return a float input in float64; that of Resize as it is: its scales must be float32."""
+    if read.values is None or read.values.dtype != np.float32 or node.op_type == "Resize":
+        return read.values
+    return read.values.astype(np.float64)
 
 
-def _product(
-    node: ir.Node,
-    names: list[str],
-    reads: list[QuantParams | None],
-    known: Mapping[str, Tensor],
-    *,
-    result: QuantParams | None,
-    opset: int,
-) -> Tensor:
-    integers: list[Array | None] = []
-    for name, params in zip(names, reads, strict=True):
-        assert params is not None
-        integers.append(_centred(_codes(known[name], params), params).astype(np.float64))
-    (sums,) = _evaluate(node, integers, opset)
-    data, weight = reads[0], reads[1]
-    assert data is not None
-    assert weight is not None
+def _float_output(array: Array, kind: Kind) -> Tensor:
+    """Return a float output; inside a look-up table nothing is rounded, not even to float32."""
+    return Tensor(array if kind is Kind.LOOKUP_TABLE else array.astype(np.float32))
+
+
+def _quantized_product(call: Call) -> list[Tensor]:
+    """Rescale exact sums: round(sums * (scale(x) * scale(w) / scale(y))) + zero_point(y)."""
+    sums = _sums(call, [read.centred() for read in call.reads])
+    (_, data), (_, weight) = call.reads[0].given(), call.reads[1].given()
     scale = np.asarray(data.scale_array * weight.scale_array, np.float32)
+    (result,) = call.results
     if result is None:
-        return Tensor(sums.astype(np.float32) * _beside(node, scale, sums.ndim))
+        return [Tensor(sums * _beside_output(call.node, scale, sums.ndim))]
     multiplier = np.asarray(scale / result.scale_array, np.float32)
-    steps = np.rint(sums.astype(np.float32) * _beside(node, multiplier, sums.ndim))
-    return _tensor(steps.astype(np.float64) + result.zero_point[0], result)
+    steps = np.rint(sums * _beside_output(call.node, multiplier, sums.ndim))
+    return [_saturated(steps.astype(np.float64) + result.zero_point[0], result)]
 
 
-def _dynamic_product(
-    node: ir.Node,
-    names: list[str],
-    reads: list[QuantParams | None],
-    known: Mapping[str, Tensor],
-    opset: int,
-) -> Array:
-    """Compute with parameters from the data (ONNX DynamicQuantizeLinear), the bias added last."""
-    x, weight = known[names[0]].real, reads[1]
-    assert weight is not None
-    data = run_time_params(x)
-    integers: list[Array | None] = [
-        _centred(quantize(x, data), data).astype(np.float64),
-        _centred(_codes(known[names[1]], weight), weight).astype(np.float64),
-    ]
-    (sums,) = _evaluate(node, integers, opset)
-    multiplier = np.asarray(data.scale_array * weight.scale_array, np.float32)
-    real: Array = sums.astype(np.float32) * _beside(node, multiplier, sums.ndim)
-    if len(names) > 2 and names[2]:
-        bias = known[names[2]].real
-        real = real + (_beside(node, bias, sums.ndim) if node.op_type == "Conv" else bias)
-    return real
+def _dynamic_product(call: Call) -> list[Tensor]:
+    """Compute with parameters from the data (ONNX DynamicQuantizeLinear); the bias is added last."""
+    data, weight, *bias = call.reads
+    assert data.values is not None
+    params = run_time_params(data.values)
+    read = Read(data.tensor, params, is_data=True, is_constant=False)
+    sums = _sums(call, [read.centred(), weight.centred()])
+    multiplier = np.asarray(params.scale_array * weight.given()[1].scale_array, np.float32)
+    values = sums * _beside_output(call.node, multiplier, sums.ndim)
+    if bias and bias[0].values is not None:
+        values = values + _beside_output(call.node, bias[0].values, sums.ndim)
+    return [Tensor(values)]
 
 
-def _dynamic_lstm(
-    node: ir.Node, names: list[str], reads: list[QuantParams | None], known: Mapping[str, Tensor]
-) -> tuple[Array, Array, Array]:
-    of_inputs, of_remembered = reads[1:3]
-    assert of_inputs is not None
-    assert of_remembered is not None
-    inputs, remembered = (
-        weight_codes(known[names[1]].real, of_inputs),
-        weight_codes(known[names[2]].real, of_remembered),
+def _sums(call: Call, integers: Sequence[Array]) -> Array:
+    """Return the product of integers as float32; float64 holds every sum exactly."""
+    (sums,) = call.evaluate([array.astype(np.float64) for array in integers])
+    return sums.astype(np.float32)
+
+
+def _dynamic_lstm(call: Call) -> list[Tensor]:
+    missing = Read(None, None, is_data=True, is_constant=False)
+    x, w, r, bias, lengths, hidden, cell = (*call.reads, *([missing] * 4))[:7]
+    assert x.values is not None
+    attributes = call.node.attributes
+    results = run_lstm(
+        x.values,
+        LstmWeights(w.centred(), _gate_scales(w), r.centred(), _gate_scales(r), bias.values),
+        lengths.values,
+        (hidden.values, cell.values),
+        LstmSettings(
+            direction=attributes.get_string("direction", "forward"),
+            activations=tuple(attributes.get_strings("activations", ())),
+            clip=attributes.get_float("clip", 0.0),
+            input_forget=attributes.get_int("input_forget", 0) == 1,
+        ),
     )
-    bias, lengths, hidden, cell = (_real(known, name) for name in [*names, "", "", "", ""][3:7])
-    attributes = node.attributes
-    return run_lstm(
-        known[names[0]].real,
-        LstmWeights(*inputs, *remembered, bias),
-        lengths,
-        (hidden, cell),
-        direction=attributes.get_string("direction", "forward"),
-        activations=attributes.get_strings("activations", ()),
-        clip=attributes.get_float("clip", 0.0),
-        input_forget=attributes.get_int("input_forget", 0) == 1,
-    )
+    return [Tensor(array) for array in results[: len(call.node.outputs)]]
 
 
-def _beside(node: ir.Node, array: Array, rank: int) -> Array:
-    """Return one number for each output channel in a shape that stands beside the output."""
+def _gate_scales(weight: Read) -> Array:
+    """Return the scales of a weight [directions, gates, inputs]: [directions] or [directions, gates]."""
+    tensor, params = weight.given()
+    directions = tensor.values.shape[0]
+    return np.broadcast_to(params.scale_array, (directions, *params.scale_array.shape))
+
+
+def _beside_output(node: ir.Node, array: Array, rank: int) -> Array:
+    """Return one number for each output channel in a shape that broadcasts with the output."""
     if array.ndim == 0 or node.op_type in ("Gemm", "MatMul"):
         return array
     return array.reshape(-1, *([1] * (rank - 2)))
 
 
-def _is_data(node: ir.Node, entry: NodePlan, index: int) -> bool:
-    """Whether an input is read in codes: of moves and clips the first alone, of tables no constant."""
-    if entry.kind is Kind.LOOKUP_TABLE:
-        value = node.inputs[index]
-        return value is not None and not value.is_initializer()
-    return index == 0 or not (entry.kind is Kind.PASS_THROUGH or node.op_type in ("Relu", "Clip"))
-
-
-def _codes(tensor: Tensor, params: QuantParams) -> Array:
-    if tensor.codes is not None and tensor.params == params:
-        return tensor.codes
-    return quantize(tensor.real, params)
-
-
-def _centred(codes: Array, params: QuantParams) -> Array:
+def _along_axis(numbers: Sequence[float], params: QuantParams, rank: int) -> Array:
+    """Return the scales or zero points in a shape that broadcasts with a tensor of this rank."""
     if params.axis is None:
-        return np.asarray(codes.astype(np.int64) - params.zero_point[0])
-    shape = tuple(-1 if i == params.axis else 1 for i in range(codes.ndim))
-    return np.asarray(codes.astype(np.int64) - np.array(params.zero_point, np.int64).reshape(shape))
+        return np.asarray(numbers[0])
+    return np.array(numbers).reshape([-1 if i == params.axis else 1 for i in range(rank)])
 
 
-def _exact(codes: Array, params: QuantParams) -> Array:
-    scale = np.array(params.scale, np.float64)
-    shape = () if params.axis is None else tuple(-1 if i == params.axis else 1 for i in range(codes.ndim))
-    return np.asarray(_centred(codes, params) * scale.reshape(shape))
-
-
-def _rounded(real: Array, params: QuantParams) -> Tensor:
-    return _tensor(np.rint(real / params.scale[0]) + params.zero_point[0], params)
-
-
-def _tensor(steps: Array, params: QuantParams) -> Tensor:
-    codes = np.clip(steps, params.qtype.low, params.qtype.high).astype(params.qtype.numpy_dtype)
-    return Tensor(dequantize(codes, params), codes, params)
-
-
-def _real(known: Mapping[str, Tensor], name: str) -> Array | None:
-    return known[name].real if name else None
+def _saturated(steps: Array, params: QuantParams) -> Tensor:
+    quantized = np.clip(steps, params.qtype.low, params.qtype.high).astype(params.qtype.numpy_dtype)
+    return Tensor(dequantize(quantized, params), quantized, params)
 
 
 def _evaluate(
-    node: ir.Node, arrays: list[Array | None], opset: int, outer: Mapping[str, Tensor] | None = None
+    node: ir.Node, arrays: Sequence[Array | None], opset: int, outer: Mapping[str, Tensor]
 ) -> list[Array]:
-    """Run one node on arrays of any precision; `outer` is what graphs inside it can see."""
-    import onnx
-    from onnx import helper
-    from onnx.reference import ReferenceEvaluator
-
-    from .onnx_fixes import MENDED
-
+    """Run one node in onnx's reference evaluator; `outer` is what its subgraphs can read."""
     proto = ir.serde.serialize_node(node)
     del proto.input[:], proto.output[:]
-    given = {f"input_{i}": array for i, array in enumerate(arrays) if array is not None}
     proto.input.extend("" if array is None else f"input_{i}" for i, array in enumerate(arrays))
     proto.output.extend(f"output_{i}" if v.name else "" for i, v in enumerate(node.outputs))
-    wanted = [name for name in proto.output if name]
-    captured = {name: tensor.real for name, tensor in (outer or {}).items()} if _has_graphs(proto) else {}
-    feed = {**captured, **given}
-    inputs = [onnx.ValueInfoProto(name=name) for name in feed]
-    outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
+    captured = {name: tensor.values for name, tensor in outer.items()} if _has_subgraphs(proto) else {}
+    given = {f"input_{i}": array for i, array in enumerate(arrays) if array is not None}
+    values = {**captured, **given}
+    graph = helper.make_graph(
+        [proto],
+        "node",
+        [onnx.ValueInfoProto(name=name) for name in values],
+        [onnx.ValueInfoProto(name=name) for name in proto.output if name],
+    )
     opsets = [helper.make_opsetid("", opset)]
     if node.domain:
         opsets.append(helper.make_opsetid(node.domain, 1))
-    model = helper.make_model(helper.make_graph([proto], "node", inputs, outputs), opset_imports=opsets)
-    found = iter(ReferenceEvaluator(model, new_ops=MENDED).run(None, feed))
-    return [np.asarray(next(found)) if name else np.zeros(0) for name in proto.output]
+    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=FIXED_OPERATORS)
+    outputs = iter(evaluator.run(None, values))
+    return [np.asarray(next(outputs)) if name else np.zeros(0) for name in proto.output]
 
 
-def _has_graphs(proto: Any) -> bool:
+def _has_subgraphs(proto: onnx.NodeProto) -> bool:
     return any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute)

@@ -10,11 +10,12 @@ import onnx_ir as ir
 
 from ..model.graph import Graph
 from ..numerics.affine import quantize, spread
-from ..operators.weight_layout import Array, blocks, input_channels, unblocked
+from ..operators.table import product_layout, weight_axes
+from ..operators.weight_layout import Array, Kernel
 from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import QuantPlan
 from .gptq import gptq
-from .im2col import Reading, reading_of
+from .im2col import ProductInput, product_input
 from .quantized_weights import Weight, params_digest, quantized_weights
 from .second_moments import Moments
 
@@ -25,7 +26,7 @@ def find_roundings(
     graph: Graph,
     plan: QuantPlan,
     corrected: Collection[str],
-    gathered: Callable[[Sequence[Reading]], Iterable[tuple[Reading, Moments]]],
+    gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
 ) -> dict[str, RoundingOffsets]:
     """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
 
@@ -35,10 +36,10 @@ def find_roundings(
         corrected: nodes whose bias will make up for the mean of what the errors do.
         gathered: gives the second moments of what nodes read.
     """
-    readers: dict[Reading, list[Weight]] = {}
+    readers: dict[ProductInput, list[Weight]] = {}
     names = []
     for weight in quantized_weights(graph, plan):
-        reading = reading_of(graph, weight.node, weight.array)
+        reading = product_input(graph, weight.node, weight.array)
         if reading is not None:
             readers.setdefault(reading, []).append(weight)
             names.append(weight.node.name or "")
@@ -76,35 +77,39 @@ def rebased(
     return kept
 
 
-def _gptq_offsets(weight: Weight, reading: Reading, second: Sequence[Floats]) -> RoundingOffsets:
+def _gptq_offsets(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -> RoundingOffsets:
     node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
-    size = input_channels(node, array.shape)
     scale, zero_point = spread(params, array.shape)
     flat = [
-        columns_of(node, np.broadcast_to(np.asarray(part, np.float64), array.shape), size)
+        columns_of(node, np.broadcast_to(np.asarray(part, np.float64), array.shape))
         for part in (array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
     ]
     ends = np.cumsum([part.shape[1] for part in second])[:-1]
     pieces = zip(*(np.split(part, ends, axis=2) for part in flat), second, strict=True)
     steps = np.concatenate([gptq(*piece) for piece in pieces], 2)
-    values = _uncolumned(node, steps, array.shape, size) + zero_point
+    values = _uncolumned(node, steps, array.shape) + zero_point
     offsets = values - quantize(weight.array, params).astype(np.float64)
     return RoundingOffsets(np.clip(offsets, -128, 127).astype(np.int8).tobytes(), params_digest(params))
 
 
-def columns_of(node: ir.Node, array: Array, size: int) -> Floats:
-    """Return a weight as (groups, outputs, columns of a row that it is multiplied with), see `rows`."""
-    flat = blocks(node, array, size)
-    if node.op_type == "ConvTranspose":  # each tap makes an output element of its own
+def columns_of(node: ir.Node, array: Array) -> Floats:
+    """Return a weight as (groups, outputs, columns of an im2col row that it is multiplied with)."""
+    flat = np.asarray(weight_axes(node, array.shape).blocks(array))
+    if _scatters(node):  # each tap makes an output element of its own
         flat = flat.transpose(0, 1, 3, 2)
-        return flat.reshape(flat.shape[0], -1, flat.shape[3])
-    return flat.reshape(*flat.shape[:2], -1)
+        return np.asarray(flat.reshape(flat.shape[0], -1, flat.shape[3]))
+    return np.asarray(flat.reshape(*flat.shape[:2], -1))
 
 
-def _uncolumned(node: ir.Node, columns: Floats, shape: tuple[int, ...], size: int) -> Array:
+def _uncolumned(node: ir.Node, columns: Floats, shape: tuple[int, ...]) -> Array:
     """Return what `columns_of` has made of a weight of `shape` in that shape again."""
-    like = blocks(node, np.empty(shape, np.int8), size).shape
-    if node.op_type == "ConvTranspose":
-        groups, outs, ins, taps = like
-        return unblocked(node, columns.reshape(groups, outs, taps, ins).transpose(0, 1, 3, 2), shape)
-    return unblocked(node, columns.reshape(like), shape)
+    axes = weight_axes(node, shape)
+    if _scatters(node):
+        groups, outs, ins, taps = axes.block_shape
+        return axes.unblocked(columns.reshape(groups, outs, taps, ins).transpose(0, 1, 3, 2))
+    return axes.unblocked(columns.reshape(axes.block_shape))
+
+
+def _scatters(node: ir.Node) -> bool:
+    layout = product_layout(node)
+    return layout is not None and layout.kernel is Kernel.SCATTERS

@@ -1,8 +1,8 @@
-"""What a product with a constant weight multiplies: the rows of a matrix, taken from its input. Pure.
+"""im2col: the input of a product with a constant weight as the rows of a matrix. Pure.
 
 For each group of channels, one output element of each output channel is the product of a row with a column
 of the weight. A row of a MatMul is a vector of its input; one of a convolution is what lies under the kernel
-at one place (im2col), channels before taps, as `sites.blocks` has the weight.
+at one position (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.graph import Graph
-from ..operators.weight_layout import Array
+from ..operators.table import product_layout
+from ..operators.weight_layout import Array, Kernel
 
 Floats = npt.NDArray[np.float64]
 
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
-"""Multiples of it, without their whole parts, lie evenly in 0 to 1 and in step with no width of a map."""
+"""Fractional parts of its multiples are spread evenly over 0 to 1, with no period that a feature map has."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """A kernel, as ONNX Conv describes it.
+class KernelWindow:
+    """Where a kernel lies on its input, as ONNX Conv describes it.
 
     Attributes:
         kernel, strides, dilations: one for each spatial axis.
@@ -41,12 +42,12 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How rows are taken from a tensor; nodes with equal readings multiply the same rows.
+class ProductInput:
+    """How im2col rows are taken from a tensor; nodes with equal records multiply the same rows.
 
     Attributes:
-        tensor: the input.
-        groups: of its channels.
+        tensor: name of the input.
+        groups: number of groups of its channels.
         columns: length of a row, in one group.
         window: of a convolution; None where the last axis holds the rows.
     """
@@ -54,39 +55,39 @@ class Reading:
     tensor: str
     groups: int
     columns: int
-    window: Window | None = None
+    window: KernelWindow | None = None
 
 
-def reading_of(graph: Graph, node: ir.Node, weight: Array) -> Reading | None:
-    """Return how a node with a constant weight reads its first input; None where that is not told here.
+def product_input(graph: Graph, node: ir.Node, weight: Array) -> ProductInput | None:
+    """Return how a node with a constant weight multiplies its first input; None where no rows describe that.
 
-    Not told are stacks of matrices, a transposed input, and transposed convolutions whose kernels overlap.
+    None are given for stacks of matrices, a transposed input, and transposed convolutions whose kernels
+    overlap.
     """
     name = (node.inputs[0].name or "") if node.inputs[0] is not None else ""
     if not graph.is_float(name) or graph.is_constant(name) or weight.ndim < 2:
         return None
-    match node.op_type:
-        case "MatMul" if weight.ndim == 2:
-            return Reading(name, 1, weight.shape[0])
-        case "Gemm" if not node.attributes.get_int("transA", 0):
-            return Reading(name, 1, weight.shape[1 if node.attributes.get_int("transB", 0) else 0])
-        case "Conv":
-            groups = node.attributes.get_int("group", 1)
-            return Reading(name, groups, int(np.prod(weight.shape[1:])), _window(node, weight.shape[2:]))
-        case "ConvTranspose":
-            groups, ones = node.attributes.get_int("group", 1), (1,) * (weight.ndim - 2)
-            window = _window(node, weight.shape[2:])
+    layout = product_layout(node)
+    if layout is None or layout.reads_transposed(node):
+        return None
+    axes = layout.axes(node, weight.shape)
+    groups, _, inputs, taps = axes.block_shape
+    match layout.kernel:
+        case Kernel.NONE:
+            return ProductInput(name, groups, inputs) if weight.ndim == 2 else None
+        case Kernel.GATHERS:
+            return ProductInput(name, groups, inputs * taps, _kernel_window(node, axes.taps_shape))
+        case Kernel.SCATTERS:
+            window, ones = _kernel_window(node, axes.taps_shape), (1,) * len(axes.taps_shape)
             if window.strides != window.kernel or window.dilations != ones:
                 return None
-            # Each place of the input meets each tap once: the rows are its channels.
-            plain = Window(ones, ones, ones, (0,) * 2 * len(ones))
-            return Reading(name, groups, weight.shape[0] // groups, plain)
-    return None
+            # Each input position meets each tap once: the rows are its channels.
+            return ProductInput(name, groups, inputs, KernelWindow(ones, ones, ones, (0,) * 2 * len(ones)))
 
 
-def _window(node: ir.Node, kernel: tuple[int, ...]) -> Window:
+def _kernel_window(node: ir.Node, kernel: tuple[int, ...]) -> KernelWindow:
     ones = (1,) * len(kernel)
-    return Window(
+    return KernelWindow(
         kernel,
         tuple(node.attributes.get_ints("strides", ones)),
         tuple(node.attributes.get_ints("dilations", ones)),
@@ -95,12 +96,12 @@ def _window(node: ir.Node, kernel: tuple[int, ...]) -> Window:
     )
 
 
-def rows_of(array: Array, reading: Reading, most: int) -> Floats:
-    """Return rows of a tensor, float64 (groups, rows, columns): all, or `most` that lie evenly in it."""
-    if reading.window is None:
-        flat = array.reshape(-1, reading.columns)
+def im2col_rows(array: Array, source: ProductInput, most: int) -> Floats:
+    """Return rows of a tensor, float64 (groups, rows, columns): all, or about `most` evenly spread."""
+    if source.window is None:
+        flat = array.reshape(-1, source.columns)
         return np.asarray(flat[_chosen(flat.shape[0], most)][None], np.float64)
-    window, axes = reading.window, tuple(range(2, array.ndim))
+    window, axes = source.window, tuple(range(2, array.ndim))
     array = np.pad(array, ((0, 0), (0, 0), *_pads(window, array.shape[2:])))
     reach = tuple((k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True))
     views = np.lib.stride_tricks.sliding_window_view(array, reach, axis=axes)
@@ -110,12 +111,12 @@ def rows_of(array: Array, reading: Reading, most: int) -> Floats:
     places = (views.shape[0], *views.shape[2 : array.ndim])
     batch, *where = np.unravel_index(_chosen(int(np.prod(places)), most), places)
     place: Any = (batch, slice(None), *where)
-    found = np.asarray(views[place], np.float64)
-    return np.ascontiguousarray(found.reshape(found.shape[0], reading.groups, -1).transpose(1, 0, 2))
+    rows = np.asarray(views[place], np.float64)
+    return np.ascontiguousarray(rows.reshape(rows.shape[0], source.groups, -1).transpose(1, 0, 2))
 
 
-def _pads(window: Window, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return the zeros before and behind each spatial axis (ONNX Conv, `auto_pad`)."""
+def _pads(window: KernelWindow, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the zeros before and after each spatial axis (ONNX Conv, `auto_pad`)."""
     if window.auto_pad == "NOTSET":
         return [(window.pads[i], window.pads[i + len(sizes)]) for i in range(len(sizes))]
     if window.auto_pad == "VALID":
@@ -130,7 +131,7 @@ def _pads(window: Window, sizes: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def _chosen(total: int, most: int) -> npt.NDArray[np.int64]:
-    """Return the places, in order, of all rows, or of about `most` that lie evenly among them."""
+    """Return the indices, in order, of all rows, or of about `most` spread evenly among them."""
     if total <= most:
         return np.arange(total)
     return np.unique((np.arange(1, most + 1) * GOLDEN % 1.0 * total).astype(np.int64))

@@ -21,7 +21,7 @@ from ...profiles.base.errors import PlanError
 from ..model.graph import Graph, in_main, index, input_name
 from ..numerics.affine import QuantParams, dequantize, quantize
 from ..operators.table import rule_of
-from ..operators.weight_layout import Array, input_channels
+from ..operators.weight_layout import Array
 from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
 from .squant import squant
@@ -93,8 +93,7 @@ def squant_offsets(
         if name in known and known[name].params == digest:
             found[name] = known[name]
             continue
-        size = input_channels(weight.node, weight.array.shape)
-        rounded = squant(weight.node, weight.array, params, size)
+        rounded = squant(weight.node, weight.array, params)
         offsets = quantize(rounded, params).astype(np.int64) - quantize(weight.array, params).astype(np.int64)
         if np.any(offsets):
             found[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), digest)

@@ -1,8 +1,8 @@
 """Second moments of what a weight is multiplied with. Pure, and the same to the bit on any number of threads.
 
-A library of linear algebra adds in an order that depends on threads and processors. So rows are put on a
-grid of 16 bits first: products then are whole numbers below 2^30, and the sum of up to 2^23 of them is exact
-in float64, in any order. Samples are added one after the other.
+A linear algebra library adds in an order that depends on threads and processors. So rows are rounded to a
+grid of 16 bits first: products then are integers below 2^30, and the sum of up to 2^23 of them is exact in
+float64, in any order. Samples are added one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...profiles.base.errors import DataError
 Floats = npt.NDArray[np.float64]
 
 COLUMNS = 4096
-"""Rows that are longer are cut into pieces; what hangs together across pieces is not looked at."""
+"""Longer rows are split into blocks; correlations between blocks are ignored."""
 
 BITS = 15
 """Bits of a magnitude on the grid, besides its sign."""
@@ -31,7 +31,7 @@ class Moments:
     Attributes:
         rows: how many rows.
         first: sum of the rows, (g, n).
-        second: of each piece of the columns, sum of the products of each two of them, (g, p, p).
+        second: for each block of the columns, sum of the products of each two of them, (g, p, p).
     """
 
     rows: int
@@ -44,27 +44,27 @@ class Moments:
         return Moments(self.rows + other.rows, self.first + other.first, tuple(a + b for a, b in both))
 
     def means(self, centred: bool = False) -> tuple[Floats, ...]:
-        """Return the mean products of the columns of each piece; of what is off the mean where `centred`."""
+        """Return the mean products of the columns of each block; their covariance where `centred`."""
         count = max(1, self.rows)
-        found = tuple(second / count for second in self.second)
+        products = tuple(second / count for second in self.second)
         if not centred:
-            return found
+            return products
         mean, ends = self.first / count, np.cumsum([s.shape[1] for s in self.second])
         parts = np.split(mean, ends[:-1], axis=1)
         return tuple(
-            second - part[:, :, None] * part[:, None, :] for second, part in zip(found, parts, strict=True)
+            second - part[:, :, None] * part[:, None, :] for second, part in zip(products, parts, strict=True)
         )
 
 
 def moments_bytes(groups: int, columns: int) -> int:
-    """Return how many bytes moments take."""
-    return 8 * groups * sum(size * size for size in piece_sizes(columns))
+    """Return the size of moments in bytes."""
+    return 8 * groups * sum(size * size for size in column_blocks(columns))
 
 
-def piece_sizes(columns: int) -> list[int]:
-    """Return the lengths of the pieces of so many columns, which are as equal as can be."""
-    pieces = max(1, -(-columns // COLUMNS))
-    return [columns // pieces + (i < columns % pieces) for i in range(pieces)]
+def column_blocks(columns: int) -> list[int]:
+    """Return the lengths of the blocks that a row is split into; they differ by one at most."""
+    blocks = max(1, -(-columns // COLUMNS))
+    return [columns // blocks + (i < columns % blocks) for i in range(blocks)]
 
 
 def moments_of(rows: Floats, where: str) -> Moments:
@@ -72,7 +72,7 @@ def moments_of(rows: Floats, where: str) -> Moments:
 
     Args:
         rows: of one sample.
-        where: how messages name them.
+        where: how to name them in messages.
 
     Raises:
         DataError: they hold NaN or Inf.
@@ -84,7 +84,7 @@ def moments_of(rows: Floats, where: str) -> Moments:
     steps = np.rint(rows / unit)
     second = []
     end = 0
-    for size in piece_sizes(rows.shape[2]):
+    for size in column_blocks(rows.shape[2]):
         part = steps[:, :, end : end + size]
         second.append(np.matmul(part.transpose(0, 2, 1), part) * unit**2)
         end += size

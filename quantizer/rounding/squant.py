@@ -13,12 +13,13 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams
-from ..operators.weight_layout import Array, blocks, unblocked
+from ..operators.table import weight_axes
+from ..operators.weight_layout import Array
 
 Floats = npt.NDArray[np.float64]
 
 
-def squant(node: ir.Node, weight: Array, params: QuantParams, size: int) -> Array:
+def squant(node: ir.Node, weight: Array, params: QuantParams) -> Array:
     """Return the float values of quantized values next to a weight, float32, whose errors nearly add up to
     zero.
 
@@ -26,7 +27,6 @@ def squant(node: ir.Node, weight: Array, params: QuantParams, size: int) -> Arra
         node: the product that reads it.
         weight: the constant, float32.
         params: what it will be quantized with: one scale, or one for each output channel.
-        size: number of input channels.
 
     Returns:
         scale * (value - zero_point) for quantized values next to the weights; quantizing gives these again.
@@ -42,21 +42,22 @@ def squant(node: ir.Node, weight: Array, params: QuantParams, size: int) -> Arra
     low = np.broadcast_to(params.qtype.low - zero_point, exact.shape)
     high = np.broadcast_to(params.qtype.high - zero_point, exact.shape)
     nearest = np.clip(np.rint(exact), low, high)
-    flat, values = blocks(node, exact, size), blocks(node, nearest, size)
-    free = [blocks(node, np.asarray(bound), size) for bound in (low, high)]
-    steps = _flip_to_zero_sum(flat, values, *free)
-    return np.asarray(unblocked(node, steps, weight.shape) * scale, np.float32)
+    axes = weight_axes(node, weight.shape)
+    flat, codes = axes.blocks(exact), axes.blocks(nearest)
+    free = [axes.blocks(np.asarray(bound)) for bound in (low, high)]
+    steps = _flip_to_zero_sum(flat, codes, *free)
+    return np.asarray(axes.unblocked(steps) * scale, np.float32)
 
 
-def _flip_to_zero_sum(exact: Floats, values: Floats, low: Floats, high: Floats) -> Floats:
+def _flip_to_zero_sum(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
     """Return the steps (groups, outputs, inputs, taps) with some of them moved to the other neighbour."""
-    values = _flip_in_kernels(exact, values, low, high)  # over the taps of each kernel
+    codes = _flip_in_kernels(exact, codes, low, high)  # over the taps of each kernel
     groups, outs, ins, taps = exact.shape
     # One candidate for each kernel: the tap whose other neighbour costs least in the direction needed.
-    error = values - exact
+    error = codes - exact
     total = error.sum((2, 3), keepdims=True)
     toward = np.sign(total)
-    movable = (error * toward > 0.0) & (values - toward >= low) & (values - toward <= high)
+    movable = (error * toward > 0.0) & (codes - toward >= low) & (codes - toward <= high)
     gain = np.where(movable, error * toward, -np.inf)
     best = gain.argmax(3)[..., None]
     kernel = np.take_along_axis(gain, best, 3)[..., 0]
@@ -67,20 +68,20 @@ def _flip_to_zero_sum(exact: Floats, values: Floats, low: Floats, high: Floats) 
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(ins), order.shape), axis=2)
     chosen = (rank < wanted) & np.isfinite(kernel)
-    moved = values.copy()
+    moved = codes.copy()
     change = np.zeros((groups, outs, ins, taps))
     np.put_along_axis(change, best, (chosen * toward[..., 0])[..., None], 3)
     return np.asarray(moved - change)
 
 
-def _flip_in_kernels(exact: Floats, values: Floats, low: Floats, high: Floats) -> Floats:
+def _flip_in_kernels(exact: Floats, codes: Floats, low: Floats, high: Floats) -> Floats:
     """Return steps whose errors along the last axis add up to half a step at most, where they can."""
-    error = values - exact
+    error = codes - exact
     total = error.sum(-1, keepdims=True)
     toward = np.sign(total)
-    movable = (error * toward > 0.0) & (values - toward >= low) & (values - toward <= high)
+    movable = (error * toward > 0.0) & (codes - toward >= low) & (codes - toward <= high)
     gain = np.where(movable, error * toward, -np.inf)
     order = np.argsort(-gain, axis=-1, kind="stable")
     rank = np.empty_like(order)
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(order.shape[-1]), order.shape), axis=-1)
-    return np.asarray(values - np.where((rank < np.rint(np.abs(total))) & movable, toward, 0.0))
+    return np.asarray(codes - np.where((rank < np.rint(np.abs(total))) & movable, toward, 0.0))

@@ -1,6 +1,6 @@
-"""onnxruntime as a judge: sessions, latency, node times, a smoke run.
+"""Running models in onnxruntime: sessions, latency, node times, a smoke run.
 
-Enters: model files and feeds.
+Enters: model files and samples.
 Leaves: outputs and times.
 Imports: profiles.runtime, profiles.base.
 """

@@ -1,4 +1,4 @@
-"""Latency of two models, measured fairly: in one process, in turns, on the same feeds."""
+"""Latency of two models, measured fairly: in one process, in turns, on the same samples."""
 
 from __future__ import annotations
 
@@ -8,14 +8,46 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...profiles.base.errors import ConfigError
+
 MIN_TURN = 0.005
-"""Seconds that a model runs at least before it is the other one's turn: far above the timer's grain."""
+"""Seconds that a model runs at least before it is the other one's turn: far above the timer's resolution."""
 
 MIN_ROUNDS = 5
 """Rounds that are measured even when the time is up."""
 
 Run = Callable[[int], object]
-"""Runs a model once on the feed with the given index."""
+"""Runs a model once on the sample with the given index."""
+
+
+@dataclass(frozen=True)
+class LatencySettings:
+    """How latency is measured.
+
+    Attributes:
+        rounds: rounds at most, at least 1.
+        seconds: no new round starts after this time, once MIN_ROUNDS are done.
+        samples: how many samples a round runs: the first ones.
+        threads: threads inside an operator.
+    """
+
+    rounds: int = 30
+    seconds: float = 20.0
+    samples: int = 4
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers that make no sense."""
+        if self.rounds < 1:
+            raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
+        if self.threads < 1:
+            raise ConfigError(
+                f"threads: {self.threads} is below 1; latency is compared on a stated number of threads"
+            )
+
+
+QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
+"""For comparing one candidate after the other, as `tune` and `--check-speed` do."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +58,9 @@ class Latency:
         float_ms, quantized_ms: median milliseconds of one run (one sample).
         speedup: float_ms / quantized_ms; above 1 the quantized model is faster.
         speedup_low, speedup_high: quartiles of the same ratio, taken round by round.
-        rounds: how many rounds were measured; in each both models ran all feeds, in turns.
+        rounds: how many rounds were measured; in each both models ran all samples, in turns.
         runs: runs of each model in all the rounds together.
-        feeds: how many different feeds were used.
+        samples: how many different samples were used.
         threads: threads inside an operator.
     """
 
@@ -39,48 +71,49 @@ class Latency:
     speedup_high: float
     rounds: int
     runs: int
-    feeds: int
+    samples: int
     threads: int
 
 
 def measure(
     run_float: Run,
     run_quantized: Run,
-    feeds: int,
+    samples: int,
+    settings: LatencySettings,
     *,
-    rounds: int,
-    seconds: float = 20.0,
-    threads: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
     """Return the latency of both models.
 
-    After two unmeasured passes over the feeds, a round runs, for each feed in order, the float model and then
-    the quantized one; fast models run several times in their turn (both equally often), so that it lasts
-    MIN_TURN. What disturbs the machine for longer than a turn thus disturbs both.
+    After two unmeasured passes over the samples, a round runs, for each sample in order, the float model and
+    then the quantized one; fast models run several times in their turn (both equally often), so that it lasts
+    MIN_TURN. A disturbance of the machine that is longer than a turn thus slows both.
 
     Args:
-        run_float, run_quantized: run the model on the feed with an index below `feeds`.
-        feeds: number of feeds, at least 1.
-        rounds: how many rounds to measure, at least 1.
-        seconds: no new round starts after this time, once MIN_ROUNDS are done.
-        threads: for the record only.
+        run_float, run_quantized: run the model on the sample with an index below `samples`.
+        samples: number of samples, at least 1.
+        settings: rounds and seconds; threads are for the record only.
         clock: monotonic seconds.
     """
     models = (run_float, run_quantized)
-    repeats = [max(_repeats(run, index, clock) for run in models) for index in range(feeds)]
+    repeats = [max(_repeats(run, index, clock) for run in models) for index in range(samples)]
     per_round: list[tuple[float, float]] = []
     start = clock()
-    while len(per_round) < rounds and (len(per_round) < MIN_ROUNDS or clock() - start < seconds):
+    while _goes_on(len(per_round), clock() - start, settings):
         spent = [0.0, 0.0]
-        for index in range(feeds):
+        for index in range(samples):
             for which, run in enumerate(models):
                 before = clock()
                 for _ in range(repeats[index]):
                     run(index)
                 spent[which] += (clock() - before) / repeats[index]
-        per_round.append((spent[0] / feeds, spent[1] / feeds))
-    return summarise(per_round, sum(repeats), feeds, threads)
+        per_round.append((spent[0] / samples, spent[1] / samples))
+    return _summary(per_round, sum(repeats), samples, settings.threads)
+
+
+def _goes_on(done: int, seconds: float, settings: LatencySettings) -> bool:
+    """Return whether another round is measured."""
+    return done < settings.rounds and (done < MIN_ROUNDS or seconds < settings.seconds)
 
 
 def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
@@ -91,8 +124,8 @@ def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
     return max(1, math.ceil(MIN_TURN / max(clock() - before, 1e-6)))
 
 
-def summarise(
-    per_round: Sequence[tuple[float, float]], runs_a_round: int, feeds: int, threads: int
+def _summary(
+    per_round: Sequence[tuple[float, float]], runs_per_round: int, samples: int, threads: int
 ) -> Latency:
     """Return the medians of measured seconds (float, quantized), one pair for each round."""
     ratios = sorted(a / b for a, b in per_round)
@@ -105,8 +138,8 @@ def summarise(
         speedup_low=low,
         speedup_high=high,
         rounds=len(per_round),
-        runs=runs_a_round * len(per_round),
-        feeds=feeds,
+        runs=runs_per_round * len(per_round),
+        samples=samples,
         threads=threads,
     )
 

@@ -1,4 +1,4 @@
-"""Running models in onnxruntime with qprof's errors: sessions, their interface, and one run."""
+"""Running models in onnxruntime with qprof's errors: session options, sessions, one run."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ import onnxruntime as ort
 from ...profiles.base.errors import ModelError
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line
 
-Feed = Mapping[str, npt.NDArray[np.generic]]
+Inputs = Mapping[str, npt.NDArray[np.generic]]
+"""The arrays of one sample by input name."""
 
 
-def open_session(model: str | bytes, name: str, threads: int = 1) -> ort.InferenceSession:
-    """Return a session on the CPU with all graph optimisations.
+def session_options(threads: int) -> ort.SessionOptions:
+    """Return the options that every measured session has.
 
     Args:
-        model: path, or the bytes of a model without external data.
-        name: what errors call it.
         threads: threads inside an operator; operators run one after another.
-
-    Raises:
-        ModelError: onnxruntime refuses the model.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -32,19 +28,37 @@ def open_session(model: str | bytes, name: str, threads: int = 1) -> ort.Inferen
     options.log_severity_level = 3
     # Two sessions share the cores: the one that has just run must not go on spinning.
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def open_session(
+    model: str | bytes, name: str, threads: int = 1, options: ort.SessionOptions | None = None
+) -> ort.InferenceSession:
+    """Return a session on the CPU with all graph optimisations.
+
+    Args:
+        model: path, or the bytes of a model without external data.
+        name: what errors call it.
+        threads: threads inside an operator.
+        options: instead of `session_options(threads)`.
+
+    Raises:
+        ModelError: onnxruntime refuses the model.
+    """
+    chosen = session_options(threads) if options is None else options
     try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
         raise ModelError(f"{name}: onnxruntime cannot load it: {first_line(error)}") from error
 
 
-def run(session: ort.InferenceSession, outputs: Sequence[str], feed: Feed, where: str) -> list[Any]:
-    """Return the values of `outputs` for one feed.
+def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
+    """Return the values of `outputs` for one sample.
 
     Raises:
         ModelError: onnxruntime fails; `where` names model and sample.
     """
     try:
-        return list(session.run(list(outputs), dict(feed)))
+        return list(session.run(list(outputs), dict(inputs)))
     except RUNTIME_ERRORS as error:
         raise ModelError(f"{where}: onnxruntime cannot run it: {first_line(error)}") from error

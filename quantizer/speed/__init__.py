@@ -2,5 +2,6 @@
 
 Enters: planned model, samples.
 Leaves: a faster plan and what was measured.
-Imports: lowering, planning, plan, runtime, model, profiles.samples, profiles.records, profiles.base.
+Imports: lowering, planning, plan, operators, runtime, model, profiles.samples, profiles.records,
+profiles.base.
 """

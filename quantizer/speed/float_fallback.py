@@ -1,7 +1,7 @@
 """Is the quantized model faster than float, and which of its nodes had better stay float? Measured.
 
 1. The plan is written and timed against the float model, in turns, on the same samples.
-2. Both are run with onnxruntime's profiler; `islands` finds the nodes that cost more in int8, with their
+2. Both are run with onnxruntime's profiler; `islands` finds the nodes that cost more on codes, with their
    conversions, than in float.
 3. A plan without these is made, written and timed against the plan before, in turns. It takes its place when
    it is faster in three of four rounds. If it is not, the islands with the larger half of the gain are tried.
@@ -13,30 +13,26 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..lowering.lower import lower
+from ..lowering.written import WrittenNames
 from ..model.files import save_model
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
-from ..runtime.latency import Latency, measure
+from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
-from ..runtime.sessions import Feed, open_session, run
-from .float_islands import Island, find_islands
+from ..runtime.sessions import Inputs, open_session, run
+from .float_regions import FloatRegion, find_float_regions
 from .node_costs import Costs, find_costs
-
-FEEDS = 2
-"""Samples that latency is measured on, when no limit is given."""
-
-ROUNDS, SECONDS = 25, 4.0
-"""Of each measurement: rounds at most, and seconds after which none starts."""
 
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
@@ -50,13 +46,13 @@ class SpeedDemand:
     """What the speed is checked on, and what is asked of it.
 
     Attributes:
-        data: folder of samples, or "module:function".
-        limit: use the first so many samples; None for FEEDS.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        limit: use the first so many samples; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """
 
-    data: str
+    data: DataLike
     limit: int | None = None
     threads: int = 1
     min_speedup: float | None = None
@@ -79,7 +75,7 @@ class SpeedCheck:
     demand: SpeedDemand
     before: Latency
     after: Latency
-    taken_back: tuple[Island, ...]
+    taken_back: tuple[FloatRegion, ...]
     trials: int
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
@@ -114,12 +110,15 @@ class _Bench:
 
     subject: Subject
     demand: SpeedDemand
-    feeds: tuple[Feed, ...]
+    feeds: tuple[Inputs, ...]
     folder: Path
+    names: dict[Path, WrittenNames] = field(default_factory=dict)
 
     def written(self, planned: PlannedModel, name: str) -> Path:
         path = self.folder / f"{name}.onnx"
-        save_model(lower(planned.model, planned.plan).model, path)
+        lowered = lower(planned.model, planned.plan)
+        self.names[path] = lowered.names
+        save_model(lowered.model, path)
         return path
 
     def compared(self, first: Path, second: Path) -> Latency:
@@ -134,15 +133,14 @@ class _Bench:
             runner(sessions[0], first),
             runner(sessions[1], second),
             len(self.feeds),
-            rounds=ROUNDS,
-            seconds=SECONDS,
-            threads=self.demand.threads,
+            replace(QUICK, threads=self.demand.threads),
         )
 
     def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
         models = {"prepared model": prepared, "quantized model": quantized}
-        floats, quantized = node_times(models, self.feeds, threads=self.demand.threads)
-        return find_costs(planned.graph, planned.plan, floats, quantized, self.subject.facts.prepared.graph)
+        floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
+        names, prepared_graph = self.names[quantized], self.subject.facts.prepared.graph
+        return find_costs(planned.graph, planned.plan, floats, codes, names=names, prepared=prepared_graph)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
@@ -172,13 +170,12 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    samples = list(
-        open_samples(demand.data, input_specs(subject.facts.prepared.model), demand.limit or FEEDS)
-    )
+    specs = input_specs(subject.facts.prepared.model)
+    samples = list(open_samples(demand.data, specs, demand.limit or QUICK.samples))
     if not samples:
-        raise DataError(f"{demand.data}: no samples; there is nothing to measure speed on")
+        raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(subject, demand, tuple(sample.feed for sample in samples), Path(folder))
+        bench = _Bench(subject, demand, tuple(sample.arrays for sample in samples), Path(folder))
         return _searched(bench, planned)
 
 
@@ -187,7 +184,7 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     save_model(bench.subject.facts.prepared.model, prepared)
     path = bench.written(planned, "plan-0")
     before = bench.compared(bench.subject.float_path, path)
-    taken: tuple[Island, ...] = ()
+    taken: tuple[FloatRegion, ...] = ()
     trials = 0
     while True:
         costs = bench.costs(planned, prepared, path)
@@ -211,14 +208,14 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _gainful_regions(planned: PlannedModel, costs: Costs) -> tuple[Island, ...]:
+def _gainful_regions(planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
     """Return the regions of a plan that promise to gain by float."""
     assert planned.facts is not None
-    regions = find_islands(planned.graph, planned.plan, planned.facts.profile, costs)
+    regions = find_float_regions(planned.graph, planned.plan, planned.facts.profile, costs)
     return tuple(region for region in regions if region.gain_ms > 0.0)
 
 
-def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
+def _better_half(islands: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
     """Return the first islands that promise half of the gain, at least one less than all."""
     half, sum_so_far = sum(island.gain_ms for island in islands) / 2.0, 0.0
     for number, island in enumerate(islands):
@@ -228,7 +225,7 @@ def _better_half(islands: Sequence[Island]) -> tuple[Island, ...]:
     return ()
 
 
-def _slower_in_int8(regions: Iterable[Island]) -> FloatReasons:
+def _slower_in_int8(regions: Iterable[FloatRegion]) -> FloatReasons:
     """Return why the nodes of regions stay float."""
     return {
         name: because(

@@ -1,7 +1,7 @@
-"""The cheapest way to colour the nodes of a graph with two colours: a minimum cut. Pure.
+"""The cheapest assignment of the nodes of a graph to two sides: a minimum cut. Pure.
 
-Each node has a price in either colour, and an edge costs when its ends differ. Goldschmidt and Hochbaum, and
-Boykov and Kolmogorov, describe the reduction; the flow is found by Dinic's algorithm (1970).
+Each node has a cost on either side, and an edge costs when its ends are on different sides. Goldschmidt and
+Hochbaum, and Boykov and Kolmogorov, describe the reduction; the flow is that of Dinic's algorithm (1970).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Node = Hashable
 SOURCE, SINK = ("source",), ("sink",)
 NEVER = float("inf")
 GRAIN = 1e-9
-"""Capacities below this are spent: sums of float64 prices leave such rests."""
+"""Capacities below this count as used up: sums of float64 costs leave such remainders."""
 
 
 @dataclass
@@ -42,28 +42,28 @@ class Network:
 
 def _levels(left: dict[Node, dict[Node, float]]) -> dict[Node, int]:
     """Return the distance of each node that can still be reached from the source."""
-    found: dict[Node, int] = {SOURCE: 0}
+    levels: dict[Node, int] = {SOURCE: 0}
     waiting: deque[Node] = deque([SOURCE])
     while waiting:
         node = waiting.popleft()
         for end, capacity in left.get(node, {}).items():
-            if capacity > GRAIN and end not in found:
-                found[end] = found[node] + 1
+            if capacity > GRAIN and end not in levels:
+                levels[end] = levels[node] + 1
                 waiting.append(end)
-    return found
+    return levels
 
 
 def _reaching_sink(left: dict[Node, dict[Node, float]]) -> set[Node]:
     """Return the nodes from which more could flow to the sink, the sink included."""
-    found: set[Node] = {SINK}
+    reaching: set[Node] = {SINK}
     waiting: deque[Node] = deque([SINK])
     while waiting:
         node = waiting.popleft()
         for start in left.get(node, {}):  # each edge has its reverse here
-            if left[start][node] > GRAIN and start not in found:
-                found.add(start)
+            if left[start][node] > GRAIN and start not in reaching:
+                reaching.add(start)
                 waiting.append(start)
-    return found
+    return reaching
 
 
 def _push(left: dict[Node, dict[Node, float]], level: dict[Node, int], edges: dict[Node, list[Node]]) -> bool:

@@ -1,12 +1,14 @@
 """Times of executed nodes, charged to the nodes of the plan and to the tensors that are converted. Pure.
 
-onnxruntime fuses nodes, renames them and adds others that change the layout. Each executed node belongs to
+onnxruntime fuses nodes, renames them and adds others that change the layout. The lowering says which names in
+the quantized model stand for which node and tensor of the prepared one (`WrittenNames`); onnxruntime's own
+additions to names are taken off. Each executed node belongs to
 
 - the node of the prepared model whose name, or whose output's name, it still carries;
 - the *conversion* of a tensor, when it is QuantizeLinear, DequantizeLinear, or a change of layout beside one;
-- else the first node behind it that one of these is true of.
+- else the first node downstream that one of these is true of.
 
-A node that was fused into another costs nothing; the other has it all.
+A node that was fused into another costs nothing; the other has the whole time.
 """
 
 from __future__ import annotations
@@ -18,22 +20,20 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ..lowering.written import WrittenNames
 from ..model.graph import Graph
+from ..operators.table import CONVERSIONS, PRODUCTS
 from ..plan.plan import Kind, QuantPlan
 from ..runtime.node_times import Executed
 
-CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
 
 FUSED = 4
 """Nodes in a row that are looked at for the product that carries the name of what was fused into it."""
 
 _ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?)$")
-"""What onnxruntime puts behind a name."""
-_FORMS = re.compile(r"_(quantized|raw|dequantized)(_\d+)?$")
-"""What the lowering puts behind the name of a tensor."""
+"""What onnxruntime appends to a name."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Costs:
     """Microseconds of one run.
 
     Attributes:
-        integer: by node, in the int8 model; of nodes that stay float there too.
+        integer: by node, in the quantized model; of nodes that stay float there too.
         floating: by node, in the float model.
-        border: by tensor, of making codes of it or real numbers of its codes, change of layout included.
-        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
+        border: by tensor, of quantizing or dequantizing it, change of layout included.
+        unfused: nodes that are quantized in the plan and that onnxruntime computes in float nevertheless.
     """
 
     integer: Mapping[str, float]
@@ -58,19 +58,23 @@ def find_costs(
     plan: QuantPlan,
     floats: Sequence[Executed],
     quantized: Sequence[Executed],
+    *,
+    names: WrittenNames,
     prepared: Graph | None = None,
 ) -> Costs:
-    """Charge what was executed.
+    """Charge the executed nodes.
 
     Args:
         graph: the model that the plan is of.
         plan: its plan.
         floats: what was executed of the prepared model itself.
         quantized: what was executed of the model that the plan describes.
+        names: what stands for the tensors and nodes of `graph` in that model.
         prepared: the prepared model, where the plan's adjustments make another model of it.
     """
-    floating, _, _ = _Charged(prepared or graph, floats).costs(QuantPlan(plan.model, plan.config, {}, {}))
-    integer, border, products = _Charged(graph, quantized).costs(plan)
+    no_plan = QuantPlan(plan.model, plan.config, {}, {})
+    floating, _, _ = _Charged(prepared or graph, floats, WrittenNames()).costs(no_plan)
+    integer, border, products = _Charged(graph, quantized, names).costs(plan)
     unfused = [
         name
         for name, entry in plan.nodes.items()
@@ -80,12 +84,19 @@ def find_costs(
 
 
 class _Charged:
-    """The executed nodes of one model, and whose each is."""
+    """The executed nodes of one model, and the node or tensor that each belongs to."""
 
-    def __init__(self, graph: Graph, executed: Sequence[Executed]) -> None:
+    def __init__(self, graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> None:
         self._graph = graph
         self._executed = executed
-        self._nodes = {node.name or "": node for node in graph.nodes}
+        nodes = {node.name or "": node for node in graph.nodes}
+        self._nodes = {written: nodes[n] for n in names.nodes if n in nodes for written in names.nodes[n]}
+        self._nodes |= nodes
+        self._tensors = {name: name for name in graph.values}
+        for tensor, forms in names.tensors.items():
+            if tensor in graph.values:
+                for name in (*forms.floats, *forms.quantized):
+                    self._tensors.setdefault(name, tensor)
         self._maker = {name: number for number, e in enumerate(executed) for name in e.outputs if name}
         self._readers: dict[str, list[int]] = defaultdict(list)
         for number, node in enumerate(executed):
@@ -105,7 +116,7 @@ class _Charged:
             elif tensor and not self._graph.is_constant(tensor):
                 chains[tensor].append(number)
             else:
-                spent[self._behind(number)] += executed.microseconds
+                spent[self._downstream(number)] += executed.microseconds
         border = {}
         for tensor, chain in chains.items():
             time = sum(self._executed[number].microseconds for number in chain)
@@ -114,7 +125,7 @@ class _Charged:
                 border[tensor] = time
             else:
                 maker = self._graph.producer(tensor)
-                spent[self._behind(chain[-1]) if maker is None or converted else maker.name or ""] += time
+                spent[self._downstream(chain[-1]) if maker is None or converted else maker.name or ""] += time
         return dict(spent), border, products
 
     def _owner(self, executed: Executed) -> str:
@@ -125,12 +136,12 @@ class _Charged:
         if executed.op_type in LAYOUTS:
             names = names[:1]  # one that was added gives its output the name of the tensor that it moves
         for name in names:
-            for known in _stems(name):
-                node = self._nodes.get(known)
+            for stem in _stems(name):
+                node = self._nodes.get(stem)
                 if executed.op_type in LAYOUTS and node is not None and node.op_type != executed.op_type:
                     continue
-                if node is None and executed.op_type not in LAYOUTS and known in self._graph.values:
-                    node = self._graph.producer(known)
+                if node is None and executed.op_type not in LAYOUTS and stem in self._tensors:
+                    node = self._graph.producer(self._tensors[stem])
                 if node is not None:
                     return self._product(node, executed.op_type).name or ""
         return ""
@@ -140,10 +151,10 @@ class _Charged:
         wanted = next((op for op in PRODUCTS if executed in (op, f"Fused{op}", f"QLinear{op}")), "")
         here = [node]
         for _ in range(FUSED):
-            for found in here:
-                if not wanted or found.op_type == wanted:
-                    return found
-            makers = [value.producer() for found in here for value in found.inputs if value is not None]
+            for candidate in here:
+                if not wanted or candidate.op_type == wanted:
+                    return candidate
+            makers = [value.producer() for n in here for value in n.inputs if value is not None]
             here = [maker for maker in makers if maker is not None]
         return node
 
@@ -160,14 +171,14 @@ class _Charged:
                 maker = self._nodes.get(self._owner(executed))
                 return "" if maker is None else maker.outputs[0].name or ""
             for name in (*executed.outputs, *executed.inputs[:1]):
-                tensor = next((stem for stem in _stems(name) if stem in self._graph.values), "")
+                tensor = next((self._tensors[stem] for stem in _stems(name) if stem in self._tensors), "")
                 if tensor:
                     return tensor
             here = self._maker.get(executed.inputs[0])
         return ""
 
-    def _behind(self, number: int) -> str:
-        """Return the first node of the model at or behind an executed one; "" when there is none."""
+    def _downstream(self, number: int) -> str:
+        """Return the first node of the model at or after an executed one; "" when there is none."""
         waiting, seen = [number], {number}
         while waiting:
             here = waiting.pop(0)
@@ -182,26 +193,24 @@ class _Charged:
 
 
 def _stems(name: str) -> Iterator[str]:
-    """Yield a name, and what it was before onnxruntime and the lowering put something behind it."""
+    """Yield a name, and what it was before each thing that onnxruntime appended to it."""
     while name:
         yield name
         shorter = _ADDED.sub("", name)
-        if shorter == name:
-            shorter = _FORMS.sub("", name)
         name = shorter if shorter != name else ""
 
 
 def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
-    """Whether somebody makes or reads a tensor in float and somebody else in codes."""
-    states = {in_codes(reader.name or "", plan) for reader, _ in graph.consumers(tensor)}
+    """Return whether one node makes or reads a tensor as float and another one quantized."""
+    states = {is_quantized(reader.name or "", plan) for reader, _ in graph.consumers(tensor)}
     if graph.is_result(tensor):
         states.add(False)
     maker = graph.producer(tensor)
-    states.add(maker is not None and in_codes(maker.name or "", plan))
+    states.add(maker is not None and is_quantized(maker.name or "", plan))
     return len(states) > 1
 
 
-def in_codes(name: str, plan: QuantPlan) -> bool:
-    """Return whether a node computes on codes."""
+def is_quantized(name: str, plan: QuantPlan) -> bool:
+    """Return whether a node computes on quantized values."""
     entry = plan.nodes.get(name)
-    return entry is not None and entry.kind not in (Kind.FLOAT, Kind.WEIGHT_ONLY)
+    return entry is not None and entry.kind.counts_as_quantized

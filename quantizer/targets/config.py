@@ -1,94 +1,270 @@
-"""What the user asked for: the frozen settings of one quantization."""
+"""What the user asked for: the frozen settings of one quantization.
+
+`QuantConfig` is the one definition of a setting: name, type with the words that it may be, default, help and
+group. The YAML reader, the plan reader, the options of the command line and the JSON Schema are made from it;
+so it imports nothing that is slow to start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from msgspec import Meta
+
+from ..numerics.schema_table import SchemaName
+from .calibrator_names import CALIBRATOR_NAMES, split_calibrator
+from .words import malformed
+
+Mode = Literal["static", "dynamic", "weight-only", "auto"]
+FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
+ActivationType = Literal["uint8", "int8", "uint16", "int16"]
+WeightType = Literal["int8", "uint8", "int7", "int4", "uint4"]
+Granularity = Literal["per-tensor", "per-channel"]
+LookupTables = Literal["target", "runtime", "sigmoid", "portable", "off"]
+
+FORMS: tuple[FormName, ...] = get_args(FormName)
+"""Names of the forms; `lowering.forms` has a module of the same name for each."""
 
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": ("static", "dynamic", "weight-only", "auto"),
-    "inter_layer": ("quantized", "float"),
-    "granularity": ("per-tensor", "per-channel"),
-    "lookup_tables": ("target", "runtime", "sigmoid", "portable", "off"),
-    "scale_sharing": ("auto", "unified", "separate"),
-    "equalization": ("auto", "free", "off"),
-    "bias_correction": ("auto", "off"),
-    "rounding": ("nearest", "squant", "gptq"),
-}
-"""Field of `QuantConfig` -> the words that it may be, where these hang on nothing else."""
+Group = Literal["Basic", "Output format", "Calibration and precision", "Quality"]
+"""Under which heading `--help` lists a setting."""
+
+
+def _setting(group: Group, description: str, **extra: Any) -> Meta:
+    """Return what is known of a setting besides its type and default.
+
+    Args:
+        group: heading in `--help`.
+        description: one sentence, in `--help` and in the JSON Schema.
+        extra: `words` that complete a setting that is more than a word, `metavar` in `--help`, `check`
+            (called with the value, raises MalformedError).
+    """
+    return Meta(description=description, extra={"group": group, **extra})
+
+
+def _block_size(value: int) -> None:
+    if value and (value < FEWEST_IN_BLOCK or value & (value - 1)):
+        raise malformed(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
+
+
+FEWEST_IN_BLOCK = 16
+"""Elements of a block; the smallest and the powers of two are those of onnxruntime's MatMulNBits."""
 
 
 @dataclass(frozen=True)
 class QuantConfig:
-    """Settings of one quantization; every field has one name in YAML, on the command line and here.
+    """Settings of one quantization; every field has one name in YAML, in a plan, as an option and here.
 
-    Attributes:
-        target: name of the runtime that the result is for (a file in configs/).
-        mode: how nodes are quantized: "static" (activations with parameters from the profile), "dynamic"
-            (parameters of activations computed at run time, weights quantized), "weight-only" (quantized
-            weights, float arithmetic), "auto" (for each node the first of these within the noise budget).
-            Large embedding tables are quantized in every mode.
-        form: output format, that is how the plan is written in ONNX: one of `FORMS`.
-        schema: how a range of activations becomes scale and zero point: a name of `schemas.SCHEMAS`.
-        calibrator: how a histogram of activations becomes a range: a name of `calibrators.CALIBRATORS`.
-        activation_type: integer type of activations: int8, uint8, or with 16 bits int16, uint16.
-        keep_16bit: activations with 16 bits where the others have 8 (mixed precision): names of tensors or
-            nodes, operator types or globs; a node stands for the activations that it reads and makes.
-        inter_layer: between quantized nodes activations stay "quantized", or return to "float" after each
-            product whose kernel can return float.
-        weight_schema: the schema of weights.
-        weight_type: integer type of weights: int8, uint8, "int7" (int8 storage, values in [-64, 63], safe on
-            processors whose int8 products saturate), and in mode weight-only int4 and uint4 (where the target
-            has no 4-bit kernel for an operator, its weights have 8 bits).
-        block_size: elements along the summed axis of a weight that share a scale, in mode weight-only; 0 for
-            the `granularity`.
-        granularity: one scale for a whole weight ("per-tensor"), or one for each output channel
-            ("per-channel").
-        lookup_tables: whether Sigmoid, Tanh and other unary functions become look-up tables, and in which
-            implementation: "target" (the one that the target prefers), "runtime", "sigmoid", "portable",
-                "off".
-        scale_sharing: whether inputs and output of operators like Concat share their scale: "unified"
-            (always: no conversions, wider ranges), "separate" (never: a conversion on the edge), "auto"
-            (where sharing costs no tensor more than 1 dB).
-        min_sqnr: an activation whose estimated SQNR in dB would be below stays float; -inf keeps all.
-        min_output_sqnr: SQNR in dB that every output keeps, as estimated from the profile: the nodes that add
-            the most noise stay float until it does; 0 keeps all.
-        equalization: cross-layer equalization of activation channels: "auto" (with an added Mul where no
-            weight before the activation can take the scales), "free" (without), "off".
-        bias_correction: whether biases are corrected for the mean error of quantized weights: "auto", "off".
-        rounding: of weights: to the "nearest" value, "squant" (SQuant: rounding errors cancel in each kernel
-            and channel), or "gptq" (GPTQ: with samples, the least error at the output of each product).
-        keep_float: names of nodes, operator types, or globs of names that stay float.
+    What each means is the description in its type, which `qprof quantize --help` and `qprof schema config`
+    print.
     """
 
-    target: str = "onnxruntime-x86"
-    mode: str = "static"
-    form: str = "qdq"
-    schema: str = "asymmetric"
-    calibrator: str = "mse"
-    activation_type: str = "uint8"
-    keep_16bit: tuple[str, ...] = ()
-    inter_layer: str = "quantized"
-    weight_schema: str = "symmetric"
-    weight_type: str = "int8"
-    block_size: int = 0
-    granularity: str = "per-channel"
-    lookup_tables: str = "target"
-    scale_sharing: str = "auto"
-    min_sqnr: float = 0.0
-    min_output_sqnr: float = 18.0
-    equalization: str = "auto"
-    bias_correction: str = "auto"
-    rounding: str = "nearest"
-    keep_float: tuple[str, ...] = ()
+    target: Annotated[
+        str,
+        _setting("Basic", "Runtime that the quantized model is for; its settings hold where none are given."),
+    ] = "onnxruntime-x86"
+    mode: Annotated[
+        Mode,
+        _setting(
+            "Basic",
+            "How nodes are quantized: static (activations with parameters from the profile), dynamic "
+            "(parameters of activations computed at run time), weight-only (quantized weights, float "
+            "arithmetic), auto (for each node the first of these within the noise budget). Large embedding "
+            "tables are quantized in every mode.",
+        ),
+    ] = "static"
+    form: Annotated[
+        FormName,
+        _setting(
+            "Output format",
+            "Output format: qdq (QuantizeLinear and DequantizeLinear around float operators), qoperator "
+            "(QLinear operators), integer (ConvInteger and MatMulInteger), primitives (plain arithmetic "
+            "without quantization operators), regions (an ONNX function for each quantized operator).",
+        ),
+    ] = "qdq"
+    schema: Annotated[
+        SchemaName,
+        _setting(
+            "Calibration and precision",
+            "Quantization schema of activations: how a range becomes scale and zero point.",
+        ),
+    ] = "asymmetric"
+    calibrator: Annotated[
+        str,
+        _setting(
+            "Calibration and precision",
+            "Calibration method, from histogram to range: minmax, percentile (or percentile:99.9), kl "
+            "(entropy: least KL divergence), mse (least expected squared error).",
+            words=CALIBRATOR_NAMES,
+            check=split_calibrator,
+        ),
+    ] = "mse"
+    activation_type: Annotated[
+        ActivationType,
+        _setting("Calibration and precision", "Integer type of activations."),
+    ] = "uint8"
+    keep_16bit: Annotated[
+        tuple[str, ...],
+        _setting(
+            "Calibration and precision",
+            "Activations quantized to 16 bits where the others have 8 (mixed precision): names of tensors or "
+            "nodes, operator types or globs; a node stands for its inputs and outputs.",
+            metavar="NAME|TYPE|GLOB",
+        ),
+    ] = ()
+    inter_layer: Annotated[
+        Literal["quantized", "float"],
+        _setting(
+            "Output format",
+            "Activations between quantized nodes: quantized, or float after each Conv, MatMul and Gemm whose "
+            "kernel can return float.",
+        ),
+    ] = "quantized"
+    weight_schema: Annotated[
+        SchemaName,
+        _setting("Calibration and precision", "Quantization schema of weights."),
+    ] = "symmetric"
+    weight_type: Annotated[
+        WeightType,
+        _setting(
+            "Calibration and precision",
+            "Integer type of weights; int7 is int8 within -64..63, for processors whose int8 products "
+            "saturate; int4 and uint4 are for mode weight-only (8 bits where the target has no 4-bit "
+            "kernel).",
+        ),
+    ] = "int8"
+    block_size: Annotated[
+        int,
+        Meta(ge=0),
+        _setting(
+            "Calibration and precision",
+            "Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for the "
+            "granularity.",
+            metavar="N",
+            check=_block_size,
+        ),
+    ] = 0
+    granularity: Annotated[
+        Granularity,
+        _setting("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
+    ] = "per-channel"
+    lookup_tables: Annotated[
+        LookupTables,
+        _setting(
+            "Output format",
+            "Implementation of Sigmoid, Tanh and other unary functions as look-up tables: target (the one "
+            "that the target prefers), runtime, sigmoid, portable; off keeps them float.",
+        ),
+    ] = "target"
+    scale_sharing: Annotated[
+        Literal["auto", "unified", "separate"],
+        _setting(
+            "Calibration and precision",
+            "Scales of the inputs and the output of Concat and similar operators: unified (one scale, no "
+            "requantization), separate (requantize where they differ), auto (unified where it costs no "
+            "tensor more than 1 dB).",
+        ),
+    ] = "auto"
+    min_sqnr: Annotated[
+        float,
+        _setting(
+            "Quality",
+            "Estimated SQNR in dB below which an activation stays float.",
+            metavar="DB",
+        ),
+    ] = 0.0
+    min_output_sqnr: Annotated[
+        float,
+        _setting(
+            "Quality",
+            "Estimated SQNR in dB that every output keeps: the nodes that add the most noise stay float "
+            "until it does; 0 for no limit.",
+            metavar="DB",
+        ),
+    ] = 18.0
+    equalization: Annotated[
+        Literal["auto", "free", "off"],
+        _setting(
+            "Quality",
+            "Cross-layer equalization of activation channels: auto (with an added Mul where no weight can "
+            "take the scales), free (only where a weight can), off.",
+        ),
+    ] = "auto"
+    bias_correction: Annotated[
+        Literal["auto", "off"],
+        _setting("Quality", "Correct biases for the mean error of quantized weights."),
+    ] = "auto"
+    rounding: Annotated[
+        Literal["nearest", "squant", "gptq"],
+        _setting(
+            "Quality",
+            "Rounding of weights: nearest, squant (errors cancel in each kernel and channel), gptq (least "
+            "error at the output of each product; needs samples, --data).",
+        ),
+    ] = "nearest"
+    keep_float: Annotated[
+        tuple[str, ...],
+        _setting(
+            "Quality",
+            "Nodes that stay float: names, operator types or globs of names.",
+            metavar="NAME|TYPE|GLOB",
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of `QuantConfig`, as options and help show it.
+
+    Attributes:
+        name: of the field.
+        kind: str, int, float, or tuple for a list of names.
+        words: that it may be, or that complete it; empty for a number or a free text.
+        group: heading in `--help`.
+        description: one sentence.
+        metavar: of a value that is no word, "" for none.
+        check: called with a value of the right type, raises MalformedError; None for none.
+    """
+
+    name: str
+    kind: type
+    words: tuple[str, ...]
+    group: str
+    description: str
+    metavar: str
+    check: Callable[[Any], object] | None
+
+
+@cache
+def settings() -> Mapping[str, Setting]:
+    """Return what is known of each field of `QuantConfig`, in its order."""
+    hints = get_type_hints(QuantConfig, include_extras=True)
+    return {field.name: _known_of(field.name, hints[field.name]) for field in fields(QuantConfig)}
+
+
+def _known_of(name: str, hint: Any) -> Setting:
+    kind, *metas = get_args(hint)
+    (meta,) = [meta for meta in metas if meta.extra]
+    words = get_args(kind) if get_origin(kind) is Literal else meta.extra.get("words", ())
+    return Setting(
+        name=name,
+        kind=str if words else get_origin(kind) or kind,
+        words=tuple(words),
+        group=meta.extra["group"],
+        description=meta.description,
+        metavar=meta.extra.get("metavar", ""),
+        check=meta.extra.get("check"),
+    )
 
 
 AUTO_SQNR = 20.0
-"""Signal over noise (dB) of activations below which mode auto leaves static codes, if no limit is given, and
-that the codes of an LSTM have in mode static."""
+"""SQNR (dB) of activations below which mode auto leaves static quantization, if no limit is given, and that
+the quantized values of an LSTM have in mode static."""
 
 
 def with_limit(config: QuantConfig) -> QuantConfig:
@@ -96,7 +272,3 @@ def with_limit(config: QuantConfig) -> QuantConfig:
     if config.mode == "auto" and not config.min_sqnr:
         return replace(config, min_sqnr=AUTO_SQNR)
     return config
-
-
-FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
-"""Names of the forms; `lowering.forms` has a module of the same name for each."""

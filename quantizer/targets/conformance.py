@@ -1,8 +1,7 @@
-"""Whether a written model keeps to what the documents of its runtime say, for runtimes that are not at hand.
+"""Whether a written model conforms to the documents of its runtime, for runtimes that are not installed.
 
-A list of small predicates over the model and the target's record (a file in configs/, which names the
-documents). What the runtime would refuse, or would compute otherwise, is a breach; what it would run slowly
-or elsewhere is a remark.
+A list of small predicates over the model and the target (a file in configs/, which names the documents). What
+the runtime would refuse or compute wrongly is a breach; what it would run slowly or elsewhere is a remark.
 """
 
 from __future__ import annotations
@@ -13,16 +12,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.errors import ConfigError, nearest
 from ..numerics.affine import TYPES
-from ..operators.table import RULES
+from ..operators.table import CONVERSIONS, MICROSOFT, RULES
 from .target import Target
 
 Check = Callable[[ir.Model, Target], Iterator[str]]
 """Yields one sentence for each breach, or each remark."""
 
-CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
-MICROSOFT = "com.microsoft"
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 TOLERANCE = 1e-6
 """Of a scale, which is in float32."""
@@ -30,11 +27,11 @@ DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[str, ...]:
-    """Hold a quantized model against the target that it is for.
+    """Check a quantized model against the target that it is for.
 
     Args:
         model: as it would be written.
-        target: the record of its runtime.
+        target: the facts about its runtime.
         where: how to name the model in messages.
 
     Returns:
@@ -54,7 +51,7 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[str, 
 
 
 def _domains_are_known(model: ir.Model, target: Target) -> Iterator[str]:
-    """Other domains were in the float model, and its user knows what they run on."""
+    """Other domains than com.microsoft come from the float model: its user knows where they run."""
     for node in model.graph.all_nodes():
         if node.domain == MICROSOFT and MICROSOFT not in target.domains:
             yield f"node '{node.name}': {target.name} has no operator {node.domain}.{node.op_type}"
@@ -69,64 +66,85 @@ def _opset_is_read(model: ir.Model, target: Target) -> Iterator[str]:
         )
 
 
-def _codes_are_of_known_types(model: ir.Model, target: Target) -> Iterator[str]:
+def _quantized_values_are_of_known_types(model: ir.Model, target: Target) -> Iterator[str]:
     activations = set(target.activation_types)
     constants = {TYPES[name].storage for name in target.weight_types} | activations
     constants |= {TYPES[name].storage for types in target.weight_only.values() for name in types}
     constants |= {"int32"} if target.bias == "int32" else set()
-    for node, codes in _conversions(model):
+    for node, quantized in _conversions(model):
         zero_point = node.inputs[2] if len(node.inputs) > 2 else None
-        dtype = codes.dtype or (None if zero_point is None else zero_point.dtype)
+        dtype = quantized.dtype or (None if zero_point is None else zero_point.dtype)
         name = "" if dtype is None else dtype.name.lower()
         # A function is given the constants of the model as inputs.
-        constant = codes.is_initializer() or (codes.is_graph_input() and codes.graph is not model.graph)
+        constant = quantized.is_initializer() or (
+            quantized.is_graph_input() and quantized.graph is not model.graph
+        )
         allowed = constants if constant else activations
         if name and name not in allowed:
             what = "constant" if constant else "activation"
             known = ", ".join(sorted(allowed))
-            yield f"node '{node.name}': {what} '{codes.name}' is {name}, {target.name} has {known}"
+            yield f"node '{node.name}': {what} '{quantized.name}' is {name}, {target.name} has {known}"
 
 
 def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[str]:
     if target.zero_points != "zero":
         return
-    for node, codes in _conversions(model):
+    for node, quantized in _conversions(model):
         value = node.inputs[2] if len(node.inputs) > 2 else None
         known = None if value is None else value.const_value
         if value is not None and (known is None or np.any(known.numpy() != 0)):
-            yield f"node '{node.name}': zero point of '{codes.name}' is not 0, {target.name} takes 0 only"
+            yield f"node '{node.name}': zero point of '{quantized.name}' is not 0, {target.name} takes 0 only"
 
 
 def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[str]:
-    """Where only codes of fewer bits are safe, the constants of products must have no others."""
+    """Where only weights of 7 bits are safe, the quantized weights must stay within them."""
     if "int8" in target.weight_types or "int7" not in target.weight_types:
         return
     low, high = TYPES["int7"].low, TYPES["int7"].high
-    for node, codes in _conversions(model):
-        if codes.dtype != ir.DataType.INT8 or codes.const_value is None:
+    for node, quantized in _conversions(model):
+        if quantized.dtype != ir.DataType.INT8 or quantized.const_value is None:
             continue
-        array = codes.const_value.numpy()
+        array = quantized.const_value.numpy()
         if array.size and not (low <= array.min() and array.max() <= high):
-            yield f"node '{node.name}': codes of '{codes.name}' leave {low}..{high}: sums saturate"
+            yield f"node '{node.name}': values of '{quantized.name}' leave {low}..{high}: sums saturate"
 
 
 def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[str]:
-    """Kernels that are right for all that the mathematics allows get such parameters (see `full_range`)."""
-    for node, codes in _conversions(model):
-        real, scale = node.inputs[0], node.inputs[1].const_value if node.inputs[1] is not None else None
-        maker = real.producer() if node.op_type == "QuantizeLinear" and real is not None else None
-        bounds = RULES["", maker.op_type].bounds if maker and maker.op_type in target.full_range else None
-        if bounds is None or scale is None or maker is None or codes.dtype not in BYTES:
+    """Kernels that are right for parameters of the full range only get such parameters (see `full_range`)."""
+    for node, quantized in _conversions(model):
+        source, scale = node.inputs[0], node.inputs[1].const_value if node.inputs[1] is not None else None
+        producer = source.producer() if node.op_type == "QuantizeLinear" and source is not None else None
+        bounds = (
+            _bounds(producer.op_type, target) if producer and producer.op_type in target.full_range else None
+        )
+        if bounds is None or scale is None or producer is None or quantized.dtype not in BYTES:
             continue
         if float(scale.numpy().min()) * 256.0 < (bounds[1] - bounds[0]) * (1.0 - TOLERANCE):
             yield (
-                f"node '{maker.name}': {target.name} computes {maker.op_type} wrongly where codes do not "
-                f"cover {bounds[0]:g} to {bounds[1]:g}, and those of '{codes.name}' do not"
+                f"node '{producer.name}': {target.name} computes {producer.op_type} wrongly where the "
+                f"parameters of its output do not cover {bounds[0]:g} to {bounds[1]:g}, as those of "
+                f"'{quantized.name}'"
             )
 
 
+def _bounds(op_type: str, target: Target) -> tuple[float, float]:
+    """Return the smallest and the largest output of an operator of `Target.full_range`.
+
+    Raises:
+        ConfigError: the operator table knows none.
+    """
+    rule = RULES.get(("", op_type))
+    if rule is None or rule.bounds is None:
+        known = sorted(key[1] for key, rule in RULES.items() if rule.bounds is not None)
+        raise ConfigError(
+            f"target {target.name}: full_range: no bounds of {op_type} are known; "
+            f"known are those of {', '.join(known)}.{nearest(op_type, known)}"
+        )
+    return rule.bounds
+
+
 def _parameters_are_static(model: ir.Model, target: Target) -> Iterator[str]:
-    """A runtime that reads form qdq alone knows no parameters that are computed at run time."""
+    """A runtime that reads form qdq only has no dynamic quantization parameters."""
     if set(target.forms) != {"qdq"}:
         return
     for node in model.graph.all_nodes():
@@ -156,25 +174,25 @@ def _operators_are_known(model: ir.Model, target: Target) -> Iterator[str]:
 
 
 def _conversions(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
-    """Yield every conversion of the model and its functions, with its codes."""
+    """Yield every conversion of the model and its functions, with its quantized tensor."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for node in graph.all_nodes():
             if node.domain in ("", "ai.onnx") and node.op_type in CONVERSIONS:
-                codes = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-                if codes is not None:
-                    yield node, codes
+                quantized = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+                if quantized is not None:
+                    yield node, quantized
 
 
 CHECKS: tuple[Check, ...] = (
     _full_ranges_are_covered,
     _domains_are_known,
     _opset_is_read,
-    _codes_are_of_known_types,
+    _quantized_values_are_of_known_types,
     _zero_points_are_zero,
     _weights_fit_their_bits,
     _parameters_are_static,
 )
-"""What a runtime refuses, in the order in which breaches are told."""
+"""What a runtime refuses, in the order of the message."""
 
 REMARKS: tuple[Check, ...] = (_shapes_are_fixed, _operators_are_known)
 """What a runtime runs elsewhere or after a change."""

@@ -3,63 +3,69 @@
 A file has up to six keys:
 
     target: onnxruntime-x86          # the name; of a packaged target when `runtime` is left out
-    like: onnxruntime-arm            # a packaged target whose facts and settings hold where none stand here
+    base: onnxruntime-arm            # a packaged target: what is not given here is taken from it
     description: one line
     sources: [where the facts below were read or measured]
-    runtime:                         # facts about the runtime
+    runtime:                         # facts about the runtime: the fields of `Target`
       activation_types: [uint8, int8]
       operators: {Conv: [quantized], MatMul: [quantized, float]}
-      lookup_tables: {Sigmoid: runtime, Tanh: sigmoid}
-      implementations: {Relu: leaky-relu, Clip: integer}
-      float_elementwise: true
-      unsigned_activations: true
-      domains: [com.microsoft]
-      kernels_16bit: [MatMul]                        # operators that compute in 16 bits; "*" for all
-      dynamic: [MatMul, Gemm]               # products with parameters of activations made at run time
-      weight_only: {MatMul: [int8, int4]}   # types of constants that a float operator can be given
-      weight_kernels: [MatMul]              # those of them that compute on the codes of their weight
-    settings: {activation_type: uint8}   # defaults of `QuantConfig`, overruled by options
+    settings:                        # the fields of `QuantConfig`
+      granularity: per-channel
 
-Adding a target is adding a file.
+`qprof schema config` prints what each may hold. Options of the command line overrule `settings`. A file is
+parsed, then resolved (`resolved`: what one setting decides about another), then validated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import yaml
-
-from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.strict_yaml import MalformedError, parse
 from ..numerics.affine import TYPES
 from ..operators.functions import CHAIN
-from .config import FORMS, QuantConfig
-from .target import (
-    BIASES,
-    CHAIN_IMPLEMENTATIONS,
-    FEW_BITS,
-    LUT_IMPLEMENTATIONS,
-    OUTPUTS,
-    PASS_THROUGH_IMPLEMENTATIONS,
-    ZERO_POINTS,
-    Recipe,
-    Target,
-)
+from .config import QuantConfig
+from .packaged import packaged_text, target_names
+from .records import fields_from_mapping, settings_from_mapping
+from .target import CHAIN_IMPLEMENTATIONS, FEW_BITS, LUT_IMPLEMENTATIONS, Recipe, Target
 from .validation import SIGNED_SCHEMAS, check_config
-from .yaml_values import Reader, by_operator, check_known, flag, name_of, names, names_of, opsets
+from .words import malformed, not_one_of
 
+T = TypeVar("T")
+
+OPTIONS = "options"
+"""What settings are called in messages that come from no file."""
+ADVICE = {OPTIONS: "see 'qprof quantize --help'"}
+FILE_ADVICE = "correct it; 'qprof schema config' prints what a file may hold"
 USUAL_BLOCK = 32
-"""For 4-bit weights when none is asked for: one scale for a channel leaves them too little signal."""
+"""For 4-bit weights when none is asked for: one scale for a channel leaves too low an SQNR."""
+IDENTITY = ("name", "description", "sources")
+"""Fields of `Target` that are not under `runtime`."""
 
 
-def target_names() -> tuple[str, ...]:
-    """Return the names of the packaged targets, sorted."""
-    folder = resources.files("qprof_onnx.configs")
-    return tuple(sorted(f.name[: -len(".yaml")] for f in folder.iterdir() if f.name.endswith(".yaml")))
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration file as it is written, and with what its base holds.
+
+    Attributes:
+        target: name of the target.
+        base: packaged target whose facts and settings hold where none are given, "" for none.
+        description: one line for people.
+        sources: where the facts were read or measured.
+        runtime: facts about the runtime, by the names of the fields of `Target`.
+        settings: by the names of the fields of `QuantConfig`.
+    """
+
+    target: str = ""
+    base: str = ""
+    description: str = ""
+    sources: tuple[str, ...] = ()
+    runtime: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
 
 
 @cache
@@ -80,36 +86,53 @@ def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object
     """
     name = str(source) if source is not None else QuantConfig.target
     is_file = Path(name).suffix in {".yaml", ".yml"}
-    document = _read(Path(name)) if is_file else _packaged(name)
-    if is_file and "runtime" not in document:
-        base = str(document.get("target", QuantConfig.target))
-        document = _layered(_packaged(base), document)
     where = name if is_file else f"configs/{name}.yaml"
-    target = _target(document, where)
-    settings = _mapping(document, "settings", where)
+    file = _read(Path(name)) if is_file else _packaged(name)
+    if is_file and file.runtime is None:
+        file = _over(_packaged(file.target or QuantConfig.target), file)
+    target = _told(where, lambda: _target(file))
+    given = _told(where, lambda: settings_from_mapping(file.settings or {}, "settings"))
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
-    config = _replaced(_config({**settings, "target": target.name}, where), chosen, "options")
-    if config.schema in SIGNED_SCHEMAS and "activation_type" not in chosen:
-        # One option is enough to ask for a symmetric schema: codes become signed where the target has them.
-        signed = [t for t in target.activation_types if t in TYPES and TYPES[t].signed]
-        config = replace(config, activation_type=signed[0]) if signed else config
-    if config.weight_type in FEW_BITS and "block_size" not in {**settings, **chosen}:
+    chosen = _told(OPTIONS, lambda: settings_from_mapping(chosen))
+    config, filled_in = resolved({**given, "target": target.name, **chosen}, target, chosen)
+    return Recipe(check_config(config, target, OPTIONS if chosen else where), target, filled_in)
+
+
+def resolved(
+    settings: Mapping[str, Any], target: Target, chosen: Mapping[str, Any]
+) -> tuple[QuantConfig, tuple[str, ...]]:
+    """Return the settings with those that others decide filled in, and a sentence for each of these.
+
+    Args:
+        settings: what file and options say.
+        target: the runtime.
+        chosen: what the options say: a setting of a file may give way to them, one of theirs never does.
+    """
+    config, filled_in = QuantConfig(**settings), []
+    signed = [name for name in target.activation_types if TYPES[name].signed]
+    wants_signed = config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed
+    if wants_signed and signed and "activation_type" not in chosen:
+        config = replace(config, activation_type=signed[0])
+        filled_in.append(f"activation_type is {signed[0]}: schema {config.schema} needs a signed type")
+    if config.weight_type in FEW_BITS and "block_size" not in settings:
         config = replace(config, block_size=USUAL_BLOCK)
-    return Recipe(check_config(config, target, "options" if chosen else where), target)
+        filled_in.append(f"block_size is {USUAL_BLOCK}: weights have 4 bits")
+    return config, tuple(filled_in)
 
 
-def _packaged(name: str) -> dict[str, Any]:
-    names = target_names()
-    if name not in names:
-        raise ConfigError(
-            f"target '{name}': no such target.{nearest(name, names)} There are {', '.join(names)}; "
-            "or give a YAML file with --config"
-        )
-    text = resources.files("qprof_onnx.configs").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return _parsed(text, f"configs/{name}.yaml")
+def _told(where: str, read: Callable[[], T]) -> T:
+    """Return what `read` returns; what it finds malformed becomes a ConfigError that says where."""
+    try:
+        return read()
+    except MalformedError as problem:
+        raise ConfigError(problem.message(where, ADVICE.get(where, FILE_ADVICE))) from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _packaged(name: str) -> ConfigFile:
+    return _parsed(packaged_text(name), f"configs/{name}.yaml")
+
+
+def _read(path: Path) -> ConfigFile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -117,92 +140,40 @@ def _read(path: Path) -> dict[str, Any]:
     return _parsed(text, str(path))
 
 
-def _parsed(text: str, where: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: this is not YAML: {error}") from error
+def _parsed(text: str, where: str) -> ConfigFile:
+    file = _told(where, lambda: ConfigFile(**_top(parse(text))))
+    return _over(_packaged(file.base), file) if file.base else file
+
+
+def _top(document: object) -> dict[str, Any]:
+    """Return the keys of a file that have a value; a field of another level is told where it belongs."""
     if not isinstance(document, dict):
-        raise ConfigError(f"{where}: a configuration is a mapping with the keys target, runtime and settings")
-    check_known(document, ("target", "like", "description", "sources", "runtime", "settings"), where)
-    return _layered(_packaged(str(document["like"])), document) if "like" in document else document
+        raise malformed("a configuration is a mapping with the keys target, runtime and settings")
+    for record, key in ((QuantConfig, "settings"), (Target, "runtime")):
+        for name in document.keys() - {f.name for f in fields(ConfigFile)}:
+            if name in {f.name for f in fields(record)} - set(IDENTITY):
+                raise malformed(f"'{name}' belongs under '{key}:'", f"write '{key}: {{{name}: ...}}'")
+    given = {key: value for key, value in document.items() if value is not None}
+    return fields_from_mapping(given, ConfigFile)
 
 
-def _layered(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    joined = {key: {**(base.get(key) or {}), **(over.get(key) or {})} for key in ("runtime", "settings")}
-    sources = [*(base.get("sources") or ()), *(over.get("sources") or ())]
-    return {**base, **over, "sources": sources, **joined}
-
-
-def _mapping(document: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
-    value = document.get(key) or {}
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: '{key}' must be a mapping")
-    return value
-
-
-def _target(document: Mapping[str, Any], where: str) -> Target:
-    if not isinstance(document.get("target"), str):
-        raise ConfigError(f"{where}: 'target' must be the name of the target")
-    runtime = _mapping(document, "runtime", where)
-    check_known(runtime, tuple(_READERS), f"{where}: runtime")
-    facts = {key: _READERS[key](value, f"{where}: runtime: {key}") for key, value in runtime.items()}
-    return Target(
-        name=document["target"],
-        description=str(document.get("description", "")),
-        sources=tuple(document.get("sources") or ()),
-        **facts,
+def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
+    """Return what a file holds, and what its base holds where it holds nothing."""
+    return ConfigFile(
+        target=file.target or base.target,
+        description=file.description or base.description,
+        sources=(*base.sources, *file.sources),
+        runtime={**(base.runtime or {}), **(file.runtime or {})},
+        settings={**(base.settings or {}), **(file.settings or {})},
     )
 
 
-_READERS: Mapping[str, Reader] = {
-    "activation_types": names_of(TYPES),
-    "weight_types": names_of(TYPES),
-    "forms": names_of(FORMS),
-    "operators": by_operator(names_of(OUTPUTS)),
-    "lookup_tables": by_operator(name_of(LUT_IMPLEMENTATIONS), {CHAIN: name_of(CHAIN_IMPLEMENTATIONS)}),
-    "implementations": by_operator(name_of(PASS_THROUGH_IMPLEMENTATIONS)),
-    "unsigned_activations": flag,
-    "float_elementwise": flag,
-    "kernels_16bit": names,
-    "dynamic": names,
-    "weight_only": by_operator(names_of(TYPES)),
-    "weight_kernels": names,
-    "zero_points": name_of(ZERO_POINTS),
-    "bias": name_of(BIASES),
-    "domains": names,
-    "opsets": opsets,
-    "static_shapes": flag,
-    "full_range": names,
-    "known_operators": names,
-}
-"""Every key of `runtime`, with what reads it; the names are those of the fields of `Target`."""
-
-
-def _config(settings: Mapping[str, Any], where: str) -> QuantConfig:
-    return _replaced(QuantConfig(), settings, f"{where}: settings")
-
-
-def _replaced(config: QuantConfig, values: Mapping[str, Any], where: str) -> QuantConfig:
-    """Return `config` with `values` put in, each of the type of the field that it replaces."""
-    check_known(values, tuple(f.name for f in fields(QuantConfig)), where)
-    typed: dict[str, Any] = {}
-    for key, value in values.items():
-        old = getattr(config, key)
-        if isinstance(old, tuple):
-            if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-                raise ConfigError(f"{where}: {key} must be a list of names")
-            typed[key] = tuple(value)
-        elif isinstance(old, int) and not isinstance(old, bool):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ConfigError(f"{where}: {key} must be a whole number, not {value!r}")
-            typed[key] = value
-        elif isinstance(old, float):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError(f"{where}: {key} must be a number, not {value!r}")
-            typed[key] = float(value)
-        elif not isinstance(value, type(old)):
-            raise ConfigError(f"{where}: {key} must be a {type(old).__name__}, not {value!r}")
-        else:
-            typed[key] = value
-    return replace(config, **typed)
+def _target(file: ConfigFile) -> Target:
+    if not file.target:
+        raise malformed("'target' must be the name of the target")
+    facts = fields_from_mapping(file.runtime or {}, Target, "runtime", without=IDENTITY)
+    for operator, word in facts.get("lookup_tables", {}).items():
+        known = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
+        if word not in known:
+            raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
+    return Target(name=file.target, description=file.description, sources=file.sources, **facts)

@@ -15,20 +15,26 @@ class OperatorReference:
 
     Attributes:
         operator: name of the operator.
-        constraint: how the output's parameters follow from the inputs'.
-        activations: which inputs carry activations.
-        weight, bias: which inputs those are, "" for none.
-        curve: whether it can become a look-up table.
-        target: what the target makes of it.
+        output: where the parameters of the output come from.
+        activations: indices of the inputs that carry activations.
+        weight, bias: indices of these inputs, "" for none.
+        lookup_table: whether it can become a look-up table.
+        target: what becomes of it on the target.
     """
 
     operator: str
-    constraint: str
+    output: str
     activations: str
     weight: str
     bias: str
-    curve: bool
+    lookup_table: bool
     target: str
+
+    @property
+    def facts(self) -> list[str]:
+        """What is true on every target, as the cells of a table."""
+        table = "yes" if self.lookup_table else ""
+        return [self.operator, self.output, self.activations, self.weight, self.bias, table]
 
 
 def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
@@ -39,20 +45,17 @@ def operator_reference(target: Target) -> tuple[OperatorReference, ...]:
 def markdown_reference(targets: Iterable[Target]) -> str:
     """Return the reference as a page: the table of rules, then a column for each target.
 
-    In a target's column "quantized" and "float" are what its integer kernel returns, what stands
-    after "as" is     the implementation, and an empty cell means that the operator stays float there.
+    In a target's column "quantized" and "float" are what its integer kernel returns, "as" is followed by the
+    implementation, and an empty cell means that the operator stays float there.
     """
     rules, named = _listed(), list(targets)
-    facts = [_line(rule, Target("")) for rule in rules]
-    cells = [
-        [r.operator, r.constraint, r.activations, r.weight, r.bias, "yes" if r.curve else ""] for r in facts
-    ]
+    cells = [_line(rule, Target("")).facts for rule in rules]
     on_targets = [[rule.op_type, *(_cell(rule, target) for target in named)] for rule in rules]
     lines = [
         *_HEAD,
-        *_table(["operator", "output", "activations", "weight", "bias", "curve"], cells),
+        *_table(["operator", "output", "activations", "weight", "bias", "look-up table"], cells),
         "",
-        "## What each target makes of it",
+        "## What becomes of it on each target",
         "",
         *_table(["operator", *(target.name for target in named)], on_targets),
         "",
@@ -81,10 +84,11 @@ _HEAD = (
     "targets in `configs/`; a test compares this page with the print. What is not listed stays float, with",
     "its reason in the plan.",
     "",
-    "*output*: how the parameters of the output follow. own: from its own profile; same-as-input: codes pass",
-    "through; all-same: one code space for inputs and output, or a conversion on the edge; clamp: only",
-    "clips, free where the producer has no other reader; fixed: within bounds that the mathematics gives.",
-    "*activations*, *weight*, *bias*: numbers of the inputs. *curve*: can become a look-up table. Chain:",
+    "*output*: where the parameters of the output come from. own: its own profile; same-as-input: the input,",
+    "whose quantized values pass through; all-same: one scale for inputs and output, or a requantization",
+    "where they differ; clamp: the operator only clips, which costs nothing where its producer has no other",
+    "consumer; fixed: the bounds that the mathematics gives.",
+    "*activations*, *weight*, *bias*: indices of the inputs. *look-up table*: can become one (LUT). Chain:",
     "several element-wise operators that together are a function of one activation, such as x * sigmoid(x).",
     "",
 )
@@ -94,11 +98,11 @@ def _line(rule: Rule, target: Target) -> OperatorReference:
     bounds = f" ({rule.bounds[0]:g} to {rule.bounds[1]:g})" if rule.bounds else ""
     return OperatorReference(
         operator=rule.op_type,
-        constraint=f"{rule.constraint.value}{bounds}",
+        output=f"{rule.constraint.value}{bounds}",
         activations="all" if rule.data is None else ", ".join(map(str, rule.data)),
         weight="" if rule.weight is None else str(rule.weight.index),
         bias="" if rule.bias is None else str(rule.bias),
-        curve=rule.curve,
+        lookup_table=rule.curve,
         target=_on_target(rule, target),
     )
 
@@ -110,5 +114,5 @@ def _on_target(rule: Rule, target: Target) -> str:
         return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
     if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
         return "each by itself"
-    implementation = lut_implementation(rule.op_type, target, "target") if rule.curve else ""
-    return f"look-up table, written as {implementation}" if implementation else "float"
+    table = lut_implementation(rule.op_type, target, "target") if rule.curve else ""
+    return f"look-up table, written as {table}" if table else "float"

@@ -4,82 +4,131 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
 
 from ..operators.functions import CHAIN
-from .config import FORMS, QuantConfig
+from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 
-CODES, FLOAT = "quantized", "float"
-OUTPUTS = (CODES, FLOAT)
+KernelOutput = Literal["quantized", "float"]
+CODES, FLOAT = get_args(KernelOutput)
 FEW_BITS = ("int4", "uint4")
+LutImplementation = Literal["runtime", "sigmoid", "portable", "separate"]
 LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable")
 CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
-PASS_THROUGH_IMPLEMENTATIONS = ("integer", "leaky-relu")
-ZERO_POINTS = ("any", "zero")
-BIASES = ("int32", "float")
 
 
 @dataclass(frozen=True)
 class Target:
     """A runtime, as far as quantization is concerned.
 
-    Attributes:
-        name: as in `--target`.
-        description: one line for people.
-        sources: where the facts were read or measured.
-        activation_types: integer types of activations that it has kernels for.
-        operators: operator type to the results that its integer kernel can give: "quantized", "float"
-            (integer inputs, float output) or both. An operator that is not here has no integer kernel.
-        lookup_tables: operator type to the implementation of its look-up table: "runtime", "sigmoid" or
-            "portable"; "*" stands for all unary functions not named, "Chain" for several operators that
-            together are a unary function: "separate" when each is planned by itself, see `chains`.
-        implementations: operator type to the way in which a pass-through node is written where conversions
-            around it would make the runtime compute it in float: "integer" or "leaky-relu", see
-            `NodePlan.implementation`.
-        unsigned_activations: whether the kernels want unsigned activations: signed ones are stored as uint8
-            then, with the same scale and the zero point moved by 128, which changes no value.
-        kernels_16bit: operator types with an integer kernel for 16-bit activations; "*" for all.
-        dynamic: operator types with an integer kernel for dynamic quantization.
-        weight_only: operator type to the integer types in which a float node can have its constant weight,
-            at a gain: a runtime that would dequantize it when it loads the model has none.
-        weight_kernels: those of them that take the quantized weight as it is; the others' weights are
-            dequantized in every run, which costs time.
-        float_elementwise: whether float operators between integer ones cost no more than the conversions; if
-            not (integer-only hardware), everything that can be quantized is.
-        weight_types: integer types of weights that it has kernels for.
-        forms: names of `lowering.FORMS` that it can read.
-        zero_points: "any", or "zero" where it takes symmetric activations only.
-        bias: "int32" (with scale(x) * scale(w)), or "float" where it reads no integer bias.
-        domains: operator domains that it knows besides the standard one.
-        opsets: the oldest and the newest that it reads; None where its documents name no limit.
-        static_shapes: whether it wants every dimension of the inputs fixed.
-        full_range: operator types whose kernels are right only where the parameters of the output cover all
-            that the mathematics allows (`Rule.bounds`), whatever was profiled.
-        known_operators: every standard operator that it can run at all, for runtimes that lack many; empty
-            where that is no concern.
+    What each field means is the description in its type, which `qprof schema target` prints.
     """
 
-    name: str
-    description: str = ""
-    sources: tuple[str, ...] = ()
-    activation_types: tuple[str, ...] = ("uint8", "int8")
-    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lookup_tables: Mapping[str, str] = field(default_factory=dict)
-    implementations: Mapping[str, str] = field(default_factory=dict)
-    unsigned_activations: bool = False
-    float_elementwise: bool = False
-    weight_types: tuple[str, ...] = ("int8", "uint8", "int7")
-    forms: tuple[str, ...] = tuple(FORMS)
-    zero_points: str = "any"
-    bias: str = "int32"
-    domains: tuple[str, ...] = ()
-    opsets: tuple[int, int] | None = None
-    static_shapes: bool = False
-    full_range: tuple[str, ...] = ()
-    known_operators: tuple[str, ...] = ()
-    kernels_16bit: tuple[str, ...] = ()
-    dynamic: tuple[str, ...] = ()
-    weight_only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    weight_kernels: tuple[str, ...] = ()
+    name: Annotated[str, Meta(description="As in --target.")]
+    description: Annotated[str, Meta(description="One line for people.")] = ""
+    sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
+    activation_types: Annotated[
+        tuple[ActivationType, ...],
+        Meta(description="Integer types of activations that it has kernels for."),
+    ] = ("uint8", "int8")
+    operators: Annotated[
+        Mapping[str, tuple[KernelOutput, ...]],
+        Meta(
+            description="Operator type to what its integer kernel can return: quantized values, float values "
+            "(integer inputs, float output) or both. An operator that is not here has no integer kernel."
+        ),
+    ] = field(default_factory=dict)
+    lookup_tables: Annotated[
+        Mapping[str, LutImplementation],
+        Meta(
+            description="Operator type to the implementation of its look-up table: runtime, sigmoid or "
+            "portable; '*' stands for all unary functions not named, 'Chain' for several operators that "
+            "together are a unary function: separate when each is planned by itself, else runtime or "
+            "portable."
+        ),
+    ] = field(default_factory=dict)
+    implementations: Annotated[
+        Mapping[str, Literal["integer", "leaky-relu"]],
+        Meta(
+            description="Operator type to the way in which a pass-through node is written where conversions "
+            "around it would make the runtime compute it in float."
+        ),
+    ] = field(default_factory=dict)
+    unsigned_activations: Annotated[
+        bool,
+        Meta(
+            description="Whether the kernels want unsigned activations: signed ones are stored as uint8 "
+            "then, with the same scale and the zero point moved by 128, which changes no value."
+        ),
+    ] = False
+    float_elementwise: Annotated[
+        bool,
+        Meta(
+            description="Whether float operators between integer ones cost no more than the conversions; if "
+            "not (integer-only hardware), everything that can be quantized is."
+        ),
+    ] = False
+    weight_types: Annotated[
+        tuple[WeightType, ...], Meta(description="Integer types of weights that it has kernels for.")
+    ] = ("int8", "uint8", "int7")
+    forms: Annotated[tuple[FormName, ...], Meta(description="Output formats that it can read.")] = FORMS
+    zero_points: Annotated[
+        Literal["any", "zero"], Meta(description="any, or zero where it takes zero point 0 only.")
+    ] = "any"
+    bias: Annotated[
+        Literal["int32", "float"],
+        Meta(description="int32 (with scale(x) * scale(w)), or float where it reads no integer bias."),
+    ] = "int32"
+    domains: Annotated[
+        tuple[str, ...], Meta(description="Operator domains that it knows besides the standard one.")
+    ] = ()
+    opsets: Annotated[
+        tuple[int, int] | None,
+        Meta(
+            description="The oldest and the newest opset that it reads, such as [13, 21]; none where its "
+            "documents name no limit."
+        ),
+    ] = None
+    static_shapes: Annotated[
+        bool, Meta(description="Whether it wants every dimension of the inputs fixed.")
+    ] = False
+    full_range: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Operator types whose kernels are right only where the parameters of the output "
+            "cover all that the mathematics allows (0 to 1 for Softmax), whatever was profiled."
+        ),
+    ] = ()
+    known_operators: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Every standard operator that it can run at all, for runtimes that lack many; empty "
+            "where that is no concern."
+        ),
+    ] = ()
+    kernels_16bit: Annotated[
+        tuple[str, ...],
+        Meta(description="Operator types with an integer kernel for 16-bit activations; '*' for all."),
+    ] = ()
+    dynamic: Annotated[
+        tuple[str, ...], Meta(description="Operator types with an integer kernel for dynamic quantization.")
+    ] = ()
+    weight_only: Annotated[
+        Mapping[str, tuple[WeightType, ...]],
+        Meta(
+            description="Operator type to the integer types in which a float node can have its constant "
+            "weight, at a gain: a runtime that would dequantize it when it loads the model has none."
+        ),
+    ] = field(default_factory=dict)
+    weight_kernels: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Those of them whose kernel reads the quantized weight; the weights of the others "
+            "are dequantized in every run, which costs time."
+        ),
+    ] = ()
 
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
@@ -88,10 +137,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a quantization besides model and profile: the settings and the target."""
+    """Everything that decides a quantization besides model and profile: the settings and the target.
+
+    Attributes:
+        config: the settings, all filled in.
+        target: the runtime.
+        filled_in: a sentence for each setting that another one decided.
+    """
 
     config: QuantConfig
     target: Target
+    filled_in: tuple[str, ...] = field(default=(), compare=False)
 
 
 def chain_implementation(target: Target, setting: str) -> str:

@@ -1,7 +1,7 @@
-"""Measured sensitivity, and the search for a plan that keeps a quality target.
+"""Measured sensitivity of nodes, and the search for a plan that meets a quality target.
 
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
-Imports: evaluation, lowering, planning, plan, ranges, targets, operators, prepare, runtime, model,
+Imports: evaluation, lowering, planning, plan, ranges, prepare, targets, operators, runtime, model,
 profiles.samples, profiles.records, profiles.base.
 """

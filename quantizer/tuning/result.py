@@ -1,124 +1,137 @@
-"""What a tuning promises, what it found, and what stood in its way."""
+"""The result of a tuning, and what stood in the way of a better one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...profiles.base.errors import ConfigError, nearest
-from .scores import Judgement
-from .search import Trial, kept
-from .trial import OBJECTIVES
+from ...profiles.base.presentation import Presentation, Presented, Table
+from .quality_target import QualityTarget
+from .scores import Score
+from .search import Trial, meets
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What a tuned model has to keep, and how it is looked for.
-
-    Attributes:
-        max_drop: points that it may lose of what is measured (see `judging`).
-        objective: what is made as large as possible: a key of `OBJECTIVES`.
-        budget: seconds after which nothing new is tried; None for no end. What has begun is finished.
-        seed: of the split into tuning and proof.
-        threads: that latency is measured on.
-
-    Raises:
-        ConfigError: a value makes no sense.
-    """
-
-    max_drop: float = 0.5
-    objective: str = "latency"
-    budget: float | None = None
-    seed: int = 0
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ConfigError(
-                f"objective '{self.objective}' is not one of {', '.join(OBJECTIVES)}."
-                f"{nearest(self.objective, OBJECTIVES)}"
-            )
-        if not 0.0 <= self.max_drop <= 100.0:
-            raise ConfigError(f"max_drop: {self.max_drop:g} is not a number of points from 0 to 100")
-        if self.budget is not None and not self.budget > 0.0:
-            raise ConfigError(f"budget: {self.budget:g} is not a number of seconds above 0")
-        if self.threads < 1:
-            raise ConfigError(f"threads: {self.threads} is below 1; latency is of a stated number of threads")
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """What a tuning found.
+@dataclass(frozen=True, repr=False)
+class TuneResult(Presented):
+    """The result of a tuning.
 
     Attributes:
         model: file name.
-        measured: what the promise is about.
-        promise: what was asked for.
-        held_out: whether the proof's samples had no part in the tuning.
-        split: how they were told apart.
+        metric: what the score is, for people.
+        target: the quality target.
+        split: how the tuning and the held-out samples were separated, as a sentence.
+        separate_holdout: whether no held-out sample was used for tuning.
         trials: all of them, in order.
-        chosen: index of the best of them; None when no plan could be run.
-        proof: the chosen plan on the proof's samples; None without one.
-        kept: whether the promise holds on the tuning samples and on the proof's.
-        proven: whether even the upper end of the proof's interval keeps it.
-        limits: what stood in the way, as sentences.
-        float_nodes: nodes that the chosen plan leaves float for the promise's sake.
-        float_bytes, quantized_bytes: sizes of the model files.
-        seconds: how long it took, without what the state file spared.
+        finished: whether the search ended by itself, and not by the time budget.
+        chosen: index of the best trial; None when no plan could be run.
+        holdout: score of the chosen plan on the held-out samples; None without a plan.
+        float_bytes, quantized_bytes: sizes of the model files; None for a model that was not made.
+        seconds: duration, without the trials that came from the state file.
     """
 
     model: str
-    measured: str
-    promise: Promise
-    held_out: bool
+    metric: str
+    target: QualityTarget
     split: str
+    separate_holdout: bool
     trials: tuple[Trial, ...]
+    finished: bool
     chosen: int | None
-    proof: Judgement | None
-    kept: bool
-    proven: bool
-    limits: tuple[str, ...]
-    float_nodes: tuple[str, ...]
+    holdout: Score | None
     float_bytes: int
     quantized_bytes: int | None
     seconds: float
+
+    def headline(self) -> str:
+        """Return the model, whether the target is met, and the score on the held-out samples."""
+        met = "target met" if self.target_met else "target missed"
+        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} percentage points held out"
+        return f"{self.model}, {met}{drop}, {len(self.trials)} trials"
+
+    def presentation(self) -> Presentation:
+        """Return the target, what limits the result, and a table of the trials."""
+        rows = tuple(
+            (
+                trial.candidate.base.name,
+                str(len(trial.candidate.keep_float)),
+                str(trial.quantized_nodes),
+                "-" if trial.score is None else f"{trial.score.drop:.2f}",
+                "-" if trial.value is None else f"{trial.value:.2f}",
+                trial.error,
+            )
+            for trial in self.trials
+        )
+        header = ("settings", "kept float", "quantized", "drop", self.target.objective, "error")
+        facts = [("target", f"at most {self.target.max_drop:g} percentage points less {self.metric}")]
+        facts += [("limit", sentence) for sentence in self.limits]
+        return Presentation(tuple(facts), (Table(header, rows),))
 
     @property
     def best(self) -> Trial | None:
         """The trial that was chosen."""
         return None if self.chosen is None else self.trials[self.chosen]
 
+    @property
+    def float_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that the chosen plan leaves float to meet the target."""
+        return () if self.best is None else self.best.candidate.keep_float
 
-def limits_of(result: TuneResult) -> tuple[str, ...]:
-    """Return what stood in the way of a better plan or of a proof."""
-    best, proof = result.best, result.proof
-    if best is None or proof is None:
-        return ("no plan computes on codes and can be run; the trials say why",)
-    said = []
-    if not kept(best, result.promise.max_drop):
-        said.append(
-            "no plan that was tried keeps the promise on the tuning samples; "
-            f"the closest loses {best.drop:.2f} points"
+    @property
+    def target_met(self) -> bool:
+        """Whether the chosen plan meets the target on the tuning samples and on the held-out ones."""
+        return self.best is not None and target_met(self.best, self.holdout, self.target)
+
+    @property
+    def verified(self) -> bool:
+        """Whether even the upper end of the 95 % interval on the held-out samples meets the target."""
+        return self.target_met and self.holdout is not None and self.holdout.drop_high <= self.target.max_drop
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What stood in the way of a better plan, or of a verified one, as sentences."""
+        return tuple(_limits(self))
+
+
+def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
+    """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones."""
+    return meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
+
+
+def _limits(result: TuneResult) -> Iterator[str]:
+    best, holdout = result.best, result.holdout
+    if best is None or holdout is None:
+        yield "no plan that quantizes a node can be run; see the errors of the trials"
+    else:
+        yield from _missed(result, best, holdout)
+        if result.target.objective == "latency" and best.value is not None and best.value < 1.0:
+            yield (
+                f"the best plan is slower than float ({best.value:.2f} times as fast): keep the float model, "
+                "or choose another objective"
+            )
+        if result.float_nodes:
+            yield f"{len(result.float_nodes)} nodes had to stay float: {_few(result.float_nodes)}"
+        if not result.separate_holdout:
+            yield "the held-out samples are the tuning samples: the score on them is too optimistic"
+    if not result.finished:
+        yield f"the time budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
+
+
+def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
+    if not meets(best, result.target.max_drop):
+        yield (
+            "no plan that was tried meets the target on the tuning samples; the smallest drop is "
+            f"{best.drop:.2f} percentage points"
         )
-    elif not result.kept:
-        said.append(
-            f"the promise holds on the tuning samples ({best.drop:.2f} points) and not on the proof's "
-            f"({proof.drop:.2f}): give more samples, or a smaller --max-drop to tune with"
+    elif not result.target_met:
+        yield (
+            f"the target is met on the tuning samples (drop {best.drop:.2f} percentage points) and missed on "
+            f"the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller --max-drop"
         )
-    elif not result.proven:
-        said.append(
-            f"kept as measured, but {proof.units} rows are too few to prove it: the 95 % interval reaches "
-            f"{proof.drop_high:.2f} points"
+    elif not result.verified:
+        yield (
+            f"{holdout.rows} held-out rows are too few to verify the target: the 95 % interval of the drop "
+            f"reaches {holdout.drop_high:.2f} percentage points"
         )
-    if result.promise.objective == "latency" and best.value is not None and best.value < 1.0:
-        said.append(
-            f"the best plan is slower than float ({best.value:.2f} times as fast): keep float, or choose "
-            "another objective"
-        )
-    if result.float_nodes:
-        said.append(f"{len(result.float_nodes)} nodes had to stay float: {_few(result.float_nodes)}")
-    if not result.held_out:
-        said.append("tuning and proof used the same samples: the proof is too kind")
-    return tuple(said)
 
 
 def _few(names: tuple[str, ...]) -> str:

@@ -1,15 +1,16 @@
-"""How much worse a quantized model is, in points, with a paired interval.
+"""How much lower a quantized model scores than the float one, in percentage points, with a paired interval.
 
-Whatever is measured becomes two scores in [0, 1] for each unit (a row, or a sample), one of the float model
-and one of the quantized one; the drop is 100 times the mean of their difference. What is measured:
+A metric gives two scores in [0, 1] for each row (or for each sample, where a sample is scored as a whole):
+one of the float model and one of the quantized one. The drop is 100 times the mean of their differences.
+The metrics are:
 
-- *accuracy*, where there are labels: a unit is a row, a score 1 when its class is right.
-- *agreement*, without labels: a unit is a row; the float model has score 1 and the quantized one the share
-  of the row's answers (largest class, equal integers) that are the same. Accuracy on labelled data
-  cannot drop by more than this does, since an answer has to change before it can become wrong.
-- *noise*, where no output has answers: a unit is a sample; the quantized model lacks the share of the
-  output's energy that is noise, at the worst group of channels of the worst output. 0.5 points are 23 dB.
-- a function of the user's.
+- *accuracy*, where there are labels: a row scores 1 when its class is right.
+- *agreement*, without labels: the float model scores 1, and the quantized one the share of the row's answers
+  (largest class, equal integers) that are the same. Accuracy on labelled data cannot drop by more than this
+  does, since an answer has to change before it can become wrong.
+- *noise-free share*, where no output has answers: each sample loses the share of the output's energy that is
+  noise, in the worst group of channels of the worst output. 0.5 percentage points are an SQNR of 23 dB.
+- a function of the user's own.
 """
 
 from __future__ import annotations
@@ -27,55 +28,67 @@ from ..evaluation.accuracy import Z95
 from ..evaluation.outputs import OutputSums, answers, is_float
 
 Outputs = Mapping[str, npt.NDArray[Any]]
-Pairs = npt.NDArray[np.float64]
-"""Scores of shape [units, 2]: of the float and of the quantized model."""
+"""Outputs of a model on one sample, by name."""
 
-Measure = Callable[[Sequence[int], Sequence[Outputs], Sequence[Outputs]], Pairs]
-"""Given indices of samples and the outputs of both models on them, the scores of each unit."""
+Pairs = npt.NDArray[np.float64]
+"""Scores of shape [rows, 2], in [0, 1]: of the float and of the quantized model."""
+
+Metric = Callable[[Sequence[int], Sequence[Outputs], Sequence[Outputs]], Pairs]
+"""Takes indices of samples and the outputs of the float and of the quantized model on them."""
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A quantized model against the float one on some samples.
+class Score:
+    """The score of a quantized model and of the float one on the same samples.
 
     Attributes:
-        samples, units: how many samples, and how many scores they gave.
-        float_points, quantized_points: mean scores, in points (0 to 100).
-        drop: float_points - quantized_points; negative when the quantized model is better.
+        samples: how many samples.
+        rows: how many scores they gave: one for each row, or for each sample that is scored as a whole.
+        float_percent, quantized_percent: mean scores in percent.
+        drop: float_percent - quantized_percent, in percentage points; negative when the quantized model is
+            better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`).
     """
 
     samples: int
-    units: int
-    float_points: float
-    quantized_points: float
+    rows: int
+    float_percent: float
+    quantized_percent: float
     drop: float
     drop_low: float
     drop_high: float
 
 
-def judge(
-    measure: Measure, indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]
-) -> Judgement:
-    """Return how a quantized model does on some samples.
+def score_outputs(
+    metric: Metric,
+    indices: Sequence[int],
+    float_outputs: Sequence[Outputs],
+    quantized_outputs: Sequence[Outputs],
+) -> Score:
+    """Return the score of a quantized model on some samples.
+
+    Args:
+        metric: gives the scores.
+        indices: of the samples in the data.
+        float_outputs, quantized_outputs: of both models on these samples.
 
     Raises:
-        DataError, ModelError: what cannot be measured, and why.
+        DataError, ModelError: the outputs cannot be scored, and why.
     """
-    pairs = measure(indices, floats, quantized)
+    pairs = metric(indices, float_outputs, quantized_outputs)
     if pairs.shape[0] == 0:
-        raise DataError("the samples gave nothing to judge; check the data")
+        raise DataError("the samples have no rows to score; check the data")
     a, b = (100.0 * float(side) for side in pairs.mean(axis=0))
     low, high = drop_interval(pairs[:, 0] - pairs[:, 1])
-    return Judgement(len(indices), pairs.shape[0], a, b, a - b, low, high)
+    return Score(len(indices), pairs.shape[0], a, b, a - b, low, high)
 
 
 def drop_interval(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of paired differences in [-1, 1], in points.
+    """Return the 95 % interval of the mean of paired differences in [-1, 1], in percentage points.
 
-    Differences of whole rows (-1, 0, 1): Bonett and Price (2012), as in `accuracy.paired_interval`: the
-    normal interval after a difference of 1 and one of -1 were added. It does not shrink to nothing when
-    nothing differs on a few rows. Other differences: Student's interval.
+    Differences of right and wrong rows (-1, 0, 1): Bonett and Price (2012), as in `accuracy.paired_interval`:
+    the normal interval after a difference of 1 and one of -1 were added. It does not shrink to zero when
+    a few rows show no difference. Other differences: Student's interval.
     """
     n = differences.size
     if np.isin(np.abs(differences), (0.0, 1.0)).all():
@@ -91,7 +104,7 @@ def drop_interval(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
 def student95(freedom: int) -> float:
     """Return the two-sided 95 % quantile of Student's t; 1 % off at 3 degrees of freedom, less above.
 
-    Abramowitz and Stegun 26.7.5, three terms; for 1 and 2 degrees it is too far off, and they are given.
+    Abramowitz and Stegun 26.7.5, three terms; it is too inaccurate for 1 and 2 degrees, which are tabulated.
     """
     if freedom <= 2:
         return (12.7062, 4.3027)[freedom - 1]
@@ -102,8 +115,8 @@ def student95(freedom: int) -> float:
     return z + first / v + second / v**2 + third / v**3
 
 
-def accuracy_measure(output: str, labels: npt.NDArray[np.int64], starts: Sequence[int]) -> Measure:
-    """Return the measure of top-1 accuracy of an output.
+def accuracy_metric(output: str, labels: npt.NDArray[np.int64], starts: Sequence[int]) -> Metric:
+    """Return the metric "top-1 accuracy" of an output.
 
     Args:
         output: its name.
@@ -111,16 +124,16 @@ def accuracy_measure(output: str, labels: npt.NDArray[np.int64], starts: Sequenc
         starts: row at which each sample begins.
     """
 
-    def measure(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
+    def metric(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
         pairs = []
         for index, f, q in zip(indices, floats, quantized, strict=True):
-            mine, theirs = classes(f[output], output), classes(q[output], output)
-            wanted = labels[starts[index] : starts[index] + mine.size]
-            right = theirs == wanted if theirs.size == wanted.size else np.zeros(wanted.size, bool)
-            pairs.append(np.stack([mine == wanted, right], axis=1).astype(np.float64))
+            of_float, of_quantized = classes(f[output], output), classes(q[output], output)
+            truth = labels[starts[index] : starts[index] + of_float.size]
+            right = of_quantized == truth if of_quantized.size == truth.size else np.zeros(truth.size, bool)
+            pairs.append(np.stack([of_float == truth, right], axis=1).astype(np.float64))
         return np.concatenate(pairs)
 
-    return measure
+    return metric
 
 
 def classes(values: npt.NDArray[Any], output: str) -> npt.NDArray[np.int64]:
@@ -129,26 +142,28 @@ def classes(values: npt.NDArray[Any], output: str) -> npt.NDArray[np.int64]:
     Raises:
         ModelError: it has no class axis.
     """
-    found = answers(values)[1]
-    if found is None or found.dtype.kind not in "iub":
+    indices = answers(values)[1]
+    if indices is None or indices.dtype.kind not in "iub":
         raise ModelError(
             f"output '{output}': {values.dtype} of shape {list(values.shape)} has no class axis to compare "
             "with labels; choose another output, or give --metric"
         )
-    return found.astype(np.int64)
+    return indices.astype(np.int64)
 
 
 def has_answers(outputs: Outputs) -> bool:
     """Return whether agreement can be measured: some float output has a class axis, or none is float.
 
-    Integer outputs beside float ones (a length, a mask) hardly ever change, and do not count.
+    Integer outputs beside float ones (a length, a mask) hardly ever change, so they are not counted.
     """
     floats = [values for values in outputs.values() if is_float(values)]
     return not floats or any(answers(values)[1] is not None for values in floats)
 
 
-def agreement(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
-    """Measure the share of equal answers in each row, at the worst output."""
+def agreement_metric(
+    indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]
+) -> Pairs:
+    """Return the share of equal answers in each row, for the worst output."""
     return np.concatenate([_row_agreement(f, q) for f, q in zip(floats, quantized, strict=True)])
 
 
@@ -156,24 +171,26 @@ def _row_agreement(floats: Outputs, quantized: Outputs) -> Pairs:
     shares = []
     only_floats = any(is_float(values) for values in floats.values())
     for name, values in floats.items():
-        mine, theirs = answers(values)[1], answers(quantized[name])[1]
-        if mine is None or (only_floats and not is_float(values)):
+        of_float, of_quantized = answers(values)[1], answers(quantized[name])[1]
+        if of_float is None or (only_floats and not is_float(values)):
             continue
         rows = values.shape[0] if values.ndim else 1
-        if rows == 0 or mine.size % rows:
+        if rows == 0 or of_float.size % rows:
             rows = 1
-        same = np.zeros(mine.size, bool)
-        if theirs is not None and values.shape == quantized[name].shape:
-            same = np.asarray(mine == theirs)
-        shares.append(same.reshape(rows, -1).mean(axis=1) if mine.size else np.ones(rows))
+        same = np.zeros(of_float.size, bool)
+        if of_quantized is not None and values.shape == quantized[name].shape:
+            same = np.asarray(of_float == of_quantized)
+        shares.append(same.reshape(rows, -1).mean(axis=1) if of_float.size else np.ones(rows))
     rows = min(share.size for share in shares)
     merged = [share if share.size == rows else np.full(rows, share.mean()) for share in shares]
     worst = np.min(merged, axis=0)
     return np.stack([np.ones(rows), worst], axis=1)
 
 
-def noise(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
-    """Measure the share of energy that is not noise in each sample, at the worst group of channels."""
+def noise_free_share(
+    indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]
+) -> Pairs:
+    """Return the share of energy that is not noise in each sample, for the worst group of channels."""
     return np.array([(1.0, 1.0 - _noise_share(f, q)) for f, q in zip(floats, quantized, strict=True)])
 
 
@@ -182,43 +199,43 @@ def _noise_share(floats: Outputs, quantized: Outputs) -> float:
     for name, values in floats.items():
         if not is_float(values):
             continue
-        found = OutputSums().added(values, quantized[name]).result(name)
-        groups = () if found.channels is None else found.channels.groups
-        decibels = [d.sqnr for d in (found.difference, *(g.difference for g in groups)) if d is not None]
-        worst = min([worst, *decibels] if not found.shape_mismatches else [-math.inf])
+        result = OutputSums().added(values, quantized[name]).result(name)
+        groups = () if result.channels is None else result.channels.groups
+        decibels = [d.sqnr for d in (result.difference, *(g.difference for g in groups)) if d is not None]
+        worst = min([worst, *decibels] if not result.shape_mismatches else [-math.inf])
     return 1.0 if worst == -math.inf else min(1.0, 10.0 ** (-worst / 10.0))
 
 
-def metric_measure(function: Callable[[Sequence[Outputs], Sequence[int]], object], name: str) -> Measure:
-    """Return the measure that a user's function gives.
+def user_metric(function: Callable[[Sequence[Outputs], Sequence[int]], object], name: str) -> Metric:
+    """Return the metric that a user's function computes.
 
     Args:
         function: takes the outputs of one model (dicts from output name to array) and the indices of
-            the samples in the data; returns a score for each sample in points: 0 to 100, higher is better.
-        name: how messages call it.
+            the samples in the data; returns a score for each sample: 0 to 100, higher is better.
+        name: of the function, for messages.
     """
 
     def scores(outputs: Sequence[Outputs], indices: Sequence[int]) -> npt.NDArray[np.float64]:
         try:
-            found = np.asarray(function(outputs, indices), np.float64)
+            values = np.asarray(function(outputs, indices), np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"--metric {name}: gave no numbers ({error}); return one score for each sample"
+                f"--metric {name}: returned no numbers ({error}); return one score for each sample"
             ) from error
-        if found.shape != (len(indices),) or not ((found >= 0.0) & (found <= 100.0)).all():
+        if values.shape != (len(indices),) or not ((values >= 0.0) & (values <= 100.0)).all():
             raise DataError(
-                f"--metric {name}: gave {_short(found)} for {len(indices)} samples; "
+                f"--metric {name}: returned {_short(values)} for {len(indices)} samples; "
                 "return one score for each sample, from 0 to 100"
             )
-        return found / 100.0
+        return values / 100.0
 
-    def measure(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
+    def metric(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
         return np.stack([scores(floats, indices), scores(quantized, indices)], axis=1)
 
-    return measure
+    return metric
 
 
-def _short(found: npt.NDArray[np.float64]) -> str:
-    if found.size and found.ndim == 1:
-        return f"{found.size} scores from {found.min():g} to {found.max():g}"
-    return f"an array of shape {list(found.shape)}"
+def _short(values: npt.NDArray[np.float64]) -> str:
+    if values.size and values.ndim == 1:
+        return f"{values.size} scores from {values.min():g} to {values.max():g}"
+    return f"an array of shape {list(values.shape)}"

@@ -1,26 +1,27 @@
-"""What each quantized node costs at the outputs: quantized alone, and left float alone.
+"""How sensitive the outputs are to each quantized node: quantized alone, and left float alone.
 
-Both need a run of a model of its own for each node, and a session for each is what makes such analyses slow:
-on a model of 100 quantized nodes, 200 sessions and 200 whole runs of each sample. Here the samples walk
-through the graph together, once. At each node the arrays that are alive are known twice, as the float model
-and as the quantized model has them, so nothing before the node is computed again:
+Measured naively, both need a model and a session of their own for each node, which makes such analyses slow:
+on a model of 100 quantized nodes, 200 sessions and 200 whole runs of each sample. Here the samples go through
+the graph together, once. At each node the live tensors are held twice, as the float model and as the
+quantized model compute them, so nothing upstream of the node is computed again:
 
-- *alone*: from the float arrays, the node under the plan and what follows in float;
-- *without*: from the quantized arrays, the node in float and what follows under the plan.
+- *only quantized*: starting from the float tensors, the node under the plan and everything downstream float;
+- *left float*: starting from the quantized model's tensors, the node float and everything downstream under
+  the plan.
 
-What follows is run in two parts, so that few large sessions are made: a small piece from the node to the end
-of its segment (there are about sqrt(nodes) segments), and then a session over all later segments that every
-node of the segment shares. Each part is lowered and optimised as the model itself is, with its integer
-kernels and fusions, so no switch slows it down and no noise is only simulated. It comes to about half a run
-of each model for each node and sample. The alternatives were weighed: a switch on every tensor of one session
-(an If or Where on a boolean input) runs the whole model each time, unfused, with both forms of every tensor;
-adding up noise that was measured node by node in one run says nothing of what becomes of it further on.
-Against a session for each variant it took 0.4 to 0.6 of the time (89 and 79 nodes, 2 to 8 samples). The two
-agree as far as noise does: where a sum lands between two codes, its last bit decides, and in a plan with all
-other nodes quantized such a step is another draw of the same noise.
+Everything downstream is run in two submodels, so that few large sessions are created: a small one from the
+node to the end of its segment (there are about sqrt(nodes) segments), and one of all later segments that all
+nodes of the segment share. Each submodel is lowered and optimised as the model itself is, with its integer
+kernels and fusions: the noise is real and not simulated. In total this takes about half a run of each model
+for each node and sample. Alternatives: a switch at every tensor of one session (an If or Where on a boolean
+input) runs the whole model each time, without fusion, and with both forms of every tensor; adding up noise
+that was measured node by node in one run does not show what becomes of it downstream. Compared with a session
+for each variant it took 0.4 to 0.6 of the time (89 and 79 nodes, 2 to 8 samples). The two agree up to noise:
+where a sum lies midway between two integers, its last bit decides, and in a plan with all other nodes
+quantized such a step is another draw of the same noise.
 
-An output that a float Softmax makes is judged at the Softmax's input: probabilities near 0 and 1 hide the
-noise of a whole network until an answer changes, and then they tell little but how many did.
+An output of a float Softmax is measured at the Softmax's input: probabilities near 0 and 1 hide the noise of
+a whole network until an answer changes, and then only show how many did.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,72 +37,90 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, PlanError
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import OutputResult, OutputSums
 from ..plan.plan import Kind, QuantPlan
-from ..plan.store import load_plan
+from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import planned_chains
-from ..planning.plan_model import open_plan, plan_model
-from ..prepare.opening import open_prepared, read_profile
+from ..planning.plan_model import PlannedModel, open_plan, plan_model
+from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, read_profile
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .submodels import Cuttable, Values, cuttable, only, open_piece, without
+from .submodels import (
+    SampleWalk,
+    SplittableModel,
+    Values,
+    left_float,
+    only_quantized,
+    open_submodel,
+    splittable_model,
+)
 
 LIMIT = 8
 """Samples that are used when no number is given: all of them are in memory at once."""
 
+WORTH_DB, MOST = 0.5, 5
+"""Nodes that are suggested to be kept float recover at least the first (dB), and are at most so many."""
+
+Progress = Callable[[int, int | None], None]
+
 
 @dataclass(frozen=True)
 class Effect:
-    """What one variant of the model does to the outputs.
+    """How far the outputs of one variant of the model are from the float model's.
 
     Attributes:
-        sqnr: signal over noise of each float output in dB, by name (of a Softmax's input, where that is
-            judged in the output's place); inf where nothing differs.
-        worst: the lowest of them; None without float outputs.
-        worst_group: the lowest of any group of channels that have a range of their own.
+        sqnr: of each float output in dB, by name (of a Softmax's input, where that is measured in place of
+            the output); inf where nothing differs.
+        worst_sqnr: the lowest of them; None without float outputs.
+        worst_group_sqnr: the lowest of any group of channels with a range of their own.
         agreement: lowest share of equal answers (top-1, or equal elements) of any output; None where there
             are none.
     """
 
     sqnr: Mapping[str, float]
-    worst: float | None
-    worst_group: float | None
+    worst_sqnr: float | None
+    worst_group_sqnr: float | None
     agreement: float | None
 
 
 @dataclass(frozen=True)
 class NodeSensitivity:
-    """What one quantized node costs, or one table of several nodes.
+    """The sensitivity of one quantized node, or of a node group that is one look-up table.
 
     Attributes:
-        node, op_type: the node; of a table the last, and the operators of all.
-        kind: what the plan makes of it.
+        node: its name; of a group that of the last node.
+        op_type: its operator; of a group all of them.
+        group: names of all nodes that were measured together.
+        kind: of the node in the plan.
         output: its first output.
-        alone: the outputs when only this node is quantized.
-        without: the outputs when all quantized nodes but this one are.
-        gain: dB of the worst output that leaving it float gives back; below 0 where it costs. None where that
-            output is missing or equal in both.
+        only_quantized: the outputs when only this node is quantized.
+        left_float: the outputs when all quantized nodes except this one are.
+        recovered: dB of the worst output that are recovered when this node is kept float; below 0 where the
+            output gets worse. None where the output is missing or equal in both.
     """
 
     node: str
     op_type: str
+    group: tuple[str, ...]
     kind: str
     output: str
-    alone: Effect
-    without: Effect
-    gain: float | None
+    only_quantized: Effect
+    left_float: Effect
+    recovered: float | None
 
 
-@dataclass(frozen=True)
-class Sensitivities:
+@dataclass(frozen=True, repr=False)
+class Sensitivities(Presented):
     """Every quantized node of a plan, ranked.
 
     Attributes:
         model: file name.
         samples: how many were used.
         quantized: the outputs of the whole plan.
-        nodes: the node that costs most when it is quantized alone first; equals in graph order.
+        nodes: the node with the lowest SQNR when only it is quantized first; equals in graph order.
     """
 
     model: str
@@ -108,43 +128,94 @@ class Sensitivities:
     quantized: Effect
     nodes: tuple[NodeSensitivity, ...]
 
+    def headline(self) -> str:
+        """Return the model, how many nodes were measured, and the SQNR of the whole plan."""
+        worst = decibels(self.quantized.worst_sqnr)
+        return f"{self.model}, {len(self.nodes)} quantized nodes, {worst} dB together"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the nodes, the most sensitive first."""
+        header = ("node", "operator", "kind", "only this quantized, dB", "recovered if float, dB")
+        rows = tuple(
+            (
+                node.node,
+                node.op_type,
+                node.kind,
+                decibels(node.only_quantized.worst_sqnr),
+                "-" if node.recovered is None else f"{node.recovered:+.2f}",
+            )
+            for node in self.nodes
+        )
+        facts = [("samples", str(self.samples))]
+        facts += [("keep_float", ", ".join(self.keep_float))] if self.keep_float else []
+        return Presentation(tuple(facts), (Table(header, rows, left=3),))
+
+    @property
+    def keep_float(self) -> tuple[str, ...]:
+        """Names of the nodes to try as `--keep-float`: those that recover most, each measured by itself."""
+        worth = [n for n in self.nodes if n.recovered is not None and n.recovered >= WORTH_DB]
+        best = sorted(worth, key=lambda n: -(n.recovered or 0.0))[:MOST]
+        return tuple(dict.fromkeys(name for node in best for name in node.group))
+
+
+@dataclass(frozen=True)
+class SensitivityRun:
+    """How a sensitivity is measured.
+
+    Attributes:
+        limit: use the first so many samples, which are held in memory; None for all.
+        threads: inside an operator; 0 for all cores.
+    """
+
+    limit: int | None = LIMIT
+    threads: int = 0
+
 
 def sensitivity(
     model_path: str | Path,
-    profile_path: str | Path | None,
-    data: str | Path,
+    profile_path: ProfileLike | None,
+    data: DataLike,
     *,
     recipe: Recipe | None = None,
-    plan_path: str | Path | None = None,
-    limit: int | None = LIMIT,
-    threads: int = 0,
-    progress: Callable[[int, int | None], None] | None = None,
+    plan_path: PlanLike | None = None,
+    run: SensitivityRun | None = None,
+    progress: Progress | None = None,
 ) -> Sensitivities:
-    """Measure what every quantized node costs at the outputs.
+    """Measure how sensitive the outputs are to every quantized node.
 
     Args:
         model_path: float ONNX model.
         profile_path: its profile; not needed with `plan_path`.
-        data: folder of samples, or "module:function" for a Python iterable of feeds.
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
         recipe: settings and target; None for the default target's.
         plan_path: a saved plan to measure instead of the one that the recipe gives.
-        limit: the first so many samples, which are held in memory; None for all.
-        threads: inside an operator; 0 for all cores.
-        progress: called after each node with how many feeds were run, and how many runs there will be.
+        run: how it is measured; None for the defaults.
+        progress: called after each node with how many runs of a sample are done, and how many there will be.
 
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
+    run = run or SensitivityRun()
     prepared = open_prepared(model_path)
+    planned = _planned(prepared, profile_path, plan_path, recipe, str(model_path))
+    samples = list(open_samples(data, input_specs(prepared.model), run.limit))
+    return sensitivity_of(planned.model, planned.plan, samples, run.threads, progress)
+
+
+def _planned(
+    prepared: PreparedModel,
+    profile_path: ProfileLike | None,
+    plan_path: PlanLike | None,
+    recipe: Recipe | None,
+    where: str,
+) -> PlannedModel:
+    """Return the plan in a file, or the one that a profile and a recipe give."""
     if plan_path is not None:
-        planned = open_plan(prepared, load_plan(plan_path), str(plan_path))
-    elif profile_path is not None:
-        profile = read_profile(profile_path, prepared.model, prepared.identity)
-        planned = plan_model(prepared, profile, recipe or load_recipe())
-    else:
-        raise PlanError(f"{model_path}: a profile or a plan is needed; make one with qprof dump-profile")
-    samples = list(open_samples(str(data), input_specs(prepared.model), limit))
-    return sensitivity_of(planned.model, planned.plan, samples, threads, progress)
+        return open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
+    if profile_path is None:
+        raise PlanError(f"{where}: a profile or a plan is needed; make a profile with qprof dump-profile")
+    profile = read_profile(profile_path, prepared.model, prepared.identity)
+    return plan_model(prepared, profile, recipe or load_recipe())
 
 
 def sensitivity_of(
@@ -152,111 +223,100 @@ def sensitivity_of(
     plan: QuantPlan,
     samples: Sequence[Sample],
     threads: int = 0,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | None = None,
 ) -> Sensitivities:
-    """Measure what every quantized node of a planned model (`planning`) costs; see `sensitivity`.
+    """Measure how sensitive the outputs of a planned model are to every quantized node; see `sensitivity`.
 
     Raises:
-        DataError: there are no samples. ModelError: a part of the model cannot be run.
+        DataError: there are no samples. ModelError: a submodel cannot be run.
     """
     if not samples:
         raise DataError("sensitivity: no samples; there is nothing to measure on")
-    names = judged_tensors(model, plan)
-    source = cuttable(model, names)
-    count = len(source.nodes)
-    units = _units(source, plan)
-    wanted = list(units)
-    start = _Walk(source, samples, threads)
-    floats = list(start.outputs(names, open_piece(source, 0, count, None, threads)))
-    whole = _effect(names, floats, start.outputs(names, open_piece(source, 0, count, plan, threads)))
-    real, coded = _Walk(source, samples, threads), _Walk(source, samples, threads)
-    found = []
-    for begin, end in segments(wanted, count, [max(unit) for unit in units.values()]):
-        after = (open_piece(source, end, count, None, threads), open_piece(source, end, count, plan, threads))
-        for index in (i for i in wanted if begin <= i < end):
-            real.advance(index, None)
-            coded.advance(index, plan)
-            nodes = [source.nodes[i] for i in units[index]]
-            unit, name = [node.name or "" for node in nodes], nodes[-1].name or ""
-            alone = open_piece(source, index, end, only(plan, unit), threads)
-            spared = open_piece(source, index, end, without(plan, unit), threads)
-            effects = (
-                _effect(names, floats, real.outputs(names, alone, after[0])),
-                _effect(names, floats, coded.outputs(names, spared, after[1])),
-            )
-            kind, output = plan.nodes[name].kind.value, nodes[-1].outputs[0].name or ""
-            ops = ", ".join(node.op_type for node in nodes)
-            found.append(NodeSensitivity(name, ops, kind, output, *effects, gain(whole, effects[1])))
+    names = measured_tensors(model, plan)
+    source = splittable_model(model, names)
+    groups = node_groups(source, plan)
+    measurement = _Measurement(source, plan, tuple(names), samples, threads)
+    nodes: list[NodeSensitivity] = []
+    for begin, end in segments(list(groups), len(source.nodes), [max(group) for group in groups.values()]):
+        inside = [group for first, group in groups.items() if begin <= first < end]
+        for node in measurement.of_segment(inside, end):
+            nodes.append(node)
             if progress is not None:
-                progress(2 * len(samples) * len(found), 2 * len(samples) * len(wanted))
-    return Sensitivities(plan.model.file, len(samples), whole, ranked(found))
+                progress(2 * len(samples) * len(nodes), 2 * len(samples) * len(groups))
+    return Sensitivities(plan.model.file, len(samples), measurement.quantized, ranked(nodes))
 
 
-def judged_tensors(model: ir.Model, plan: QuantPlan) -> list[str]:
-    """Return the graph outputs, each float Softmax or LogSoftmax among their makers replaced by its input."""
-    found = []
+def measured_tensors(model: ir.Model, plan: QuantPlan) -> list[str]:
+    """Return the graph outputs, with the output of a float Softmax or LogSoftmax replaced by its input."""
+    names = []
     for value in model.graph.outputs:
         node = value.producer()
         source = None
         if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
             source = node.inputs[0] if plan.nodes[node.name or ""].kind is Kind.FLOAT else None
-        found.append(str(value.name if source is None else source.name))
-    return list(dict.fromkeys(found))
+        names.append(str(value.name if source is None else source.name))
+    return list(dict.fromkeys(names))
 
 
-def _units(source: Cuttable, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
-    """Return the nodes that are measured together, the one that makes the result last, by the first of them.
+def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
+    """Return the indices of the quantized nodes that are measured together, by the first of them.
 
-    Those of one table are; every other node is a unit of its own.
+    The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
+    group of its own.
     """
     places = {node: index for index, node in enumerate(source.nodes)}
     tables = planned_chains(source.nodes, plan)
-    units = [
+    groups = [
         tuple(places[part] for part in tables.get(node.name or "", (node,)))
         for node in source.nodes
         if plan.nodes[node.name or ""].kind is not Kind.FLOAT
         and not plan.is_part(node.name or "", node.outputs[0].name or "")
     ]
-    return {min(unit): unit for unit in sorted(units, key=min)}
+    return {min(group): group for group in sorted(groups, key=min)}
 
 
 def segments(
-    wanted: Sequence[int], count: int, last: Sequence[int] | None = None
+    starts: Sequence[int], count: int, ends: Sequence[int] | None = None
 ) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) of segments with about sqrt(n) of the n wanted nodes each, covering all `count`.
+    """Return (begin, end) of segments that cover all nodes, with about sqrt(n) of the n groups in each.
 
-    Nothing is cut between a wanted node and the `last` one that belongs to it (by default itself). With s
-    segments 2s large sessions are made, and n small ones of n / s nodes: the sum is least at sqrt(n).
+    No group is split: it reaches from its start to its end (by default the same node). With s segments 2s
+    large sessions are created, and n small ones of n / s nodes: the sum is smallest at sqrt(n).
+
+    Args:
+        starts: index of the first node of each group, ascending.
+        count: number of nodes.
+        ends: index of the last node of each group; None where groups are single nodes.
     """
-    step = max(1, math.isqrt(len(wanted)))
-    spans = list(zip(wanted, last or wanted, strict=True))
-    free = [cut for cut in wanted[step::step] if not any(start < cut <= end for start, end in spans)]
-    return tuple(pairwise([0, *free, count]))
+    step = max(1, math.isqrt(len(starts)))
+    spans = list(zip(starts, ends or starts, strict=True))
+    cuts = [cut for cut in starts[step::step] if not any(start < cut <= end for start, end in spans)]
+    return tuple(pairwise([0, *cuts, count]))
 
 
 def ranked(nodes: Sequence[NodeSensitivity]) -> tuple[NodeSensitivity, ...]:
-    """Return the nodes, the one with the lowest signal over noise when quantized alone first.
+    """Return the nodes, the one with the lowest SQNR when only it is quantized first.
 
     Without float outputs the share of equal answers decides.
     """
 
-    def cost(node: NodeSensitivity) -> tuple[float, float]:
-        worst, agreement = node.alone.worst, node.alone.agreement
+    def key(node: NodeSensitivity) -> tuple[float, float]:
+        worst, agreement = node.only_quantized.worst_sqnr, node.only_quantized.agreement
         return (math.inf if worst is None else worst, 1.0 if agreement is None else agreement)
 
-    return tuple(sorted(nodes, key=cost))
+    return tuple(sorted(nodes, key=key))
 
 
-def gain(whole: Effect, spared: Effect) -> float | None:
-    """Return the dB of the worst output that a variant gives back."""
-    if whole.worst is None or spared.worst is None or whole.worst == spared.worst:
-        return None if whole.worst is None else 0.0
-    difference = spared.worst - whole.worst
-    return None if math.isnan(difference) else difference
+def recovered(quantized: Effect, with_float: Effect) -> float | None:
+    """Return by how many dB the worst output is better with a node kept float than under the whole plan."""
+    before, after = quantized.worst_sqnr, with_float.worst_sqnr
+    if before is None or after is None or before == after:
+        return None if before is None else 0.0
+    return None if math.isnan(after - before) else after - before
 
 
 def effect_of(results: Sequence[OutputResult]) -> Effect:
-    """Return what was found about all outputs, in short."""
+    """Return the figures of all outputs as one record."""
     sqnr = {r.name: r.difference.sqnr for r in results if r.difference is not None}
     groups = [g.difference.sqnr for r in results if r.channels is not None for g in r.channels.groups]
     ratios = [r.agreement.ratio for r in results if r.agreement is not None]
@@ -268,42 +328,61 @@ def effect_of(results: Sequence[OutputResult]) -> Effect:
     )
 
 
-def _effect(names: Sequence[str], floats: Iterable[list[Any]], variant: Iterable[list[Any]]) -> Effect:
+def _effect(names: Sequence[str], float_outputs: Iterable[list[Any]], outputs: Iterable[list[Any]]) -> Effect:
     sums = [OutputSums() for _ in names]
-    for mine, theirs in zip(floats, variant, strict=True):
-        sums = [s.added(f, q) for s, f, q in zip(sums, mine, theirs, strict=True)]
+    for expected, actual in zip(float_outputs, outputs, strict=True):
+        sums = [s.added(f, q) for s, f, q in zip(sums, expected, actual, strict=True)]
     return effect_of([s.result(name) for s, name in zip(sums, names, strict=True)])
 
 
-class _Walk:
-    """Samples on their way through the graph: for each, the arrays that are alive where it stands."""
+class _Measurement:
+    """The samples on their way through the float and the quantized model, segment by segment."""
 
-    def __init__(self, source: Cuttable, samples: Sequence[Sample], threads: int) -> None:
-        self._source, self._threads = source, threads
-        self._names = [sample.name for sample in samples]
-        self._alive: list[dict[str, Any]] = [dict(sample.feed) for sample in samples]
-        self._at = 0
+    def __init__(
+        self,
+        source: SplittableModel,
+        plan: QuantPlan,
+        names: Sequence[str],
+        samples: Sequence[Sample],
+        threads: int,
+    ) -> None:
+        self._source, self._plan, self._names = source, plan, names
+        self._submodel = partial(open_submodel, source, threads=threads)
+        self._float = SampleWalk(source, samples, threads)
+        self._quantized = SampleWalk(source, samples, threads)
+        count = len(source.nodes)
+        self._float_outputs = list(self._float.outputs(names, self._submodel(0, count, None)))
+        self.quantized = self._effect(self._quantized, self._submodel(0, count, plan))
 
-    def advance(self, index: int, plan: QuantPlan | None) -> None:
-        """Go on to the node with an index."""
-        if index == self._at:
-            return
-        step = open_piece(self._source, self._at, index, plan, self._threads)
-        last = self._source.last
-        self._alive = [
-            {n: v for n, v in {**values, **step(values, name)}.items() if last.get(n, -1) >= index}
-            for values, name in zip(self._alive, self._names, strict=True)
-        ]
-        self._at = index
+    def of_segment(self, groups: Iterable[tuple[int, ...]], end: int) -> Iterator[NodeSensitivity]:
+        """Yield the sensitivity of the node groups of a segment that ends before node `end`."""
+        count = len(self._source.nodes)
+        float_rest, quantized_rest = (self._submodel(end, count, plan) for plan in (None, self._plan))
+        for group in groups:
+            begin = min(group)
+            self._float.advance(begin, None)
+            self._quantized.advance(begin, self._plan)
+            names = [self._source.nodes[i].name or "" for i in group]
+            alone = self._submodel(begin, end, only_quantized(self._plan, names))
+            without = self._submodel(begin, end, left_float(self._plan, names))
+            yield self._result(
+                [self._source.nodes[i] for i in group],
+                self._effect(self._float, alone, float_rest),
+                self._effect(self._quantized, without, quantized_rest),
+            )
 
-    def outputs(
-        self, wanted: Sequence[str], *parts: Callable[[Values, str], Mapping[str, Any]]
-    ) -> Iterator[list[Any]]:
-        """Yield the graph outputs of each sample after the parts were run from here, one after the other."""
-        graph = self._source.model.graph
-        constants = {str(v.name): v.const_value.numpy() for v in graph.outputs if v.const_value is not None}
-        for alive, name in zip(self._alive, self._names, strict=True):
-            values = {**constants, **alive}
-            for part in parts:
-                values |= part(values, name)
-            yield [values[n] for n in wanted]
+    def _effect(self, walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
+        return _effect(self._names, self._float_outputs, walk.outputs(self._names, *parts))
+
+    def _result(self, nodes: Sequence[ir.Node], alone: Effect, without: Effect) -> NodeSensitivity:
+        last = nodes[-1]
+        return NodeSensitivity(
+            node=last.name or "",
+            op_type=", ".join(node.op_type for node in nodes),
+            group=tuple(node.name or "" for node in nodes),
+            kind=self._plan.nodes[last.name or ""].kind.value,
+            output=last.outputs[0].name or "",
+            only_quantized=alone,
+            left_float=without,
+            recovered=recovered(self.quantized, without),
+        )

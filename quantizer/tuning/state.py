@@ -1,7 +1,8 @@
-"""The state of a tuning on disk: what was tried, so that an interrupted one goes on where it was.
+"""The state of a tuning on disk: its trials, so that an interrupted tuning can be resumed.
 
-JSON: {"format": "qprof-tune/1", "key": {...}, "trials": [...], "rankings": {...}}. The key says what the
-trials are about: model, profile, data, settings, promise. A state of another key is refused.
+JSON: {"format": "qprof-tune/2", "key": {...}, "trials": [...], "rankings": {...}}. The key holds what the
+trials depend on: model, profile, data, settings, quality target. A state with another key is refused. So is
+format 1: a state is a cache, and can be deleted.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text, write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.plain_values import plain
-from .scores import Judgement
-from .search import Base, Candidate, Trial
+from ...profiles.base.json_values import to_jsonable
+from .scores import Score
+from .search import Base, Candidate, Request, Trial
 
-FORMAT = "qprof-tune/1"
+FORMAT = "qprof-tune/2"
 
 
 @dataclass(frozen=True)
 class State:
-    """What is known of one tuning.
+    """The trials and rankings of one tuning.
 
     Attributes:
-        key: what it is about, by name.
-        trials: in the order in which they were made.
+        key: what they depend on, by name.
+        trials: in the order in which they were run.
         rankings: base name -> nodes, the most sensitive first.
     """
 
@@ -37,21 +38,19 @@ class State:
     rankings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def trial(self, candidate: Candidate) -> Trial | None:
-        """Return the trial of a candidate that was made already."""
+        """Return the trial of a candidate that was run already; None where there is none."""
         return next((t for t in self.trials if t.candidate == candidate), None)
 
-    def with_trial(self, trial: Trial) -> State:
-        """Return the state with one trial more."""
-        return replace(self, trials=(*self.trials, trial))
-
-    def with_ranking(self, base: Base, names: tuple[str, ...]) -> State:
-        """Return the state with the ranking of a base."""
-        return replace(self, rankings={**self.rankings, base.name: names})
+    def with_result(self, request: Request, result: Trial | tuple[str, ...]) -> State:
+        """Return the state with the result of one more request."""
+        if isinstance(result, Trial):
+            return replace(self, trials=(*self.trials, result))
+        return replace(self, rankings={**self.rankings, request.base.name: result})
 
 
 def save_state(state: State, path: str | Path) -> None:
-    """Write a state; the file is there whole or as it was."""
-    document = {"format": FORMAT, **plain(state)}
+    """Write a state; the file is replaced atomically."""
+    document = {"format": FORMAT, **to_jsonable(state)}
     write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
@@ -59,44 +58,52 @@ def load_state(path: str | Path, key: Mapping[str, Any]) -> State:
     """Return the state in a file, which must have this key; an empty one when there is no file.
 
     Raises:
-        ConfigError: the file cannot be read, is no state, or belongs to another tuning.
+        ConfigError: the file cannot be read, is not a state of this format, or belongs to another tuning.
     """
     if not Path(path).exists():
         return State(key)
     try:
         document = json.loads(read_text(path, ConfigError))
-        if document["format"] != FORMAT:
-            raise ValueError(f"format {document['format']!r} is not {FORMAT!r}")
-        found = State(
+        _check_format(document["format"], path)
+        state = State(
             document["key"],
             tuple(_trial(entry) for entry in document["trials"]),
             {name: tuple(names) for name, names in document["rankings"].items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"{path}: is no state of qprof tune ({type(error).__name__}: {error}); delete it, or name another"
+            f"{path}: is not a state of qprof tune ({type(error).__name__}: {error}); delete it, or name "
+            "another file"
         ) from error
-    wanted = json.loads(json.dumps(plain(dict(key))))
-    changed = [name for name in wanted if found.key.get(name) != wanted[name]]
-    if changed or found.key.keys() != wanted.keys():
+    expected = json.loads(json.dumps(to_jsonable(dict(key))))
+    changed = [name for name in expected if state.key.get(name) != expected[name]]
+    if changed or state.key.keys() != expected.keys():
         what = ", ".join(changed) or "other settings"
         raise ConfigError(
             f"{path}: is the state of another tuning (different: {what}); delete it, or name another file"
         )
-    return replace(found, key=key)
+    return replace(state, key=key)
+
+
+def _check_format(name: object, path: str | Path) -> None:
+    if name != FORMAT:
+        raise ConfigError(
+            f"{path}: has format {name!r}, and this version of qprof reads {FORMAT!r} only; a state is a "
+            "cache: delete it, or name another file"
+        )
 
 
 def _trial(entry: Mapping[str, Any]) -> Trial:
     candidate = entry["candidate"]
     base = Base(candidate["base"]["name"], candidate["base"]["settings"])
-    judged = entry["judgement"]
-    judgement = None if judged is None else Judgement(**{k: _number(v) for k, v in judged.items()})
+    values = entry["score"]
+    score = None if values is None else Score(**{k: _number(v) for k, v in values.items()})
     return Trial(
         Candidate(base, tuple(candidate["keep_float"])),
-        judgement,
+        score,
         None if entry["value"] is None else _number(entry["value"]),
-        int(entry["integer_nodes"]),
-        str(entry["plan"]),
+        int(entry["quantized_nodes"]),
+        str(entry["plan_digest"]),
         str(entry["error"]),
     )
 

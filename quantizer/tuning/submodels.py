@@ -1,9 +1,10 @@
-"""A model cut into pieces of consecutive nodes, each of them lowered and run for itself.
+"""A model split into submodels of consecutive nodes, each of which is lowered and run by itself.
 
-A piece reads what earlier nodes made and gives what later nodes, or the caller, read. All of it crosses as
-real numbers: a tensor that is stored in codes is dequantized where a piece ends, and the next piece finds the
-same codes again, since rounding a rounded number changes nothing. So pieces of a plan, run one after the
-other, compute what the whole quantized model computes, and any piece can be run under another plan.
+A submodel reads tensors of earlier nodes and returns those that later nodes, or the caller, read. All tensors
+cross its ends as float values: a quantized tensor is dequantized where a submodel ends, and the next one
+quantizes it to the same integers, since quantizing a dequantized value changes nothing. So the submodels of a
+plan, run one after the other, compute what the whole quantized model computes, and any of them can be run
+under another plan instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.samples.samples import Sample
 from ..lowering.lower import lower
 from ..model.files import save_model
 from ..plan.plan import Kind, NodePlan, QuantPlan
@@ -25,56 +27,56 @@ from ..runtime.sessions import open_session, run
 Values = Mapping[str, Any]
 """Arrays by tensor name."""
 
-LEFT_OUT = NodePlan(Kind.FLOAT, "left out of this variant")
+FLOAT_HERE = NodePlan(Kind.FLOAT, "float in this variant of the plan")
 
 
 @dataclass(frozen=True, eq=False)
-class Cuttable:
-    """A prepared model whose tensors' first and last uses are known.
+class SplittableModel:
+    """A prepared model with the first and last use of each tensor.
 
     Attributes:
         model: the prepared model.
         nodes: of its main graph, in order.
-        made: tensor -> index of the node that makes it; -1 for graph inputs.
-        last: tensor -> index of the last node that reads it, in its inner graphs too; the number of nodes for
-            graph outputs and other tensors that are watched.
+        producers: tensor -> index of the node that computes it; -1 for graph inputs.
+        last_uses: tensor -> index of the last node that reads it, in its subgraphs too; the number of nodes
+            for graph outputs and other tensors that the caller reads.
     """
 
     model: ir.Model
     nodes: tuple[ir.Node, ...]
-    made: Mapping[str, int]
-    last: Mapping[str, int]
+    producers: Mapping[str, int]
+    last_uses: Mapping[str, int]
 
-    def needed(self, start: int, end: int) -> list[str]:
-        """Return the tensors from before `start` that nodes from `start` to before `end` read."""
+    def inputs_of(self, start: int, end: int) -> list[str]:
+        """Return the earlier tensors that the nodes from `start` to before `end` read."""
         read = {str(value.name): None for i in range(start, end) for value in _reads(self.nodes[i])}
-        return [name for name in read if self.made.get(name, start) < start]
+        return [name for name in read if self.producers.get(name, start) < start]
 
-    def given(self, start: int, end: int) -> list[str]:
-        """Return the tensors made from `start` to before `end` that later nodes or the caller read."""
-        made = (value.name for i in range(start, end) for value in self.nodes[i].outputs if value.name)
-        return [name for name in made if self.last.get(name, -1) >= end]
+    def outputs_of(self, start: int, end: int) -> list[str]:
+        """Return the tensors of nodes `start` to `end` - 1 that later nodes or the caller read."""
+        names = (value.name for i in range(start, end) for value in self.nodes[i].outputs if value.name)
+        return [name for name in names if self.last_uses.get(name, -1) >= end]
 
 
-def cuttable(model: ir.Model, watched: Sequence[str] = ()) -> Cuttable:
-    """Return the index that `open_piece` needs of a prepared model, which must not be edited afterwards.
+def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> SplittableModel:
+    """Return the index that `open_submodel` needs of a prepared model, which must not be edited afterwards.
 
     Args:
         model: the prepared model.
         watched: tensors that the caller reads besides the graph outputs.
     """
     nodes = tuple(model.graph)
-    made = {str(v.name): -1 for v in model.graph.inputs if not v.is_initializer()}
-    last: dict[str, int] = {}
+    producers = {str(v.name): -1 for v in model.graph.inputs if not v.is_initializer()}
+    last_uses: dict[str, int] = {}
     for index, node in enumerate(nodes):
-        made.update((value.name, index) for value in node.outputs if value.name)
-        last.update((str(value.name), index) for value in _reads(node))
-    last.update(dict.fromkeys([*(str(v.name) for v in model.graph.outputs), *watched], len(nodes)))
-    return Cuttable(model, nodes, made, last)
+        producers.update((value.name, index) for value in node.outputs if value.name)
+        last_uses.update((str(value.name), index) for value in _reads(node))
+    last_uses.update(dict.fromkeys([*(str(v.name) for v in model.graph.outputs), *watched], len(nodes)))
+    return SplittableModel(model, nodes, producers, last_uses)
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what a node reads, its inner graphs included."""
+    """Yield what a node reads, its subgraphs included."""
     inner = [n for a in node.attributes.values() for g in _graphs(a) for n in g.all_nodes()]
     outer = [v for a in node.attributes.values() for g in _graphs(a) for v in g.outputs]
     for reader in (node, *inner):
@@ -88,80 +90,116 @@ def _graphs(attribute: ir.Attr) -> Sequence[ir.Graph]:
     return attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else ()
 
 
-def only(plan: QuantPlan, unit: Collection[str]) -> QuantPlan:
-    """Return the plan with every node float but those of a unit, which are one table or a single node."""
-    return replace(plan, nodes={n: entry if n in unit else LEFT_OUT for n, entry in plan.nodes.items()})
+def only_quantized(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
+    """Return the plan with all nodes float except those of a group (see `sensitivity.node_groups`)."""
+    return replace(plan, nodes={n: entry if n in group else FLOAT_HERE for n, entry in plan.nodes.items()})
 
 
-def without(plan: QuantPlan, unit: Collection[str]) -> QuantPlan:
-    """Return the plan with the nodes of a unit float; what its neighbours store in codes stays there."""
-    return replace(plan, nodes={**plan.nodes, **dict.fromkeys(unit, LEFT_OUT)})
+def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
+    """Return the plan with the nodes of a group float; tensors that neighbours quantize stay quantized."""
+    return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
 
 
-def open_piece(
-    source: Cuttable, start: int, end: int, plan: QuantPlan | None, threads: int = 1
+def open_submodel(
+    source: SplittableModel, start: int, end: int, plan: QuantPlan | None, threads: int = 1
 ) -> Callable[[Values, str], dict[str, Any]]:
     """Return a function that runs the nodes from `start` to before `end`.
 
     Args:
         source: the prepared model.
         start, end: indices of nodes.
-        plan: what the piece is lowered to; None for float.
+        plan: that the submodel is lowered with; None for float.
         threads: inside an operator.
 
     Returns:
-        A function of the arrays by name that the piece needs (others are ignored) and of the sample's name,
-        for messages; gives the arrays that the piece makes.
+        A function of the arrays by name (those that the submodel does not read are ignored) and of the
+        sample's name, for messages; returns the submodel's output arrays by name.
 
     Raises:
-        ModelError: onnxruntime refuses the piece, or, from the function, a run.
+        ModelError: onnxruntime refuses the submodel, or, from the function, a run.
         PlanError: the plan cannot be lowered.
     """
-    needed, given = source.needed(start, end), source.given(start, end)
-    if not given:
+    inputs, outputs = source.inputs_of(start, end), source.outputs_of(start, end)
+    if not outputs:
         return lambda values, sample: {}
     name = f"nodes '{source.nodes[start].name}' to '{source.nodes[end - 1].name}'"
-    piece = _piece(source, start, end, needed, given)
-    piece = piece if plan is None else lower(piece, _whole_tables(source, start, end, plan)).model
+    submodel = _submodel(source, start, end, inputs, outputs)
+    submodel = submodel if plan is None else lower(submodel, _whole_tables(source, start, end, plan)).model
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_model(piece, Path(folder) / "piece.onnx")
-        session = open_session(str(Path(folder) / "piece.onnx"), name, threads)
+        save_model(submodel, Path(folder) / "submodel.onnx")
+        session = open_session(str(Path(folder) / "submodel.onnx"), name, threads)
 
     def run_on(values: Values, sample: str) -> dict[str, Any]:
-        feed = {n: values[n] for n in needed}
-        return dict(zip(given, run(session, given, feed, f"{name}, sample {sample}"), strict=True))
+        feed = {n: values[n] for n in inputs}
+        return dict(zip(outputs, run(session, outputs, feed, f"{name}, sample {sample}"), strict=True))
 
     return run_on
 
 
-def _whole_tables(source: Cuttable, start: int, end: int, plan: QuantPlan) -> QuantPlan:
-    """Return the plan without tables of which only some nodes are in a piece: those compute in float."""
+def _whole_tables(source: SplittableModel, start: int, end: int, plan: QuantPlan) -> QuantPlan:
+    """Return the plan with float nodes in place of the look-up tables that a submodel splits."""
     nodes = source.nodes[start:end]
     tables, inside = planned_chains(nodes, plan), set(nodes)
     whole = {part for parts in tables.values() if inside.issuperset(parts) for part in parts}
-    cut = [
+    split = [
         node.name or ""
         for node in nodes
         if node not in whole
         and (node.name in tables or plan.is_part(node.name or "", node.outputs[0].name or ""))
     ]
-    return without(plan, cut) if cut else plan
+    return left_float(plan, split) if split else plan
 
 
-def _piece(source: Cuttable, start: int, end: int, needed: Sequence[str], given: Sequence[str]) -> ir.Model:
-    """Return the nodes from `start` to before `end` as a model of their own."""
-    whole = source.model.graph
+def _submodel(
+    source: SplittableModel, start: int, end: int, inputs: Sequence[str], outputs: Sequence[str]
+) -> ir.Model:
+    """Return the nodes from `start` to before `end` as a model."""
+    graph = source.model.graph
     nodes = source.nodes[start:end]
-    by_name = {str(v.name): v for v in whole.inputs}
+    by_name = {str(v.name): v for v in graph.inputs}
     by_name |= {str(v.name): v for node in source.nodes[:end] for v in node.outputs}
-    constants = {v.name: v for node in nodes for v in _reads(node) if v.name in whole.initializers}
+    constants = {v.name: v for node in nodes for v in _reads(node) if v.name in graph.initializers}
     view = ir.GraphView(
-        [by_name[n] for n in needed],
-        [by_name[n] for n in given],
+        [by_name[n] for n in inputs],
+        [by_name[n] for n in outputs],
         nodes=nodes,
         initializers=tuple(constants.values()),
-        opset_imports=whole.opset_imports,
-        name=whole.name,
+        opset_imports=graph.opset_imports,
+        name=graph.name,
     )
     functions = [f.clone() for f in source.model.functions.values()]
     return ir.Model(view.clone(), ir_version=source.model.ir_version, functions=functions)
+
+
+class SampleWalk:
+    """Samples on their way through the graph: the live tensors of each sample at the current node."""
+
+    def __init__(self, source: SplittableModel, samples: Sequence[Sample], threads: int) -> None:
+        self._source, self._threads = source, threads
+        self._names = [sample.name for sample in samples]
+        self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
+        self._at = 0
+
+    def advance(self, index: int, plan: QuantPlan | None) -> None:
+        """Go on to the node with an index."""
+        if index == self._at:
+            return
+        step = open_submodel(self._source, self._at, index, plan, self._threads)
+        last = self._source.last_uses
+        self._live = [
+            {n: v for n, v in {**values, **step(values, name)}.items() if last.get(n, -1) >= index}
+            for values, name in zip(self._live, self._names, strict=True)
+        ]
+        self._at = index
+
+    def outputs(
+        self, names: Sequence[str], *parts: Callable[[Values, str], Mapping[str, Any]]
+    ) -> Iterator[list[Any]]:
+        """Yield tensors of each sample after the submodels `parts` were run from here, in turn."""
+        graph = self._source.model.graph
+        constants = {str(v.name): v.const_value.numpy() for v in graph.outputs if v.const_value is not None}
+        for live, sample in zip(self._live, self._names, strict=True):
+            values = {**constants, **live}
+            for part in parts:
+                values |= part(values, sample)
+            yield [values[n] for n in names]

@@ -84,19 +84,20 @@ def plain(model: Path, feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, f
 def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], how: str) -> dict[str, float]:
     """Profile the model; `how` is "all" or "needed", and "without channels" where they are not recorded."""
     from qprof_onnx.profiles.runner.calibrate import profile_samples
-    from qprof_onnx.profiles.runner.settings import loaded
+    from qprof_onnx.profiles.runner.profiling_model import profiling_model
+    from qprof_onnx.profiles.runner.settings import RunSettings
     from qprof_onnx.profiles.samples.samples import Sample
-    from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+    from qprof_onnx.quantizer.pipeline.run_settings import settings_for
     from qprof_onnx.quantizer.prepare.opening import open_prepared
 
     samples = [Sample(str(number), feed) for number, feed in enumerate(feeds)]
     start = time.perf_counter()
     prepared = open_prepared(model)
     tensors, _, less = how.partition(" ")
-    settings = RunSettings(tensors, "off" if less else "weighed").of_model(prepared.graph)
-    with loaded(prepared.model, settings) as run:
+    run = RunSettings(tensors, "off" if less else "weighted-layers")
+    with profiling_model(prepared.model, settings_for(prepared.graph, run)) as profiled:
         ready = time.perf_counter()
-        profile_samples(run, samples, prepared.identity)
+        profile_samples(profiled, samples, prepared.identity)
         return {"load": ready - start, "seconds": time.perf_counter() - ready}
 
 

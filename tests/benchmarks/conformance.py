@@ -29,7 +29,7 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
-from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.targets.config import FORMS
 
 HERE = Path(__file__).resolve().parent

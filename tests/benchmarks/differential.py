@@ -26,17 +26,17 @@ import onnxruntime as ort
 import scale
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
-from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared, read_profile
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
-from qprof_onnx.quantizer.reference.onnx_fixes import MENDED
+from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -88,7 +88,7 @@ def reference_evaluator(proto: onnx.ModelProto, feed: Feed) -> Outputs:
         if not opset.domain:  # the evaluator has no older DequantizeLinear; it is the same
             opset.version = max(opset.version, 19)
     contrib = CONTRIB if any(node.domain == "com.microsoft" for node in proto.graph.node) else []
-    return list(ReferenceEvaluator(newer, new_ops=[*MENDED, *contrib]).run(None, dict(feed)))
+    return list(ReferenceEvaluator(newer, new_ops=[*FIXED_OPERATORS, *contrib]).run(None, dict(feed)))
 
 
 def openvino(proto: onnx.ModelProto, feed: Feed) -> Outputs:
@@ -113,15 +113,15 @@ RUNTIMES: Mapping[str, Callable[[onnx.ModelProto, Feed], Outputs]] = {
 def compared(model: str, path: Path, data: Path, work: Path) -> Iterator[Row]:
     """Yield a row for each form and runtime."""
     profile_path = work / f"{model}.profile.yaml"
-    dump_profile(path, data, profile_path, limit=16)
+    dump_profile(path, data, profile_path, RunSettings(limit=16))
     prepared = open_prepared(path)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     # As many operators on codes as there can be, whether or not that pays or is loud.
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-    plan = make_plan(planning_facts(prepared, profile, recipe), start_everywhere=True)
+    plan = make_plan(prepared.graph, profile, recipe, prepared.identity, start_everywhere=True)
     on_codes = sum(entry.kind in ON_CODES for entry in plan.nodes.values())
     model = f"{model}, {on_codes} of {len(plan.nodes)} nodes on codes"
-    feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).feed
+    feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).arrays
     expected = run_plan(prepared.model, plan, feed)
     watched = _last_codes(prepared.graph, plan, expected)
     for form in FORMS:
@@ -206,7 +206,7 @@ def _row(model: str, form: str, runtime: str, results: Feed, expected: Mapping[s
     for name, array in results.items():
         tensor = expected[name]
         assert tensor.params is not None
-        steps = np.rint(np.abs(array.astype(np.float64) - tensor.real) / tensor.params.scale[0])
+        steps = np.rint(np.abs(array.astype(np.float64) - tensor.values) / tensor.params.scale[0])
         largest, off, count = (
             max(largest, float(steps.max())),
             off + int((steps > 0).sum()),

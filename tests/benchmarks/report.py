@@ -24,7 +24,7 @@ def write(results: Sequence[Record], readme: Path) -> None:
 
 def write_tuning(results: Sequence[Record], page: Path) -> None:
     """Write what `qprof tune` said of each model that it was run on."""
-    parts = ["# What qprof tune did\n\nWritten by real_models.py: what the command printed, with its proof."]
+    parts = ["# What qprof tune did\n\nWritten by real_models.py: what the command printed."]
     for record in results:
         tuned = record["builds"].get("qprof-tuned")
         if tuned is not None:

@@ -34,7 +34,7 @@ from qprof_onnx.quantizer.pipeline.quantization import summarize
 from qprof_onnx.quantizer.planning.plan_model import plan_model
 from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
 from qprof_onnx.quantizer.runtime.sessions import open_session
-from qprof_onnx.quantizer.runtime.smoke_run import run_once
+from qprof_onnx.quantizer.runtime.smoke_run import smoke_run
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -169,7 +169,9 @@ def measure(proto: onnx.ModelProto, forms: list[str], wanted: str) -> dict[str, 
         )
         # Noise is no matter here: with seeded weights most nodes would stay float for it.
         recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-        planned, spent["plan"] = timed("plan", wanted, lambda: plan_model(prepared, profile, recipe))
+        planned, spent["plan"] = timed(
+            "plan", wanted, lambda: plan_model(prepared.model, profile, recipe, prepared.identity)
+        )
         print(dict(summarize(planned.plan).counts))
         for form in forms:
             formed = replace(planned.plan, config=replace(planned.plan.config, form=form))
@@ -186,7 +188,7 @@ def measure(proto: onnx.ModelProto, forms: list[str], wanted: str) -> dict[str, 
             )
             session, spent[f"{form}: load"] = timed("load", wanted, lambda: open_session(str(out), "model"))
             _, spent[f"{form}: run once"] = timed(
-                "run", wanted, lambda session=session: run_once(session, lambda: session, "model", {})
+                "run", wanted, lambda session=session: smoke_run(session, lambda: session, "model", {})
             )
         return {"nodes": float(len(prepared.graph.nodes)), **spent}
 

@@ -67,7 +67,7 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
 
 
 def build_tuned(model: RealModel, data: Data, work: Path, budget: float) -> None:
-    """Let `qprof tune` find a plan on the tuning split that loses at most half a point."""
+    """Let `qprof tune` find a plan on the tuning split that loses at most half a percentage point."""
     profile, out = _built(model, work, "qprof").with_suffix(".yaml"), _built(model, work, TUNED)
     if data.tuning is None:
         return
@@ -77,11 +77,11 @@ def build_tuned(model: RealModel, data: Data, work: Path, budget: float) -> None
     path = str(model.path(work / model.name))
     files = ["--profile", str(profile), "--data", str(data.tuning.folder), "-o", str(out)]
     metric = f"metrics:{model.name.replace('-', '_')}"
-    promise = ["--metric", metric, "--max-drop", "0.5", "--objective", "latency", "--budget", str(budget)]
+    target = ["--metric", metric, "--max-drop", "0.5", "--objective", "latency", "--budget", str(budget)]
     modules = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(modules), WORK: str(work)}
-    command = [*_qprof(), "tune", path, *files, "--state", str(state), *promise]
-    stamp = _qprof_digest(model, work, ["tune", *promise])
+    command = [*_qprof(), "tune", path, *files, "--state", str(state), *target]
+    stamp = _qprof_digest(model, work, ["tune", *target])
     if not is_current(out, stamp):
         state.unlink(missing_ok=True)  # trials of another version
     build(out, [[command]], stamp, environment)

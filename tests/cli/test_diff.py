@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -48,7 +49,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 LIMITS = (
     *("--calibrator", "minmax"),
-    *("--max-clipped", "0.01", "--max-range-growth", "1.2", "--max-distance", "0.25"),
+    *("--max-clipping", "0.01", "--max-range-growth", "1.2", "--max-js-distance", "0.25"),
 )
 
 
@@ -65,7 +66,7 @@ def test_inverted_images_fail(nights: Path) -> None:
     assert lines[-2].startswith(
         "FAILED     --max-range-growth 1.2: 4 tensors, the worst 'block.relu1.out': 1.3"
     )
-    assert lines[-1].startswith("FAILED     --max-distance 0.25: tensor 'image': 0.4")
+    assert lines[-1].startswith("FAILED     --max-js-distance 0.25: tensor 'image': 0.4")
 
 
 def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None:
@@ -75,27 +76,81 @@ def test_the_worst_are_a_table_with_those_that_fail_on_top(nights: Path) -> None
     assert lines[0] == (
         f"{nights}/inverted.yaml against {nights}/old.yaml: 400 samples against 64, calibrator minmax"
     )
-    assert lines[2].split() == ["tensor", "OLD", "NEW", "growth", "clipped", "distance", "wasserstein"]
+    header = ["tensor", "OLD", "NEW", "range growth", "clipping rate", "JS distance", "Wasserstein"]
+    assert re.split(r" {2,}", lines[2]) == header
     assert lines[3].split()[:8] == ["image", "0", "..", "1", "0", "..", "1", "1.000"]
     assert [line.endswith("!") for line in lines[3:9]] == [True] * 5 + [False]
     assert lines[9] == "... and 11 that drifted less"
 
 
-def test_a_calibrator_that_clips_adds_what_old_clips_itself(nights: Path) -> None:
+def test_with_the_model_tensors_that_no_plan_needs_are_left_out(nights: Path) -> None:
+    pair = (nights / "old.yaml", nights / "inverted.yaml")
+    model = ("--model", DIGITS / "model.onnx")
+    text = qprof("diff", *pair, *model).stdout.splitlines()[-1]
+    assert re.fullmatch(r"\d+ tensors that no plan of model.onnx needs are left out; largest JS .*", text)
+    document = json.loads(qprof("diff", *pair, *model, "--json").stdout)
+    left_out = {tensor["tensor"] for tensor in document["left_out"]}
+    assert "block.add.out" in left_out  # only a Relu reads it
+    assert not left_out & {tensor["tensor"] for tensor in document["drift"]["tensors"]}
+
+
+def with_a_size(profile: Profile, size: float) -> Profile:
+    """Return the profile with one more tensor: a height and a width, without a batch axis."""
+    values = np.array([size, size])
+    tensor = TensorProfile("float", (2,), size, size, 2, 0, 0, 0, Histogram.of(values))
+    return replace(profile, tensors={**profile.tensors, "resize.sizes": tensor})
+
+
+@pytest.fixture
+def sizes(nights: Path, tmp_path: Path) -> tuple[Path, Path]:
+    for name, size in (("old", 480.0), ("same", 640.0)):
+        save_profile(with_a_size(load_profile(nights / f"{name}.yaml"), size), tmp_path / f"{name}.yaml")
+    return tmp_path / "old.yaml", tmp_path / "same.yaml"
+
+
+def test_shape_arithmetic_is_one_line_below_the_table(sizes: tuple[Path, Path]) -> None:
+    lines = qprof("diff", *sizes, "--worst", "100").stdout.splitlines()
+    assert not any(line.startswith("resize.sizes") for line in lines)
+    assert lines[-1].startswith("1 small tensors without a batch axis (shape arithmetic) are not listed; ")
+    assert "largest JS distance 1.0000 ('resize.sizes')" in lines[-1]
+
+
+def test_shape_arithmetic_that_exceeds_a_limit_is_in_the_table(sizes: tuple[Path, Path]) -> None:
+    result = qprof("diff", *sizes, "--max-js-distance", "0.5")
+    assert result.exit_code == 1
+    assert any(line.startswith("resize.sizes") for line in result.stdout.splitlines())
+
+
+def test_no_limit_applies_to_tensors_that_the_model_does_not_need(sizes: tuple[Path, Path]) -> None:
+    model = ("--model", DIGITS / "model.onnx")
+    assert qprof("diff", *sizes, *model, "--max-js-distance", "0.5").exit_code == 0
+
+
+def test_a_profile_of_another_model_than_the_one_given_is_refused(nights: Path, tmp_path: Path) -> None:
+    old = load_profile(nights / "old.yaml")
+    save_profile(replace(old, model=replace(old.model, structure="0" * 64)), tmp_path / "p.yaml")
+    result = qprof("diff", tmp_path / "p.yaml", tmp_path / "p.yaml", "--model", DIGITS / "model.onnx")
+    assert result.exit_code == 2
+    assert str(tmp_path / "p.yaml") in result.stderr
+
+
+def test_a_calibrator_that_clips_adds_the_baseline(nights: Path) -> None:
     pair = (nights / "old.yaml", nights / "same.yaml")
     output = qprof("diff", *pair, "--calibrator", "percentile:99").stdout
     assert "calibrator percentile:99" in output
-    assert "OLD's own" in output
+    assert "baseline clipping" in output
 
 
 def test_json_has_every_tensor_the_worst_first(nights: Path) -> None:
-    result = qprof("diff", nights / "old.yaml", nights / "inverted.yaml", "--json", "--max-distance", "0.3")
+    result = qprof(
+        "diff", nights / "old.yaml", nights / "inverted.yaml", "--json", "--max-js-distance", "0.3"
+    )
     document = json.loads(result.stdout)
-    assert (result.exit_code, document["passed"], document["limits"]["max_distance"]) == (1, False, 0.3)
+    assert (result.exit_code, document["passed"], document["limits"]["max_js_distance"]) == (1, False, 0.3)
     tensors = document["drift"]["tensors"]
     assert (len(tensors), tensors[0]["tensor"]) == (17, "image")
-    assert document["failures"][0]["measured"] == tensors[0]["distance"] > 0.3
-    assert set(tensors[0]) >= {"range_growth", "clipped", "distance", "wasserstein", "old_maximum"}
+    assert document["failures"][0]["measured"] == tensors[0]["js_distance"] > 0.3
+    assert set(tensors[0]) >= {"range_growth", "clipping_rate", "js_distance", "wasserstein", "old_maximum"}
 
 
 def test_the_same_input_gives_the_same_bytes(nights: Path) -> None:
@@ -104,13 +159,14 @@ def test_the_same_input_gives_the_same_bytes(nights: Path) -> None:
 
 
 def test_a_profile_does_not_differ_from_itself(nights: Path) -> None:
-    zeros = ("--max-clipped", "0", "--max-range-growth", "1", "--max-distance", "0", "--max-wasserstein", "0")
+    names = ("--max-clipping", "--max-js-distance", "--max-wasserstein")
+    zeros = (*(word for name in names for word in (name, "0")), "--max-range-growth", "1")
     result = qprof("diff", nights / "old.yaml", nights / "old.yaml", *zeros)
     assert result.exit_code == 0
-    assert "note: both profiles have seen the very same data" in result.stdout
+    assert "note: both profiles are of the same data" in result.stdout
 
 
-def test_notes_tell_of_weights_names_and_what_is_not_finite(nights: Path, tmp_path: Path) -> None:
+def test_notes_name_other_weights_other_tensors_and_non_finite_values(nights: Path, tmp_path: Path) -> None:
     old = load_profile(nights / "old.yaml")
     tensors = {f"new/{name}" if i > 9 else name: t for i, (name, t) in enumerate(old.items())}
     tensors["image"] = replace(tensors["image"], nan=old["image"].count)
@@ -118,7 +174,7 @@ def test_notes_tell_of_weights_names_and_what_is_not_finite(nights: Path, tmp_pa
         replace(old, tensors=tensors, model=replace(old.model, weights="0" * 64)), tmp_path / "new.yaml"
     )
     lines = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml").stdout.splitlines()
-    assert "note: the model is the same, but its weights are not" in lines
+    assert "note: the models have the same structure and different weights" in lines
     assert any(line.startswith("note: NEW alone holds 7 tensors: new/") for line in lines)
     assert any(line.startswith("note: OLD alone holds 7 tensors: ") for line in lines)
     assert "note: NaN or Inf in 1 tensors of NEW; worst 'image': 0.5000 of its elements" in lines
@@ -136,11 +192,11 @@ def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--max-clipped", "nan"), "max_clipped nan: must be a number"),
-        (("--calibrator", "minmx"), "Did you mean 'minmax'?"),
+        (("--max-clipping", "nan"), "max_clipping nan: must be a number"),
+        (("--calibrator", "minmx"), "did you mean 'minmax'?"),
     ],
 )
-def test_a_wrong_value_is_told(nights: Path, options: tuple[str, ...], sentence: str) -> None:
+def test_a_wrong_value_is_an_error(nights: Path, options: tuple[str, ...], sentence: str) -> None:
     result = qprof("diff", nights / "old.yaml", nights / "same.yaml", *options)
     assert result.exit_code == 2
     assert sentence in result.stderr

@@ -118,7 +118,7 @@ def test_threads_passes_and_checkpoints_do_not_change_a_byte(tmp_path: Path) -> 
 def test_a_size_that_is_none_is_refused(size: str) -> None:
     result = dump_profile(MODEL, "--data", DATA, "--memory-limit", size)
     assert result.exit_code == 2
-    assert f"'{size}' is no size; write it like 500M or 1.5G" in result.output
+    assert f"'{size}' is not a size; write it like 500M or 1.5G" in result.output
 
 
 def test_a_limit_that_is_too_small_says_what_is_needed(tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_counting_in_numpy_is_said_and_changes_nothing(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, "dump-profile", MODEL, "--data", DATA, "-o", tmp_path / "b"]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
-    assert result.stderr.startswith("note: counting in numpy")
+    assert result.stderr.startswith("note: the observers count in numpy")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_channels_can_be_left_out(tmp_path: Path) -> None:
-    for choice, some in (("weighed", True), ("off", False)):
+    for choice, some in (("weighted-layers", True), ("off", False)):
         path = tmp_path / f"{choice}.yaml"
         assert dump_profile(MODEL, "--data", DATA, "-o", path, "--channels", choice).exit_code == 0
         assert any(tensor.channels is not None for tensor in load_profile(path).values()) is some

@@ -42,7 +42,7 @@ def test_evaluate_tells_signal_agreement_size_and_speed(files) -> None:
 def test_evaluate_tells_accuracy_with_its_interval(files) -> None:
     result = run("evaluate", files, "--labels", str(files / "labels.txt"), "--no-latency")
     assert "accuracy   100.00 % float, 50.00 % quantized of 2 rows" in result.stdout
-    assert "drop 50.00 points, 95 % interval" in result.stdout
+    assert "drop 50.00 percentage points, 95 % interval" in result.stdout
     assert "latency" not in result.stdout
 
 
@@ -66,7 +66,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
     assert list(found) == [
         "float_model",
         "quantized_model",
-        "feeds",
+        "samples",
         "outputs",
         "accuracy",
         "float_bytes",
@@ -100,7 +100,7 @@ def test_compare_layers_lists_tensors_in_graph_order(files) -> None:
 def test_compare_layers_ranks_the_worst(files) -> None:
     found = json.loads(run("compare-layers", files, "--worst", "1", "--json").stdout)
     assert [layer["tensor"] for layer in found["layers"]] == ["y"]
-    assert (found["feeds"], found["missing"]) == (1, [])
+    assert (found["samples"], found["missing"]) == (1, [])
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare-layers"])

@@ -1,4 +1,4 @@
-"""`qprof explain`: on a real plan, as text and as JSON, and what it says when it cannot."""
+"""`qprof explain`: tensors and nodes of a real plan, as text and as JSON, and its errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -17,7 +19,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", limit=20)
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", RunSettings(limit=20))
     quantize(DIGITS / "model.onnx", folder / "p.yaml", folder / "q.onnx", save_plan_path=folder / "plan.yaml")
     return folder
 
@@ -28,7 +30,7 @@ def explain(folder: Path, *arguments: str, code: int = 0) -> str:
     return result.output
 
 
-def test_the_plan_alone_tells_the_group(folder: Path) -> None:
+def test_the_plan_alone_explains_the_group(folder: Path) -> None:
     lines = explain(folder, "block.pool.out").splitlines()
     assert lines[0].startswith("tensor 'block.pool.out': uint8, scale ")
     assert "tied by block.relu2, block.pool;" in lines[1]
@@ -37,15 +39,63 @@ def test_the_plan_alone_tells_the_group(folder: Path) -> None:
 
 def test_model_and_profile_add_the_nodes_and_the_noise(folder: Path) -> None:
     more = ["--model", str(DIGITS / "model.onnx"), "--profile", str(folder / "p.yaml")]
-    found = json.loads(explain(folder, "block.pool.out", *more, "--json"))
-    assert [n["operator"] for n in found["neighbours"] if n["makes"]] == ["MaxPool"]
-    assert 30.0 < found["sqnr_db"] < 60.0
-    before_the_clip = next(m for m in found["members"] if m["name"] == "block.add.out")
+    document = json.loads(explain(folder, "block.pool.out", *more, "--json"))
+    assert [n["operator"] for n in document["neighbours"] if n["makes"]] == ["MaxPool"]
+    assert 30.0 < document["sqnr_db"] < 60.0
+    before_the_clip = next(m for m in document["members"] if m["name"] == "block.add.out")
     assert before_the_clip["sqnr_db"] is None
 
 
-def test_a_weight_has_no_group(folder: Path) -> None:
+def test_a_weight_shares_its_scale_with_no_other_tensor(folder: Path) -> None:
     assert "no other tensor" in explain(folder, "block.conv1.weight")
+
+
+def both(folder: Path) -> list[str]:
+    return ["--model", str(DIGITS / "model.onnx"), "--profile", str(folder / "p.yaml")]
+
+
+def test_a_tensor_that_shares_nothing_is_explained_by_what_was_observed(folder: Path) -> None:
+    text = explain(folder, "image", *both(folder))
+    assert "observed 0 .. 1; 0 % of the values are clipped" in text
+    assert "calibrator mse" in text
+    assert text.endswith("it shares its scale with no other tensor\n")
+
+
+def test_a_range_before_a_clip_names_the_values_that_readers_use(folder: Path) -> None:
+    document = json.loads(explain(folder, "block.add.out", *both(folder), "--json"))["observed"]
+    assert document["minimum"] < 0.0 == document["effective_range"][0]
+    assert document["clipped"] > 0.1
+
+
+def test_a_range_before_an_activation_function_names_the_function(folder: Path) -> None:
+    text = explain(folder, "gate.filter.out", *both(folder))
+    assert "minimises the error after the activation function that follows (Tanh)" in text
+
+
+def test_a_plan_alone_says_what_the_model_and_the_profile_would_add(folder: Path) -> None:
+    assert explain(folder, "image").splitlines()[-1].startswith("give --model and --profile")
+
+
+def test_a_constant_is_explained_by_its_values(folder: Path) -> None:
+    document = json.loads(explain(folder, "block.conv1.weight", *both(folder), "--json"))["observed"]
+    assert document["is_constant"]
+    assert document["minimum"] < 0.0 < document["maximum"]
+
+
+def test_a_node_is_explained_with_its_inputs_and_outputs(folder: Path) -> None:
+    lines = explain(folder, "block.conv1", "--model", str(DIGITS / "model.onnx")).splitlines()
+    assert lines[0] == "node 'block.conv1' (Conv): quantized"
+    assert lines[2].startswith("  input 1 'block.conv1.weight': int8, scale ")
+    assert lines[-1].startswith("  output 0 'block.norm1.out': uint8, scale ")
+
+
+def test_a_node_that_stays_float_is_explained_by_its_reason(folder: Path) -> None:
+    plan = folder / "float.yaml"
+    recipe = load_recipe(None, {"keep_float": ("block.conv1",)})
+    quantize(DIGITS / "model.onnx", folder / "p.yaml", folder / "f.onnx", recipe=recipe, save_plan_path=plan)
+    result = CliRunner().invoke(main, ["explain", str(plan), "block.conv1"])
+    assert result.stdout.startswith("node 'block.conv1': stays float: kept float by request")
+    assert "give --model" in result.stdout
 
 
 def test_an_unknown_tensor_is_an_error_with_the_nearest_name(folder: Path) -> None:
@@ -53,5 +103,5 @@ def test_an_unknown_tensor_is_an_error_with_the_nearest_name(folder: Path) -> No
 
 
 def test_a_profile_without_its_model_is_refused(folder: Path) -> None:
-    said = explain(folder, "block.pool.out", "--profile", str(folder / "p.yaml"), code=2)
-    assert "give the model too" in said
+    message = explain(folder, "block.pool.out", "--profile", str(folder / "p.yaml"), code=2)
+    assert "give the model too" in message

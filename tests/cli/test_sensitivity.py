@@ -27,18 +27,18 @@ def run(profile: Path, *options: str):
 def test_every_quantized_node_is_in_the_table(profile) -> None:
     result = run(profile)
     assert result.exit_code == 0, result.output
-    rows = [line.split() for line in result.stdout.splitlines()[3:]]
+    rows = [line.split() for line in result.stdout.splitlines()[4:] if line]
     assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
-    assert "quantized nodes, 1 samples; all together:" in result.stdout
+    assert "quantized nodes, 1 samples; all quantized: SQNR " in result.stdout
 
 
 def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
     result = run(profile, "--json", "--worst", "3")
-    found = json.loads(result.stdout)
-    worst = [node["alone"]["worst"] for node in found["nodes"]]
+    document = json.loads(result.stdout)
+    worst = [node["only_quantized"]["worst_sqnr"] for node in document["nodes"]]
     assert len(worst) == 3
     assert worst == sorted(worst)
-    assert found["quantized"]["sqnr"].keys() == {"logits"}
+    assert document["quantized"]["sqnr"].keys() == {"logits"}
 
 
 def test_the_plot_is_svg_and_the_same_each_time(profile, tmp_path) -> None:
@@ -73,9 +73,20 @@ def test_without_profile_and_plan_it_says_what_is_needed() -> None:
 def test_a_saved_plan_can_be_measured(profile, tmp_path) -> None:
     plan = tmp_path / "plan.yaml"
     options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
-    kept = ["--keep-float", "stem.conv"]
-    assert CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), *options, *kept]).exit_code == 0
-    found = json.loads(run(profile, "--plan", str(plan), "--json").stdout)
-    names = {node["node"] for node in found["nodes"]}
+    keep_float = ["--keep-float", "stem.conv"]
+    assert (
+        CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), *options, *keep_float]).exit_code
+        == 0
+    )
+    document = json.loads(run(profile, "--plan", str(plan), "--json").stdout)
+    names = {node["node"] for node in document["nodes"]}
     assert "head" in names
     assert "stem.conv" not in names
+
+
+def test_the_nodes_that_recover_most_are_printed_as_options_to_copy(profile) -> None:
+    lines = run(profile).stdout.splitlines()
+    document = json.loads(run(profile, "--json").stdout)
+    assert document["keep_float"]
+    assert lines[-2].startswith("to keep float the nodes that recover most")
+    assert lines[-1].split() == [word for name in document["keep_float"] for word in ("--keep-float", name)]

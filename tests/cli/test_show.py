@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.show import command
 from qprof_onnx.cli.options.documents import detect
-from qprof_onnx.cli.render.tables import ASCII, plain_table, shape_text, small_histogram
+from qprof_onnx.cli.render.tables import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 
@@ -65,7 +66,7 @@ def test_json_of_a_profile_holds_everything() -> None:
     document = json.loads(show(PROFILE, "--json").output)
     x = document["tensors"]["input"]
     assert (document["format"], document["data"]["samples"], x["shape"]) == (
-        "qprof-profile/2",
+        "qprof-shown-profile/1",
         2,
         [None, 1, 8, 8],
     )

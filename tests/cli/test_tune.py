@@ -23,27 +23,27 @@ def run(profile: Path, *options: str):
     return CliRunner().invoke(main, command)
 
 
-def test_each_trial_is_printed_and_the_proof_at_the_end(profile, tmp_path) -> None:
+def test_each_trial_is_printed_and_the_held_out_score_at_the_end(profile, tmp_path) -> None:
     result = run(profile, *LABELS, "-o", str(tmp_path / "o.onnx"))
     assert result.exit_code == 0, result.output
     assert "  1  default" in result.stdout
-    assert "proof      99.50 float" in result.stdout
+    assert "hold-out   99.50 float" in result.stdout
     assert "95 % interval of the drop" in result.stdout
     assert "drawn with seed 0" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("kept")
+    assert result.stdout.splitlines()[-1].startswith("result     target met")
     assert (tmp_path / "o.onnx").exists()
 
 
 def test_json_is_alone_on_stdout(profile) -> None:
     result = run(profile, *LABELS, "--json")
-    found = json.loads(result.stdout)
-    assert found["kept"] is True
-    assert found["promise"]["objective"] == "size"
-    assert found["trials"][found["chosen"]]["value"] > 1.0
+    document = json.loads(result.stdout)
+    assert document["target_met"] is True
+    assert document["target"]["objective"] == "size"
+    assert document["trials"][document["chosen"]]["value"] > 1.0
     assert "  1  default" in result.stderr
 
 
-def test_a_promise_that_is_not_kept_exits_with_one_and_tells_the_best(profile, tmp_path, monkeypatch) -> None:
+def test_a_missed_target_exits_with_one_and_reports_the_best_plan(profile, tmp_path, monkeypatch) -> None:
     # A metric by which the quantized model is always worse: it sees the float outputs first.
     (tmp_path / "worse.py").write_text(
         "calls = []\n"
@@ -52,18 +52,18 @@ def test_a_promise_that_is_not_kept_exits_with_one_and_tells_the_best(profile, t
         "    return [90.0 if len(calls) % 2 else 80.0] * len(indices)\n"
     )
     monkeypatch.chdir(tmp_path)
-    # the first judgement, of float against float, takes two calls as every other does
+    # the first score, of float against float, takes two calls as every other does
     result = run(profile, "--metric", "worse:score", "--budget", "0.001", "-o", str(tmp_path / "o.onnx"))
     assert result.exit_code == 1, result.output
-    assert "FAILED     --max-drop 0.5: the promise is not kept" in result.stdout
-    assert "drop 10.00 points" in result.stdout
+    assert "FAILED     --max-drop 0.5: target missed" in result.stdout
+    assert "drop 10.00 percentage points" in result.stdout
     assert not (tmp_path / "o.onnx").exists()
 
 
 def test_a_wrong_objective_is_one_line_and_exit_code_two(profile) -> None:
     result = run(profile, "--objective", "speed")
     assert result.exit_code == 2
-    assert "objective 'speed' is not one of latency, size, integer-share" in result.stderr
+    assert "objective 'speed' is not one of latency, size, int8-share" in result.stderr
 
 
 def test_an_output_that_is_an_input_is_refused(profile) -> None:
@@ -72,7 +72,7 @@ def test_an_output_that_is_an_input_is_refused(profile) -> None:
     assert "is another file of this command already" in result.stderr
 
 
-def test_agreement_is_promised_without_labels(profile) -> None:
+def test_without_labels_the_target_is_about_agreement(profile) -> None:
     result = run(profile, "--max-drop", "5")
     assert result.exit_code == 0, result.output
-    assert "at most 5 points less top-1 agreement with the float model" in result.stdout
+    assert "at most 5 percentage points less top-1 agreement with the float model" in result.stdout

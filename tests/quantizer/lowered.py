@@ -16,7 +16,7 @@ import onnxruntime as ort
 import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.lowering.writers.graph_walk import Lowered
+from qprof_onnx.quantizer.lowering.written import Lowered
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
@@ -218,7 +218,7 @@ class Runs:
             for opset in imports:
                 if not opset.domain:  # the evaluator has no older DequantizeLinear; it is the same
                     opset.version = max(opset.version, 19)
-        return list(ReferenceEvaluator(proto, new_ops=self._contrib()).run(None, self.feed))
+        return list(ReferenceEvaluator(proto, new_ops=self._contrib()).run(None, self.arrays))
 
     def _contrib(self) -> list[Any]:
         domains = {node.domain for node in self.proto.graph.node}
@@ -234,18 +234,18 @@ class Runs:
             options.add_session_config_entry(key, value)
         options.optimized_model_filepath = str(self._folder / "optimized.onnx")
         session = ort.InferenceSession(self.proto.SerializeToString(), options)
-        return list(session.run(None, self.feed))
+        return list(session.run(None, self.arrays))
 
     def openvino(self) -> list[np.ndarray]:
         import openvino
 
         # It has no functions of the model, would compute in bfloat16 where the processor has it, and would
-        # quantize the activations of a MatMul whose weight alone is in codes.
+        # quantize the activations of a MatMul whose weight alone is quantized.
         proto = onnx.inliner.inline_local_functions(self.proto)
         core = openvino.Core()
         settings = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
         compiled = core.compile_model(core.read_model(proto.SerializeToString()), "CPU", settings)
-        result = compiled(self.feed)
+        result = compiled(self.arrays)
         return [result[i] for i in range(len(self.proto.graph.output))]
 
     def off(self, results: Sequence[np.ndarray]) -> float:
@@ -255,9 +255,9 @@ class Runs:
         worst, expected = 0.0, self._expect()
         for output, result in zip(self.proto.graph.output, results, strict=True):
             tensor = expected[output.name]
-            step = tensor.params.scale[0] if tensor.params else float(np.abs(tensor.real).max()) * 1e-6
-            assert result.shape == tensor.real.shape
-            worst = max(worst, float(np.abs(result - tensor.real).max()) / step)
+            step = tensor.params.scale[0] if tensor.params else float(np.abs(tensor.values).max()) * 1e-6
+            assert result.shape == tensor.values.shape
+            worst = max(worst, float(np.abs(result - tensor.values).max()) / step)
         return worst
 
     def fused(self) -> Counter[str]:

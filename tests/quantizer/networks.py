@@ -12,12 +12,13 @@ import onnx_ir as ir
 from onnx import ModelProto, numpy_helper, parser
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
-from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
+from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.opening import PreparedModel
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -71,8 +72,8 @@ def network(
     model = prepare(ir.serde.deserialize_model(proto)).model
     identity = model_id(model, "net.onnx")
     samples = [Sample(str(i), {"x": rng.standard_normal(shape).astype(np.float32)}) for i in range(3)]
-    channels = weighed_channels(index(model))
-    profile = calibrate(model, samples, identity, channels=channels)
+    channels = weighted_channels(index(model))
+    profile = calibrate(model, samples, identity, RunSettings(channels=channels))
     return Network(model, index(model), profile, identity)
 
 

@@ -1,11 +1,11 @@
-"""Form integer: codes and int32 sums in plain sight, for compilers that fuse them themselves.
+"""Form integer: integers and int32 sums as plain nodes, for compilers that fuse them themselves.
 
 ============  ================================================================================================
 Conv, Gemm,   ConvInteger or MatMulInteger, Add of the int32 bias, then one rescale: Cast to float32, Mul with
 MatMul        scale(x) * scale(w) / scale(y), QuantizeLinear with scale 1 (round, halves to even; add the zero
               point; saturate). A float result ends with the Mul, by scale(x) * scale(w). See `products`
-moves         the operator on codes; a Relu or Clip that changes no code is left out
-tables        Cast to int32 and Gather from a constant table, whatever implementation the plan has
+PASS_THROUGH  the operator on integers; a Relu or Clip that changes no value is left out
+LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan
 DYNAMIC       as in form qdq
 others        between conversions, as in form qdq: arithmetic, pooling, and ConvTranspose, which has no
               integer operator
@@ -19,12 +19,13 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
-from ..writers.embeddings import look_up_codes
+from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
-from ..writers.graph_walk import Lowered, Writers, write
-from ..writers.moves import direct
+from ..writers.graph_walk import Writers, write
+from ..writers.pass_through import direct
 from ..writers.products import dynamic_product, fits, integer_sums, static_product
 from ..writers.task import Task, between_conversions, direct_table, float_node, weight_only
+from ..written import Lowered
 
 
 def _integer(task: Task) -> bool:
@@ -45,7 +46,7 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "integer"): look_up_codes,
+    (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
 }
 """Every way to write a node, by kind and implementation."""

@@ -1,10 +1,10 @@
-"""Form qoperator: one operator that takes codes and gives codes, with scales and zero points as its inputs.
+"""Form qoperator: operators with quantized inputs and outputs, and scales and zero points as further inputs.
 
 QLinearConv and QLinearMatMul are standard ONNX. The others are onnxruntime's own, in domain com.microsoft:
 QGemm, QLinearAdd, QLinearMul, QLinearAveragePool, QLinearGlobalAveragePool, QLinearConcat, QLinearWhere,
 QLinearSoftmax, QLinearSigmoid (Tanh goes through it), QLinearLeakyRelu; for results in float
 MatMulIntegerToFloat, and QGemm again. What these cannot take (16 bits, mixed types, alpha that is not 1, ...)
-and operators without such a twin stay between conversions; moves work on codes.
+and operators without a QLinear counterpart stay between conversions; pass-through nodes work on integers.
 """
 
 from __future__ import annotations
@@ -15,80 +15,86 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
+from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
-from ..writers.embeddings import look_up_codes
-from ..writers.emitter import Attributes, Emitter, code_type, new_value
-from ..writers.graph_walk import Lowered, Writers, write
+from ..writers.embeddings import gather_quantized
+from ..writers.emitter import Emitter
+from ..writers.graph_walk import Writers, write
+from ..writers.graph_writer import Attributes, integer_type, new_value
 from ..writers.lstm import dynamic_lstm
-from ..writers.moves import direct
-from ..writers.products import OPERATORS, dynamic_product, fits
+from ..writers.pass_through import direct
+from ..writers.products import dynamic_product, fits
 from ..writers.task import Task, direct_table, float_node, weight_only
+from ..written import Lowered
 
-MICROSOFT = "com.microsoft"
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
-"""With a smaller one onnxruntime 1.31 gives code 0 to some of the largest probabilities: it wraps around."""
+"""With a smaller one onnxruntime 1.31 gives 0 to some of the largest probabilities: it wraps around."""
 IN_256THS = QuantParams((1.0 / 256.0,), (0,), UINT8)
 
 
 @dataclass(frozen=True)
-class _Twin:
-    """The operator on codes for one on real numbers.
+class QLinear:
+    """The QLinear counterpart of a float operator.
 
     Attributes:
         op_type, domain: its name.
-        inputs: its inputs, in order: a number stands for codes, scale and zero point of that input; "*" for
+        inputs: its inputs, in order: a number stands for values, scale and zero point of that input; "*" for
             those of every input; "y" for scale and zero point of the result; "=" before a number for that
-            input as it is, or its codes alone.
-        plain: attributes that it does not know, and the value at which they do nothing.
+            input as it is, or its quantized values alone.
+        neutral: attributes that it does not know, and the value at which they do nothing.
     """
 
     op_type: str
     inputs: tuple[str, ...]
     domain: str = MICROSOFT
-    plain: Mapping[str, object] | None = None
+    neutral: Mapping[str, object] | None = None
 
 
-TWINS: Mapping[str, _Twin] = {
-    "Conv": _Twin("QLinearConv", ("0", "1", "y", "=2"), ""),
-    "MatMul": _Twin("QLinearMatMul", ("0", "1", "y"), ""),
-    "Gemm": _Twin("QGemm", ("0", "1", "=2", "y"), plain={"beta": 1.0}),
-    "Add": _Twin("QLinearAdd", ("0", "1", "y")),
-    "Mul": _Twin("QLinearMul", ("0", "1", "y")),
-    "AveragePool": _Twin("QLinearAveragePool", ("0", "y"), plain={"dilations": 1}),
-    "GlobalAveragePool": _Twin("QLinearGlobalAveragePool", ("0", "y")),
-    "Concat": _Twin("QLinearConcat", ("y", "*")),
-    "Where": _Twin("QLinearWhere", ("=0", "1", "2", "y")),
-    "Softmax": _Twin("QLinearSoftmax", ("0", "y")),
-    "Sigmoid": _Twin("QLinearSigmoid", ("0", "y")),
-    "LeakyRelu": _Twin("QLinearLeakyRelu", ("0", "y")),
+QLINEAR: Mapping[str, QLinear] = {
+    "Conv": QLinear("QLinearConv", ("0", "1", "y", "=2"), ""),
+    "MatMul": QLinear("QLinearMatMul", ("0", "1", "y"), ""),
+    "Gemm": QLinear("QGemm", ("0", "1", "=2", "y"), neutral={"beta": 1.0}),
+    "Add": QLinear("QLinearAdd", ("0", "1", "y")),
+    "Mul": QLinear("QLinearMul", ("0", "1", "y")),
+    "AveragePool": QLinear("QLinearAveragePool", ("0", "y"), neutral={"dilations": 1}),
+    "GlobalAveragePool": QLinear("QLinearGlobalAveragePool", ("0", "y")),
+    "Concat": QLinear("QLinearConcat", ("y", "*")),
+    "Where": QLinear("QLinearWhere", ("=0", "1", "2", "y")),
+    "Softmax": QLinear("QLinearSoftmax", ("0", "y")),
+    "Sigmoid": QLinear("QLinearSigmoid", ("0", "y")),
+    "LeakyRelu": QLinear("QLinearLeakyRelu", ("0", "y")),
 }
-"""Operator -> its twin."""
+"""Float operator -> its QLinear counterpart."""
 
 
-def on_twin(task: Task) -> bool:
-    """Write the operator on codes, or what has none on its own codes or between conversions."""
-    twin = TWINS.get(task.node.op_type)
-    if twin is None or not _takes(task, twin):
+def qlinear(task: Task) -> bool:
+    """Write the QLinear counterpart of the operator, else the operator on integers or between conversions."""
+    counterpart = QLINEAR.get(task.node.op_type)
+    if counterpart is None or not _takes(task, counterpart):
         return direct(task)
     node, emitter, result = task.node, task.emitter, task.result()
     attributes: dict[str, int | float | str | ir.Attr] = {
-        name: attribute for name, attribute in node.attributes.items() if name not in (twin.plain or {})
+        name: attribute
+        for name, attribute in node.attributes.items()
+        if name not in (counterpart.neutral or {})
     }
-    if twin.op_type == "QLinearSoftmax":
+    if counterpart.op_type == "QLinearSoftmax":
         attributes["opset"] = task.opset
     if result is None:
-        return _return_float(task, twin, attributes)
-    codes = new_value(f"{emitter.name(node.outputs[0])}_quantized", code_type(result), node.outputs[0])
-    made = emitter.add(twin.op_type, _inputs(task, twin), codes, node, attributes, domain=twin.domain)
-    emitter.store(node.outputs[0], made, result)
+        return _return_float(task, counterpart, attributes)
+    output = new_value(f"{emitter.name(node.outputs[0])}_quantized", integer_type(result), node.outputs[0])
+    quantized = emitter.add(
+        counterpart.op_type, _inputs(task, counterpart), output, node, attributes, domain=counterpart.domain
+    )
+    emitter.store(node.outputs[0], quantized, result)
     return True
 
 
-def _return_float(task: Task, twin: _Twin, attributes: Attributes) -> bool:
-    """Make the node itself the operator that takes codes and gives real numbers."""
+def _return_float(task: Task, counterpart: QLinear, attributes: Attributes) -> bool:
+    """Make the node itself the operator with quantized inputs and a float output."""
     node = task.node
-    if twin.op_type == "QGemm":
-        inputs = _inputs(task, replace(twin, inputs=twin.inputs[:-1]))
+    if counterpart.op_type == "QGemm":
+        inputs = _inputs(task, replace(counterpart, inputs=counterpart.inputs[:-1]))
         node.op_type = "QGemm"
         node.attributes.pop("beta", None)
     else:
@@ -103,10 +109,10 @@ def _return_float(task: Task, twin: _Twin, attributes: Attributes) -> bool:
 
 
 def _sigmoid_of_tanh(task: Task) -> bool:
-    """Write tanh(x) = 2 sigmoid(2x) - 1 in 128ths, which are the 256ths of the sigmoid moved by a half."""
+    """Write tanh(x) = 2 sigmoid(2x) - 1 in 128ths, which are the 256ths of the sigmoid less a half."""
     node, emitter, source, result = task.node, task.emitter, task.params(0), task.result()
     if node.op_type != "Tanh" or source is None or result is None or source.qtype != result.qtype:
-        return on_twin(task)
+        return qlinear(task)
     if source.qtype.bits != 8 or result.scale != (1.0 / 128.0,) or result.zero_point[0] != _middle(result):
         return direct_table(task)
     value, name = node.inputs[0], emitter.name(node.outputs[0])
@@ -114,14 +120,13 @@ def _sigmoid_of_tanh(task: Task) -> bool:
     doubled = replace(source, scale=(2.0 * source.scale[0],))
     in_256ths = replace(IN_256THS, qtype=result.qtype, zero_point=(result.qtype.low,))
     inputs = [
-        emitter.codes(value, source, node),
+        emitter.quantized(value, source, node),
         *emitter.param_values(f"{emitter.name(value)}_doubled", doubled),
         *emitter.param_values(f"{name}_sigmoid", in_256ths),
     ]
-    codes = new_value(f"{name}_quantized", code_type(result), node.outputs[0])
-    emitter.store(
-        node.outputs[0], emitter.add("QLinearSigmoid", inputs, codes, node, {}, domain=MICROSOFT), result
-    )
+    output = new_value(f"{name}_quantized", integer_type(result), node.outputs[0])
+    quantized = emitter.add("QLinearSigmoid", inputs, output, node, {}, domain=MICROSOFT)
+    emitter.store(node.outputs[0], quantized, result)
     return True
 
 
@@ -129,16 +134,18 @@ def _middle(params: QuantParams) -> int:
     return params.qtype.low + 128
 
 
-def _takes(task: Task, twin: _Twin) -> bool:
-    """Whether the twin takes the types, parameters and attributes of a node."""
+def _takes(task: Task, counterpart: QLinear) -> bool:
+    """Return whether the counterpart takes the types, parameters and attributes of a node."""
     node, result = task.node, task.result()
-    data = [task.params(i) for i in _data(task, twin)]
-    known = [params for params in (*data, result) if params is not None]
-    if None in data or any(not _is_one(getattr_plain, plain) for getattr_plain, plain in _plain(node, twin)):
+    data = [task.params(i) for i in _data(task, counterpart)]
+    given = [params for params in (*data, result) if params is not None]
+    if None in data or any(
+        not _is_neutral(value, neutral) for value, neutral in _unsupported(node, counterpart)
+    ):
         return False
-    if node.op_type in OPERATORS:
-        weight = known.pop(1)
-        if not fits(task) or weight.qtype not in (INT7, INT8, known[0].qtype):
+    if product_layout(node) is not None:
+        weight = given.pop(1)
+        if not fits(task) or weight.qtype not in (INT7, INT8, given[0].qtype):
             return False
         if node.op_type == "Conv" and result is None:
             return False
@@ -146,23 +153,23 @@ def _takes(task: Task, twin: _Twin) -> bool:
             return False
     elif result is None or (node.op_type == "Softmax" and result.scale[0] < LEAST_SOFTMAX_SCALE):
         return False
-    return all(p.qtype == known[0].qtype and p.qtype.bits == 8 and p.axis is None for p in known)
+    return all(p.qtype == given[0].qtype and p.qtype.bits == 8 and p.axis is None for p in given)
 
 
-def _plain(node: ir.Node, twin: _Twin) -> list[tuple[object, object]]:
+def _unsupported(node: ir.Node, counterpart: QLinear) -> list[tuple[object, object]]:
     return [
         (node.attributes[name].value, value)
-        for name, value in (twin.plain or {}).items()
+        for name, value in (counterpart.neutral or {}).items()
         if name in node.attributes
     ]
 
 
-def _is_one(value: object, plain: object) -> bool:
-    return all(v == plain for v in value) if isinstance(value, list | tuple) else value == plain
+def _is_neutral(value: object, neutral: object) -> bool:
+    return all(v == neutral for v in value) if isinstance(value, list | tuple) else value == neutral
 
 
 def _bias_is_a_row(task: Task) -> bool:
-    """Whether QGemm takes the bias: one number for each column."""
+    """Return whether QGemm takes the bias: one number for each column."""
     value = task.node.inputs[2] if len(task.node.inputs) > 2 else None
     if value is None:
         return True
@@ -174,29 +181,29 @@ def _bias_is_a_row(task: Task) -> bool:
     return tuple(value.shape) in ((columns,), (1, columns))
 
 
-def _data(task: Task, twin: _Twin) -> list[int]:
-    if "*" in twin.inputs:
+def _data(task: Task, counterpart: QLinear) -> list[int]:
+    if "*" in counterpart.inputs:
         return list(range(len(task.node.inputs)))
-    return [int(token) for token in twin.inputs if token.isdigit()]
+    return [int(token) for token in counterpart.inputs if token.isdigit()]
 
 
-def _inputs(task: Task, twin: _Twin) -> list[ir.Value | None]:
-    node, emitter, found = task.node, task.emitter, list[ir.Value | None]()
-    for token in twin.inputs:
+def _inputs(task: Task, counterpart: QLinear) -> list[ir.Value | None]:
+    node, emitter, inputs = task.node, task.emitter, list[ir.Value | None]()
+    for token in counterpart.inputs:
         if token == "y":
             result = task.result()
             assert result is not None
-            found.extend(emitter.param_values(emitter.name(node.outputs[0]), result))
+            inputs.extend(emitter.param_values(emitter.name(node.outputs[0]), result))
         elif token == "*":
             for index in range(len(node.inputs)):
-                found.extend(_triple(task, index))
+                inputs.extend(_triple(task, index))
         elif token.startswith("="):
-            found.append(_alone(task, int(token[1:])))
+            inputs.append(_alone(task, int(token[1:])))
         else:
-            found.extend(_triple(task, int(token)))
-    while found[-1] is None:
-        found.pop()
-    return found
+            inputs.extend(_triple(task, int(token)))
+    while inputs[-1] is None:
+        inputs.pop()
+    return inputs
 
 
 def _alone(task: Task, index: int) -> ir.Value | None:
@@ -205,8 +212,8 @@ def _alone(task: Task, index: int) -> ir.Value | None:
         return None
     params = task.params(index)
     if params is None:
-        return task.emitter.real(value, task.node)
-    return task.emitter.codes(value, params, task.node)
+        return task.emitter.floating(value, task.node)
+    return task.emitter.quantized(value, params, task.node)
 
 
 def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -214,23 +221,23 @@ def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
     assert value is not None
     assert params is not None
     scale, zero_point = task.emitter.param_values(task.emitter.name(value), params)
-    return task.emitter.codes(value, params, task.node), scale, zero_point
+    return task.emitter.quantized(value, params, task.node), scale, zero_point
 
 
 WRITERS: Writers = {
-    (Kind.QUANTIZED, ""): on_twin,
+    (Kind.QUANTIZED, ""): qlinear,
     (Kind.QUANTIZED, "integer"): direct,
     (Kind.PASS_THROUGH, ""): direct,
     (Kind.PASS_THROUGH, "integer"): direct,
     (Kind.PASS_THROUGH, "leaky-relu"): direct,
-    (Kind.LOOKUP_TABLE, ""): on_twin,
-    (Kind.LOOKUP_TABLE, "runtime"): on_twin,
+    (Kind.LOOKUP_TABLE, ""): qlinear,
+    (Kind.LOOKUP_TABLE, "runtime"): qlinear,
     (Kind.LOOKUP_TABLE, "sigmoid"): _sigmoid_of_tanh,
     (Kind.LOOKUP_TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
-    (Kind.WEIGHT_ONLY, "integer"): look_up_codes,
+    (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
 }
 """Every way to write a node, by kind and implementation."""

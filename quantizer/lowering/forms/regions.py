@@ -1,9 +1,9 @@
 """Form regions: each quantized node, or group of them, is a function of the model in domain "qprof".
 
-A function takes codes and gives codes. Its body is what form qdq would write, with scales, zero points,
+A function has quantized inputs and outputs. Inside it is what form qdq would write, with scales, zero points,
 look-up tables and bounds as constants: a compiler for a device can take the call whole (its name begins with
 the operators that it stands for), and any other reader of ONNX sees through it. Weights and biases stay
-initialisers of the model, in codes, and are inputs. An operator and the Relu or Clip that alone reads it are
+quantized initialisers of the model, and are inputs. An operator and the Relu or Clip that alone reads it are
 one function. Float nodes stay as they were. OpenVINO wants the functions inlined first (`onnx.inliner`).
 """
 
@@ -16,23 +16,25 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
+from ...model.editing import fresh
 from ...model.subgraphs import bodies
 from ...numerics.affine import QuantParams
 from ...operators.functions import nodes_between
 from ...plan.plan import Kind, QuantPlan
-from ..writers.emitter import Emitter, code_type, constant_array
+from ..writers.emitter import Emitter
 from ..writers.graph_walk import (
     WIDE_OPSET,
-    Lowered,
     Writers,
     checked_opset,
     finish,
-    needs_wide_codes,
+    needs_wide_types,
     remove,
     task_of,
     writer_of,
 )
+from ..writers.graph_writer import constant_array, integer_type
 from ..writers.task import Task, data_inputs, float_node
+from ..written import Lowered, with_record
 from .qdq import WRITERS as QDQ_WRITERS
 
 DOMAIN, DOMAIN_VERSION = "qprof", 1
@@ -44,14 +46,14 @@ WRITERS: Writers = {key: writer for key, writer in QDQ_WRITERS.items() if key !=
 
 
 @dataclass
-class _Body:
+class _Draft:
     """A function while it is written.
 
     Attributes:
         graph: its graph, with the copies of the nodes.
-        values: tensor of the model -> its twin in the function, and the parameters of a weight's use.
-        arguments: what the call gives for each input.
-        stored: twin -> the codes that it is at home in.
+        values: tensor of the model, and for a weight how it is read -> its copy in the function.
+        arguments: tensor of the call for each input.
+        stored: copy -> the quantized form that it is stored in.
     """
 
     graph: ir.Graph
@@ -69,20 +71,21 @@ def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
     opset = checked_opset(model, "regions")
     model = model.clone()
     functions: dict[str, ir.Function] = {}
-    _write_graph(model.graph, Emitter(model.graph), plan, model.opset_imports, functions)
+    emitter = Emitter(model.graph)
+    _write_graph(model.graph, emitter, plan, model.opset_imports, functions)
     for function in functions.values():
         model.functions[function.identifier()] = function
     if opset < WIDE_OPSET and any(
-        needs_wide_codes(g) for g in (*model.graphs(), *(f.graph for f in functions.values()))
+        needs_wide_types(g) for g in (*model.graphs(), *(f.graph for f in functions.values()))
     ):
         raise PlanError(
-            f"form regions: these codes need opset {WIDE_OPSET}, and the model has {opset}; export it again "
-            "in that opset, or use 8-bit types"
+            f"form regions: its integer types need opset {WIDE_OPSET}, and the model has {opset}; export it "
+            "again in that opset, or use 8-bit types"
         )
     if functions:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
-    return Lowered(model)
+    return with_record(Lowered(model, (), emitter.written()))
 
 
 def _write_graph(
@@ -92,11 +95,11 @@ def _write_graph(
     opsets: Mapping[str, int],
     functions: dict[str, ir.Function],
 ) -> None:
-    """Write the nodes of a graph, and before each the bodies that it has; `functions` gets what is called."""
+    """Write the nodes of a graph, and before each its subgraphs; `functions` gets what is called."""
     replaced: list[ir.Node] = []
     for group in _groups(graph, plan):
-        for body in bodies(group[0]):
-            _write_graph(body, emitter.inside(body, group[0]), plan, opsets, functions)
+        for subgraph in bodies(group[0]):
+            _write_graph(subgraph, emitter.inside(subgraph, group[0]), plan, opsets, functions)
         tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
         if tasks[0].entry.kind is Kind.FLOAT:
             float_node(tasks[0])
@@ -111,8 +114,9 @@ def _write_graph(
 
 
 def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
-    """Return the nodes in order, a Relu or Clip together with the integer node that it alone reads, and the
-    parts of a table with the node that makes its result.
+    """Return the nodes in order, those of one function together.
+
+    These are a quantized node and the Relu or Clip that alone reads it, and the parts of a look-up table.
     """
     groups: dict[ir.Node, list[ir.Node]] = {}
     for node in graph:
@@ -160,56 +164,51 @@ def _kind(node: ir.Node | None, plan: QuantPlan) -> Kind | None:
 def _name(group: list[ir.Node], taken: Collection[str]) -> str:
     """Return a name for a function: the operators, then the name of the first node, as an identifier."""
     words = [*(node.op_type for node in group), group[0].name or ""]
-    name = re.sub(r"\W+", "_", "_".join(words))
-    chosen, number = name, 0
-    while chosen in taken:
-        number += 1
-        chosen = f"{name}_{number}"
-    return chosen
+    return fresh(re.sub(r"\W+", "_", "_".join(words)), set(taken), first=1)
 
 
 def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Function | None:
     """Make the last node of a group a call, and return the function that is called.
 
-    None when nothing is left to be called, because the node changes no code.
+    None when nothing is left to be called, because the node changes no quantized value.
     """
-    body = _Body(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name))
-    copies = [_copy(task, body, tasks[-1].node) for task in tasks]
-    emitter = Emitter(body.graph)
-    for twin, (codes, params) in body.stored.items():
-        emitter.store(twin, codes, params)
+    draft = _Draft(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name))
+    copies = [_copy(task, draft, tasks[-1].node) for task in tasks]
+    emitter = Emitter(draft.graph)
+    for copy, (quantized, params) in draft.stored.items():
+        emitter.store(copy, quantized, params)
     inner = [replace(task, node=copy, emitter=emitter) for task, copy in zip(tasks, copies, strict=True)]
     results = list(copies[-1].outputs)
     unneeded = [task.node for task in inner if writer_of(task, "regions", WRITERS)(task)]
     params_of = [emitter.stored(value) for value in results]
-    body.graph.outputs.extend(
-        emitter.real(value, None) if params is None else emitter.codes(value, params, None)
+    draft.graph.outputs.extend(
+        emitter.floating(value, None) if params is None else emitter.quantized(value, params, None)
         for value, params in zip(results, params_of, strict=True)
     )
-    remove(body.graph, emitter, unneeded)
-    if len(body.graph) == 0:
-        (codes,), (held,) = body.arguments, params_of
-        assert held is not None
-        tasks[-1].emitter.store(tasks[-1].node.outputs[0], codes, held)
+    remove(draft.graph, emitter, unneeded)
+    if len(draft.graph) == 0:
+        (quantized,), (result,) = draft.arguments, params_of
+        assert result is not None
+        tasks[-1].emitter.store(tasks[-1].node.outputs[0], quantized, result)
         return None
-    _initializers_to_nodes(body.graph)
-    _become_call(tasks[-1], name, body.arguments, params_of)
-    return ir.Function(DOMAIN, name, graph=body.graph, attributes=[])
+    _initializers_to_nodes(draft.graph)
+    _become_call(tasks[-1], name, draft.arguments, params_of)
+    return ir.Function(DOMAIN, name, graph=draft.graph, attributes=[])
 
 
-def _copy(task: Task, body: _Body, place: ir.Node) -> ir.Node:
+def _copy(task: Task, draft: _Draft, place: ir.Node) -> ir.Node:
     """Add a node's copy to a function, with an input for each tensor that it reads from outside."""
     data = data_inputs(task)
     inputs = []
     for index, value in enumerate(task.node.inputs):
         params = task.params(index) if value is not None and index in data else None
-        inputs.append(None if value is None else _twin(value, params, task.emitter, body, place))
+        inputs.append(None if value is None else _copied(value, params, task.emitter, draft, place))
     outputs = [
         ir.Value(name=v.name or f"output_{i}", type=v.type, shape=v.shape)
         for i, v in enumerate(task.node.outputs)
     ]
-    for value, twin in zip(task.node.outputs, outputs, strict=True):
-        body.values[value, None] = twin
+    for value, copy in zip(task.node.outputs, outputs, strict=True):
+        draft.values[value, None] = copy
     node = ir.Node(
         task.node.domain,
         task.node.op_type,
@@ -218,39 +217,41 @@ def _copy(task: Task, body: _Body, place: ir.Node) -> ir.Node:
         outputs=outputs,
         name=task.node.name,
     )
-    body.graph.append(node)
+    draft.graph.append(node)
     return node
 
 
-def _twin(
-    value: ir.Value, params: QuantParams | None, emitter: Emitter, body: _Body, place: ir.Node
+def _copied(
+    value: ir.Value, params: QuantParams | None, emitter: Emitter, draft: _Draft, place: ir.Node
 ) -> ir.Value:
-    """Return a tensor of the model as the function sees it."""
-    if (value, None) in body.values:
-        return body.values[value, None]
+    """Return the copy of a tensor of the model inside the function."""
+    if (value, None) in draft.values:
+        return draft.values[value, None]
     constant, home = constant_array(value), emitter.stored(value)
     key = (value, params if constant is not None else None)
-    if key in body.values:
-        return body.values[key]
+    if key in draft.values:
+        return draft.values[key]
     name = emitter.name(value)
-    twin = ir.Value(name=name, type=value.type, shape=value.shape)
-    body.values[key] = twin
+    copy = ir.Value(name=name, type=value.type, shape=value.shape)
+    draft.values[key] = copy
     params = home or params
     if constant is not None and params is None:
-        twin.const_value = value.const_value
-        if name in body.graph.initializers:
-            return body.graph.initializers[name]
-        body.graph.register_initializer(twin)
+        copy.const_value = value.const_value
+        if name in draft.graph.initializers:
+            return draft.graph.initializers[name]
+        draft.graph.register_initializer(copy)
     elif params is None:
-        body.arguments.append(value)
-        body.graph.inputs.append(twin)
+        draft.arguments.append(value)
+        draft.graph.inputs.append(copy)
     else:
-        codes = emitter.codes(value, params, place)
-        inner = ir.Value(name=f"{name}_codes_{len(body.arguments)}", type=codes.type, shape=codes.shape)
-        body.arguments.append(codes)
-        body.graph.inputs.append(inner)
-        body.stored[twin] = (inner, params)
-    return twin
+        quantized = emitter.quantized(value, params, place)
+        inner = ir.Value(
+            name=f"{name}_codes_{len(draft.arguments)}", type=quantized.type, shape=quantized.shape
+        )
+        draft.arguments.append(quantized)
+        draft.graph.inputs.append(inner)
+        draft.stored[copy] = (inner, params)
+    return copy
 
 
 def _become_call(
@@ -265,7 +266,7 @@ def _become_call(
     for value, params in zip(node.outputs, params_of, strict=True):
         if params is not None:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(code_type(params))
+            value.type = ir.TensorType(integer_type(params))
             emitter.store(value, value, params)
 
 
@@ -274,10 +275,10 @@ def _initializers_to_nodes(graph: ir.Graph) -> None:
     nodes = []
     for name, value in list(graph.initializers.items()):
         del graph.initializers[name]
-        made = ir.Value(name=name, type=value.type, shape=value.shape)
+        output = ir.Value(name=name, type=value.type, shape=value.shape)
         assert value.const_value is not None
         content = [ir.AttrTensor("value", value.const_value)]
-        nodes.append(ir.Node("", "Constant", [], content, outputs=[made], name=f"{name}_Constant"))
-        value.replace_all_uses_with(made)
+        nodes.append(ir.Node("", "Constant", [], content, outputs=[output], name=f"{name}_Constant"))
+        value.replace_all_uses_with(output)
     if nodes:
         graph.insert_before(graph[0], nodes)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
 from ...model.subgraphs import bodies
+from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
+from ..written import Lowered, with_record
 from .emitter import Emitter
 from .task import Task
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 
 OLDEST_OPSET = 13
 """The first with an axis in QuantizeLinear."""
 WIDE_OPSET, WIDE_IR_VERSION = 21, 10
-"""The first with 16-bit, 4-bit and blocked codes in QuantizeLinear."""
+"""The first with 16 bits, 4 bits and blocks in QuantizeLinear."""
 
 Writer = Callable[[Task], bool]
-"""Writes one node; whether the node itself is no longer needed."""
+"""Writes one node, and returns whether the node itself is no longer needed."""
 Writers = Mapping[tuple[Kind, str], Writer]
 """A form's writers, by kind and implementation."""
 
@@ -42,34 +38,35 @@ def write(
         plan: its plan.
         form: name of the form, for messages.
         writers: the form's writers.
-        new_emitter: makes the form's emitter.
+        new_emitter: returns the form's emitter for a graph.
 
     Raises:
         PlanError: the plan has no entry for a node, or something in it that the form cannot write.
     """
     opset = checked_opset(model, form)
     model = model.clone()
-    graph = model.graph
+    emitter = new_emitter(model.graph)
 
     def write_node(node: ir.Node, emitter: Emitter) -> bool:
         task = task_of(node, plan, emitter, opset)
         return writer_of(task, form, writers)(task)
 
-    _write_graph(graph, new_emitter(graph), write_node)
-    if any(node.domain == "com.microsoft" for node in graph.all_nodes()):
+    _write_graph(model.graph, emitter, write_node)
+    names = emitter.written()
+    if any(node.domain == "com.microsoft" for node in model.graph.all_nodes()):
         model.opset_imports.setdefault("com.microsoft", 1)
-    if opset < WIDE_OPSET and any(needs_wide_codes(g) for g in model.graphs()):
-        note = f"opset raised from {opset} to {WIDE_OPSET} for its wider codes"
-        return Lowered(_raised(model, form), (note,))
-    return Lowered(model)
+    if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):
+        note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
+        return with_record(Lowered(_raised(model, form), (note,), names))
+    return with_record(Lowered(model, (), names))
 
 
 def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Node, Emitter], bool]) -> None:
-    """Write the nodes of a graph, and before each the bodies that it has."""
+    """Write the nodes of a graph, and before each its subgraphs."""
     replaced = []
     for node in list(graph):
-        for body in bodies(node):
-            _write_graph(body, emitter.inside(body, node), write_node)
+        for subgraph in bodies(node):
+            _write_graph(subgraph, emitter.inside(subgraph, node), write_node)
         if write_node(node, emitter):
             replaced.append(node)
     finish(graph, emitter, replaced)
@@ -114,23 +111,23 @@ def writer_of(task: Task, form: str, writers: Writers) -> Writer:
 
 
 def finish(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
-    """Give the graph its outputs back, and drop what nobody reads any more."""
+    """Give the graph float outputs under their names, and drop what is no longer read."""
     for index, value in enumerate(graph.outputs):
-        graph.outputs[index] = emitter.real(value, None)
+        graph.outputs[index] = emitter.floating(value, None)
     remove(graph, emitter, replaced)
 
 
 def remove(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
-    """Remove nodes that something else stands for, and what nobody reads any more."""
+    """Remove nodes that others were written for, and initialisers that are no longer read."""
     for node in reversed(replaced):
         graph.remove(node, safe=True)
     emitter.drop_unused()
 
 
-def needs_wide_codes(graph: ir.Graph) -> bool:
-    """Whether a graph has codes that older opsets cannot write: 4 bits, 16 in a conversion, blocks."""
+def needs_wide_types(graph: ir.Graph) -> bool:
+    """Return whether a graph needs a later opset: 4 bits, 16 bits in a conversion, blocks."""
     for node in graph:
-        conversion = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        conversion = node.op_type in CONVERSIONS
         types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
         if types & set(_WIDE if conversion else _FOUR_BITS) or (
             conversion and "block_size" in node.attributes
@@ -148,21 +145,8 @@ def _raised(model: ir.Model, form: str) -> ir.Model:
         raised = ir.from_proto(onnx.version_converter.convert_version(proto, WIDE_OPSET))
     except RuntimeError as error:
         raise PlanError(
-            f"form {form}: these codes need opset {WIDE_OPSET}, and the model cannot be raised to it "
+            f"form {form}: its integer types need opset {WIDE_OPSET}, and the model cannot be raised to it "
             f"({error}); export it again in that opset, or use 8-bit types"
         ) from error
     raised.ir_version = max(raised.ir_version, WIDE_IR_VERSION)
     return raised
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A quantized model.
-
-    Attributes:
-        model: the new model.
-        notes: remarks for the user, such as an opset that had to be raised.
-    """
-
-    model: ir.Model
-    notes: tuple[str, ...] = ()

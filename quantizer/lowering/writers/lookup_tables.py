@@ -1,8 +1,8 @@
-"""Look-up tables: a function of one variable, from codes to codes.
+"""Look-up tables (LUT): a function of one variable, from quantized values to quantized values.
 
-A table has one entry for each code of its input, from the lowest to the highest, so the entry of code c is at
-index c - low. It holds what the float function gives for the real number that c stands for, quantized with
-the output's parameters: no rounding but the last.
+A table has one entry for each quantized value of its input, from the lowest to the highest: that of q is at
+index q - low. It is the float function of the dequantized q, quantized with the output's parameters; nothing
+is rounded before that.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from ....profiles.base.errors import PlanError
 from ...numerics.affine import QuantParams, Rounding, dequantize, quantize
 from ...numerics.arrays import Curve, Floats
 
-Codes = npt.NDArray[Any]
+Quantized = npt.NDArray[Any]
 
 MAX_BITS = 16
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def build_table(
-    curve: Curve, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
-) -> Codes:
-    """Return the code of curve(x) for every code of x.
+    function: Curve, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
+) -> Quantized:
+    """Return the quantized function(x) for every quantized x.
 
     Where the function is not defined (the logarithm of a negative number) the entry is that of the nearest
-    code where it is; where it is infinite, the entry saturates.
+    value where it is; where it is infinite, the entry saturates.
 
     Args:
-        curve: the function.
+        function: the unary function.
         source: parameters of the input, one scale, 16 bits at most.
         result: parameters of the output, one scale.
         rounding: as for `quantize`.
 
     Returns:
-        An array of 2 ** bits codes of the type of `result`, from the lowest input code to the highest.
+        An array of 2 ** bits elements of the type of `result`, in the order of the quantized inputs.
 
     Raises:
         PlanError: more than one scale, too many bits, a function without any defined value, or one that does
@@ -47,10 +47,10 @@ def build_table(
         raise PlanError(
             f"table: needs one scale on either side and {MAX_BITS} bits at most; keep this node float"
         )
-    codes = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
-    x = dequantize(codes, source).astype(np.float64)
+    inputs = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
+    x = dequantize(inputs, source).astype(np.float64)
     with np.errstate(all="ignore"):
-        y = curve(x)
+        y = function(x)
     if y.shape != x.shape:
         raise PlanError("table: the operator does not work element by element; keep this node float")
     return quantize(np.clip(_continued(y), -FLOAT32_MAX, FLOAT32_MAX), result, rounding)
@@ -62,7 +62,7 @@ def _continued(values: Floats) -> Floats:
     if defined.size == values.size:
         return values
     if defined.size == 0:
-        raise PlanError("table: the function is not defined for any code of its input; keep this node float")
+        raise PlanError("table: the function is not defined for any value of its input; keep this node float")
     places = np.arange(values.size)
     above = np.minimum(np.searchsorted(defined, places), defined.size - 1)
     below = np.maximum(above - 1, 0)

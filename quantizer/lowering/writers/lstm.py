@@ -1,10 +1,10 @@
-"""LSTM on weights in codes, its activations in codes that are made at run time: onnxruntime's own operator.
+"""LSTM with quantized weights and activations quantized at run time: onnxruntime's own operator.
 
-com.microsoft.DynamicQuantizeLSTM quantizes the whole input once, and what the net remembers before every
-step, to uint8 as DynamicQuantizeLinear does. The sequences of a batch share the scale of what they remember;
-with several threads, those that one thread runs. Sums of products with the codes of the weights are exact;
-they become real numbers with scale(x) * scale(w), and everything behind them is float. Its weights are
-transposed, [directions, inputs, 4 * hidden], with a scale for each direction, or each column of it.
+com.microsoft.DynamicQuantizeLSTM quantizes the whole input once, and the hidden state before every step, to
+uint8 as DynamicQuantizeLinear does. The sequences of a batch share the scale of the hidden state; with
+several threads, those that one thread runs. Sums of products with the quantized weights are exact; they are
+multiplied by scale(x) * scale(w), and everything after that is float. Its weights are transposed,
+[directions, inputs, 4 * hidden], with a scale for each direction, or each column of it.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, quantize
-from .emitter import constant_array
+from ...operators.table import MICROSOFT
+from .graph_writer import constant_array
 from .task import Task
 
-MICROSOFT = "com.microsoft"
-PLAIN_INPUTS = 8
+STANDARD_INPUTS = 8
 """Inputs of the standard operator; scale and zero point of its two weights follow."""
 GATES_AXIS = 1
 """Of the standard weights, [directions, gates * hidden, inputs]."""
 
 
 def dynamic_lstm(task: Task) -> bool:
-    """Make the node the operator that takes weights in codes.
+    """Make the node the operator that takes quantized weights.
 
     Raises:
-        PlanError: it is no LSTM with constant weights in 8-bit codes, or one that the operator cannot be.
+        PlanError: it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
     """
     node, emitter = task.node, task.emitter
     weights = [task.params(index) if index < len(node.inputs) else None for index in (1, 2)]
-    peepholes = len(node.inputs) >= PLAIN_INPUTS and node.inputs[PLAIN_INPUTS - 1] is not None
+    peepholes = len(node.inputs) >= STANDARD_INPUTS and node.inputs[STANDARD_INPUTS - 1] is not None
     if node.op_type != "LSTM" or peepholes or node.attributes.get_int("layout", 0) != 0:
         raise task.error("only LSTM without peepholes and with layout 0 is dynamic; plan this node otherwise")
     inputs: list[ir.Value | None] = [
-        value if value is None or index in (1, 2) else emitter.real(value, node)
+        value if value is None or index in (1, 2) else emitter.floating(value, node)
         for index, value in enumerate(node.inputs)
     ]
-    inputs += [None] * (PLAIN_INPUTS - len(inputs))
+    inputs += [None] * (STANDARD_INPUTS - len(inputs))
     for index, params in zip((1, 2), weights, strict=True):
         array = None if (value := node.inputs[index]) is None else constant_array(value)
         if value is None or array is None or params is None or not _fits(params):
             raise task.error(
-                "dynamic parameters are for constant weights with zero_point 0 and 8-bit codes, one scale or "
+                "dynamic parameters are for constant 8-bit weights with zero_point 0, one scale or "
                 f"one along axis {GATES_AXIS}; plan this node otherwise"
             )
         name = emitter.name(value)
-        codes, scales = weight_codes(array, params)
-        inputs[index] = emitter.constant(f"{name}_quantized", codes)
+        quantized, scales = operator_weights(array, params)
+        inputs[index] = emitter.constant(f"{name}_quantized", quantized)
         inputs.append(emitter.constant(f"{name}_scale", scales))
-        inputs.append(emitter.constant(f"{name}_zero_point", np.zeros(scales.shape, codes.dtype)))
+        inputs.append(emitter.constant(f"{name}_zero_point", np.zeros(scales.shape, quantized.dtype)))
     node.op_type, node.domain = "DynamicQuantizeLSTM", MICROSOFT
     node.attributes.pop("layout", None)
     node.resize_inputs(len(inputs))
@@ -60,23 +60,28 @@ def dynamic_lstm(task: Task) -> bool:
     return False
 
 
-def weight_codes(
+def operator_weights(
     array: npt.NDArray[np.generic], params: QuantParams
 ) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
-    """Return codes and scales of a weight as the operator takes them.
+    """Return quantized values and scales of a weight as the operator takes them.
 
     Args:
         array: the standard operator's weight, [directions, 4 * hidden, inputs].
         params: one scale, or one for each column along `GATES_AXIS`, which the directions share.
 
     Returns:
-        Codes, [directions, inputs, 4 * hidden]; scales, [directions] or [directions, 4 * hidden].
+        Quantized values, [directions, inputs, 4 * hidden]; scales, [directions] or [directions, 4 * hidden].
     """
-    codes = np.ascontiguousarray(quantize(array, params).transpose(0, 2, 1))
+    quantized = np.ascontiguousarray(quantize(array, params).transpose(0, 2, 1))
     columns = () if params.axis is None else (array.shape[GATES_AXIS],)
-    return codes, np.ascontiguousarray(np.broadcast_to(params.scale_array, (array.shape[0], *columns)))
+    return quantized, np.ascontiguousarray(np.broadcast_to(params.scale_array, (array.shape[0], *columns)))
 
 
 def _fits(params: QuantParams) -> bool:
-    plain = params.block_size is None and not any(params.zero_point) and params.axis in (None, GATES_AXIS)
-    return plain and params.qtype.bits in (7, 8) and params.qtype.signed
+    symmetric = params.block_size is None and not any(params.zero_point)
+    return (
+        symmetric
+        and params.axis in (None, GATES_AXIS)
+        and params.qtype.bits in (7, 8)
+        and params.qtype.signed
+    )

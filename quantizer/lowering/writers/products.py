@@ -22,12 +22,13 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import INT32, QuantParams
-from .emitter import Emitter, constant_array, new_value
+from ...operators.table import product_layout
+from ...operators.weight_layout import Kernel
+from .emitter import Emitter
+from .graph_writer import constant_array, new_value
 from .task import Task, between_conversions
 
 Floats = npt.NDArray[np.float32]
-
-OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def static_product(task: Task, sums: Sums) -> bool:
     assert weight is not None
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     bias_params = task.params(2) if bias is not None else None
-    bias_codes = emitter.codes(bias, bias_params, node) if bias is not None and bias_params else None
+    bias_codes = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
     made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), bias_codes)
     scale = product_scale(data, weight)
     if result is not None:
@@ -62,7 +63,7 @@ def static_product(task: Task, sums: Sums) -> bool:
     become(node, "Mul", as_float(emitter, made, node), multiplier)
     if result is not None:
         unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
-        emitter.store(node.outputs[0], emitter.quantize_behind(node.outputs[0], unscaled, node), result)
+        emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
     return False
 
 
@@ -73,8 +74,9 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
         PlanError: the node is no product of data and a weight in 8-bit codes.
     """
     node, emitter = task.node, task.emitter
-    weight = task.params(1) if node.op_type in OPERATORS else None
-    if weight is None or node.op_type == "ConvTranspose" or not _weight_fits(task, weight):
+    layout = product_layout(node)
+    weight = None if layout is None or layout.kernel is Kernel.SCATTERS else task.params(layout.index)
+    if weight is None or not _weight_fits(task, weight):
         raise task.error(
             "dynamic parameters are for Conv, Gemm (alpha = beta = 1) and MatMul with a weight in 8-bit "
             "codes; plan this node otherwise"
@@ -82,7 +84,9 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     data = emitter.dynamic(value, node)
-    made = (sums or integer_sums)(task, Operand(data.codes, data.zero_point), _operand(task, 1, weight), None)
+    made = (sums or integer_sums)(
+        task, Operand(data.quantized, data.zero_point), _operand(task, 1, weight), None
+    )
     name, output = emitter.name(node.outputs[0]), node.outputs[0]
     scales = weight.scale_array.reshape(_channel_shape(task, weight.scale_array))
     weight_scale = emitter.constant(f"{name}_weight_scale", scales)
@@ -94,14 +98,14 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
         return False
     scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
     emitter.add("Mul", [real, multiplier], scaled, node)
-    become(node, "Add", scaled, _spread_bias(task, emitter.real(bias, node)))
+    become(node, "Add", scaled, _spread_bias(task, emitter.floating(bias, node)))
     return False
 
 
 def fits(task: Task) -> bool:
     """Whether every scale of a product can be taken out of its sums, and the codes have 8 bits."""
     node = task.node
-    if node.op_type not in OPERATORS:
+    if product_layout(node) is None:
         return False
     data, weight, result = task.params(0), task.params(1), task.result()
     if data is None or weight is None or data.axis is not None or data.qtype.bits != 8:
@@ -124,9 +128,10 @@ def product_scale(data: QuantParams, weight: QuantParams) -> Floats:
 def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
     """Write the sums with ConvInteger or MatMulInteger, and the bias with an Add of int32."""
     node, emitter = task.node, task.emitter
-    left, right = data.codes, weight.codes
-    if node.op_type == "Gemm":
-        left, right = _transposed(task, left, "transA"), _transposed(task, right, "transB")
+    layout = product_layout(node)
+    assert layout is not None
+    left = _transposed(task, data.codes, layout.data_swapped_by)
+    right = _transposed(task, weight.codes, layout.swapped_by)
     inputs: list[ir.Value | None] = [left, right, data.zero_point, weight.zero_point]
     if data.zero_point is None and weight.zero_point is not None:
         assert left.dtype is not None
@@ -135,7 +140,7 @@ def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | No
         inputs.pop()
     output, name = node.outputs[0], emitter.name(node.outputs[0])
     made = new_value(f"{name}_sums", ir.DataType.INT32, output)
-    if node.op_type == "Conv":
+    if layout.kernel is Kernel.GATHERS:
         emitter.add("ConvInteger", inputs, made, node, dict(node.attributes))
     else:
         emitter.add("MatMulInteger", inputs, made, node)
@@ -182,7 +187,7 @@ def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
 def _operand(task: Task, index: int, params: QuantParams) -> Operand:
     value = task.node.inputs[index]
     assert value is not None
-    codes = task.emitter.codes(value, params, task.node)
+    codes = task.emitter.quantized(value, params, task.node)
     if not any(params.zero_point):
         return Operand(codes, None)
     return Operand(codes, task.emitter.param_values(task.emitter.name(value), params)[1])
@@ -190,7 +195,7 @@ def _operand(task: Task, index: int, params: QuantParams) -> Operand:
 
 def _weight_fits(task: Task, weight: QuantParams) -> bool:
     node, value = task.node, task.node.inputs[1]
-    if node.op_type == "Gemm" and any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):
+    if any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):  # of Gemm
         return False
     if weight.qtype.bits not in (7, 8) or weight.block_size is not None:
         return False
@@ -198,38 +203,29 @@ def _weight_fits(task: Task, weight: QuantParams) -> bool:
         return True
     if any(weight.zero_point) or value is None or value.shape is None:
         return False
-    return weight.axis == _channel_axis(node, len(value.shape))
-
-
-def _channel_axis(node: ir.Node, rank: int) -> int:
-    """Return the axis of a weight that is the channel axis of the output."""
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "ConvTranspose":
-        return 1 if _number(node, "group", 1) == 1 else -1
-    if node.op_type == "Gemm":
-        return 0 if _number(node, "transB", 0) else 1
-    return rank - 1 if rank > 1 else -1
+    layout = product_layout(node)
+    return layout is not None and weight.axis == layout.axis(node, len(value.shape))
 
 
 def _channel_shape(task: Task, array: Floats) -> tuple[int, ...]:
-    """Return the shape in which one number for each output channel stands beside the output."""
-    if array.ndim == 0 or task.node.op_type in ("Gemm", "MatMul"):
-        return array.shape
-    value = task.node.inputs[1]
+    """Return the shape in which one number for each output channel broadcasts with the output."""
+    return array.shape if array.ndim == 0 else _shape_beside_result(task, array.size)
+
+
+def _shape_beside_result(task: Task, size: int) -> tuple[int, ...]:
+    layout, value = product_layout(task.node), task.node.inputs[1]
+    assert layout is not None
     assert value is not None
     assert value.shape is not None
-    return (array.size, *([1] * (len(value.shape) - 2)))
+    return layout.shape_beside_result(size, len(value.shape))
 
 
 def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
-    """Return the bias in a shape that stands beside the output."""
-    if task.node.op_type not in ("Conv", "ConvTranspose"):
+    """Return the bias in a shape that broadcasts with the output."""
+    shape = _shape_beside_result(task, -1)
+    if shape == (-1,):
         return bias
-    emitter, weight, array = task.emitter, task.node.inputs[1], constant_array(bias)
-    assert weight is not None
-    assert weight.shape is not None
-    shape = (-1, *([1] * (len(weight.shape) - 2)))
+    emitter, array = task.emitter, constant_array(bias)
     if array is not None:
         return emitter.constant(f"{emitter.name(task.node.outputs[0])}_bias", array.reshape(shape))
     target = emitter.constant("bias_shape", np.array(shape, np.int64))
@@ -238,7 +234,7 @@ def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
 
 
 def _transposed(task: Task, codes: ir.Value, attribute: str) -> ir.Value:
-    if not _number(task.node, attribute, 0):
+    if not attribute or not _number(task.node, attribute, 0):
         return codes
     array, name = constant_array(codes), f"{codes.name}_transposed"
     if array is not None:

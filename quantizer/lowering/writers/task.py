@@ -1,4 +1,4 @@
-"""The ways to write one node that several forms share; each form tells which is for what.
+"""The ways to write one node that several forms share; the table of a form says which is for what.
 
 Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
 node itself is no longer needed.
@@ -17,7 +17,8 @@ from ...model.subgraphs import bodies, inner_graphs
 from ...numerics.affine import UINT8, QuantParams, unsigned_twin
 from ...operators.functions import Chain, curve_of, nodes_between
 from ...plan.plan import Kind, NodePlan
-from .emitter import Emitter, code_type, constant_array, new_value
+from .emitter import Emitter
+from .graph_writer import constant_array, integer_type, new_value
 from .lookup_tables import build_table
 
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
@@ -25,7 +26,7 @@ NO_TABLE = "a table needs parameters of input and output; add them, or make the 
 
 @dataclass(frozen=True)
 class Task:
-    """One node to write, and what its writer may look at: its entry, the tensors and entries of the plan."""
+    """One node to write, with its entry of the plan, and the tensors and other entries of the plan."""
 
     node: ir.Node
     entry: NodePlan
@@ -58,7 +59,7 @@ def between_conversions(task: Task) -> bool:
         if value is None:
             continue
         params = task.params(index) if index in data else None
-        form = emitter.real(value, node) if params is None else emitter.dequantized(value, params, node)
+        form = emitter.floating(value, node) if params is None else emitter.dequantized(value, params, node)
         node.replace_input_with(index, form)
     for value in reversed(node.outputs):
         params = task.tensors.get(emitter.name(value))
@@ -81,27 +82,27 @@ def tanh_through_sigmoid(task: Task) -> bool:
     value, output = node.inputs[0], node.outputs[0]
     assert value is not None
     doubled = replace(source, scale=(2.0 * source.scale[0],))
-    codes = emitter.codes(value, source, node)
-    real = emitter.dequantize(codes, f"{emitter.name(value)}_doubled", doubled, node)
+    quantized = emitter.quantized(value, source, node)
+    twice = emitter.dequantize(quantized, f"{emitter.name(value)}_doubled", doubled, node)
     sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)
-    emitter.add("Sigmoid", [real], sigmoid, node)
+    emitter.add("Sigmoid", [twice], sigmoid, node)
     in_256ths = QuantParams((1.0 / 256.0,), (0,), UINT8)
     emitter.store(output, emitter.quantize(sigmoid, emitter.name(output), in_256ths, node), result)
     return True
 
 
 def portable_table(task: Task) -> bool:
-    """Write a look-up table in standard ONNX, between unsigned codes (see `unsigned`)."""
+    """Write a look-up table in standard ONNX, between unsigned values (see `unsigned`)."""
     return _gather(task, unsigned)
 
 
 def direct_table(task: Task) -> bool:
-    """Write a look-up table in standard ONNX, between the codes as they are."""
+    """Write a look-up table in standard ONNX, between quantized values of the planned types."""
     return _gather(task, lambda params: params)
 
 
 def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
-    """Write a table; nothing for a node that is a part of the table behind it."""
+    """Write a look-up table; nothing for a node that is a part of a later node's table."""
     result = task.result()
     if result is None and _is_part(task):
         return True
@@ -113,19 +114,19 @@ def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
     name = emitter.name(output)
     table = emitter.constant(f"{name}_table", build_table(curve_of(chain, task.opset), source, result))
     index = new_value(f"{name}_index", ir.DataType.INT32, output)
-    codes = emitter.codes(value, source, node)
-    emitter.add("Cast", [codes], index, node, {"to": int(ir.DataType.INT32)})
+    quantized = emitter.quantized(value, source, node)
+    emitter.add("Cast", [quantized], index, node, {"to": int(ir.DataType.INT32)})
     if source.qtype.low:
         first = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
         place = new_value(f"{name}_place", ir.DataType.INT32, output)
         index = emitter.add("Sub", [index, first], place, node)
-    looked_up = new_value(f"{name}_quantized", code_type(result), output)
+    looked_up = new_value(f"{name}_quantized", integer_type(result), output)
     emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
     return True
 
 
 def weight_only(task: Task) -> bool:
-    """Write constants with parameters as codes, and compute in float."""
+    """Store constants with parameters quantized, and compute in float."""
     for index, value in enumerate(task.node.inputs):
         params = task.params(index)
         if value is None or params is None:
@@ -136,27 +137,27 @@ def weight_only(task: Task) -> bool:
 
 
 def float_node(task: Task) -> bool:
-    """Let a node read real numbers, and graphs of it too but for bodies, which are written apart."""
+    """Let a node read float values, and its inner graphs too, but for subgraphs, which are written apart."""
     opaque = () if bodies(task.node) else inner_graphs(task.node)
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
             if value is not None and task.emitter.stored(value) is not None:
-                node.replace_input_with(index, task.emitter.real(value, task.node))
+                node.replace_input_with(index, task.emitter.floating(value, task.node))
     return False
 
 
 def unsigned(params: QuantParams) -> QuantParams:
-    """Return parameters with unsigned codes for the same real numbers.
+    """Return parameters of an unsigned type for the same float values.
 
-    Where an operator other than the two conversions touches int8 codes, onnxruntime on x86-64 leaves the
-    convolutions beside it in float, and OpenVINO has no convolution that reads them. Both manage unsigned
-    codes, and the conversions between the two change no number.
+    Where an operator other than the two conversions reads or gives int8, onnxruntime on x86-64 leaves the
+    convolutions beside it in float, and OpenVINO has no convolution that reads it. Both handle uint8,
+    and the conversions between the two types change no value.
     """
     return unsigned_twin(params)
 
 
 def table_of(task: Task) -> tuple[Chain, QuantParams]:
-    """Return the nodes whose table the node makes, itself the last, and the parameters of what they read.
+    """Return the nodes that the node's table stands for, itself the last, and the parameters of their input.
 
     Raises:
         PlanError: they read several tensors, or one without parameters.
@@ -184,7 +185,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
 
 
 def _is_part(task: Task) -> bool:
-    """Whether tables alone read what a node makes."""
+    """Return whether look-up tables alone read the output of a node."""
     readers = [task.entries.get(use.node.name or "") for use in task.node.outputs[0].uses()]
     return bool(readers) and all(entry is not None and entry.kind is Kind.LOOKUP_TABLE for entry in readers)
 
@@ -197,8 +198,10 @@ def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
 
 
 def data_inputs(task: Task) -> Sequence[int]:
-    """Return the inputs that may be read in codes: of moves and clips the first alone, of tables what varies,
-    because their others (bounds, a padding value) are no data even where an equal constant is, elsewhere.
+    """Return the inputs that may be read quantized.
+
+    Of pass-through nodes and clips it is the first alone: bounds and a padding value are no data, even where
+    the same constant is quantized for another node. Of look-up tables it is every input that is no constant.
     """
     if task.entry.kind is Kind.LOOKUP_TABLE:
         values = enumerate(task.node.inputs)

@@ -27,10 +27,10 @@ from ...model.editing import (
     replace_constant,
     value_names,
 )
+from ...operators.table import product_layout
+from ...operators.weight_layout import WeightLayout
 
 Float64 = npt.NDArray[np.float64]
-
-LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
 
 
 def fold_batch_normalizations(model: ir.Model) -> int:
@@ -45,8 +45,8 @@ def fold_batch_normalizations(model: ir.Model) -> int:
         pair = _batch_normalization(node)
         if pair is None:
             continue
-        before = feeding(node.inputs[0], *LINEAR)
-        if before is not None and _absorb(before, *pair, axis=1, taken=taken):
+        before = feeding(node.inputs[0])
+        if before is not None and _may_absorb(before) and _absorb(before, *pair, axis=1, taken=taken):
             merge_into(before, node)
             folded += 1
     return folded
@@ -102,10 +102,11 @@ def fold_scales_and_shifts(model: ir.Model) -> int:
             continue
         for index in (0, 1) if node.op_type in ("Mul", "Add") else (0,):
             array = constant(node.inputs[1 - index])
-            before = feeding(node.inputs[index], "Conv", "ConvTranspose", "Gemm", "MatMul")
-            if array is None or before is None or array.dtype.kind != "f":
+            before = feeding(node.inputs[index])
+            layout = None if before is None else product_layout(before)
+            if array is None or before is None or layout is None or array.dtype.kind != "f":
                 continue
-            if before.op_type == "MatMul" and node.op_type in ("Add", "Sub"):
+            if layout.bias is None and node.op_type in ("Add", "Sub"):
                 continue
             vector = _per_channel(array, before)
             pair = None if vector is None else _factor_and_shift(node.op_type, vector)
@@ -114,6 +115,11 @@ def fold_scales_and_shifts(model: ir.Model) -> int:
                 folded += 1
                 break
     return folded
+
+
+def _may_absorb(node: ir.Node) -> bool:
+    """Whether a node is a product, or an Add, which may be the bias of one."""
+    return product_layout(node) is not None or is_standard(node, "Add")
 
 
 def _factor_and_shift(operator: str, vector: Float64) -> tuple[Float64, Float64] | None:
@@ -148,17 +154,19 @@ def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
 
 def _per_channel(array: Array, linear: ir.Node) -> Float64 | None:
     """Return a constant that meets the output of `linear` as [C] or [1]; None when it varies otherwise."""
-    output, weight = linear.outputs[0], constant(linear.inputs[1])
-    if weight is None:
+    layout, weight = product_layout(linear), constant(linear.inputs[1])
+    if layout is None or weight is None:
         return None
-    if array.size == 1 and array.ndim <= (1 if linear.op_type == "MatMul" else weight.ndim):
-        return array.astype(np.float64).reshape(1)
-    if linear.op_type == "MatMul":
+    if layout.bias is None:  # MatMul, whose output may have any rank; channels are its last axis
+        if array.size == 1 and array.ndim <= 1:
+            return array.astype(np.float64).reshape(1)
         fits = array.ndim == 1 and weight.ndim == 2 and array.shape[0] == weight.shape[1]
-        return array.astype(np.float64) if fits and output.dtype is not None else None
-    dims = weight.ndim  # the output of a convolution or Gemm has the rank of its weight; channels are axis 1
+        return array.astype(np.float64) if fits and linear.outputs[0].dtype is not None else None
+    dims = weight.ndim  # the output of a convolution or Gemm has the rank of its weight
+    if array.size == 1 and array.ndim <= dims:
+        return array.astype(np.float64).reshape(1)
     shape = (1,) * (dims - array.ndim) + array.shape
-    if len(shape) != dims or any(size != 1 for axis, size in enumerate(shape) if axis != 1):
+    if len(shape) != dims or any(size != 1 for axis, size in enumerate(shape) if axis != layout.result_axis):
         return None
     return array.astype(np.float64).reshape(-1)
 
@@ -167,72 +175,47 @@ def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, 
     """Multiply the output of `linear` by `factor` and add `shift` by other constants; False if impossible.
 
     Args:
-        linear: the node, of a type in `LINEAR`.
+        linear: the node: a product, or an Add after one.
         factor, shift: float64 [C] or [1].
         axis: axis of the channels in the output, None for the axis that the operator has them on.
         taken: names of values in use, extended.
     """
-    match linear.op_type:
-        case "Conv" | "ConvTranspose":
-            return _absorb_conv(linear, factor, shift, taken)
-        case "Gemm":
-            return _absorb_gemm(linear, factor, shift, taken)
-        case "MatMul":
-            if axis is not None or np.any(shift):
-                return False
-            weight = constant(linear.inputs[1])
-            if weight is None or weight.ndim != 2:
-                return False
-            return _set(linear, {1: weight * factor}, weight, taken)
-    return axis == 1 and _absorb_biased_matmul(linear, factor, shift, taken)
-
-
-def _absorb_conv(node: ir.Node, factor: Float64, shift: Float64, taken: set[str]) -> bool:
-    weight = constant(node.inputs[1])
-    bias = constant(node.inputs[2]) if has_input(node, 2) else None
-    if weight is None or (has_input(node, 2) and bias is None):
+    layout = product_layout(linear)
+    if layout is None:
+        return axis == 1 and _absorb_biased_matmul(linear, factor, shift, taken)
+    if layout.bias is not None:
+        return _absorb_biased(linear, layout, factor, shift, taken)
+    weight = constant(linear.inputs[layout.index])
+    if axis is not None or np.any(shift) or weight is None or weight.ndim != 2:
         return False
-    groups = node.attributes["group"].as_int() if "group" in node.attributes else 1
-    transposed = node.op_type == "ConvTranspose"
-    channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    if factor.size not in (1, channels) or shift.size not in (1, channels):
-        return False
-    per_channel = np.broadcast_to(factor, channels)
-    spatial = (1,) * (weight.ndim - 2)
-    if transposed:  # [C_in, C_out / groups, ...]: the inputs of group g make the outputs of group g
-        blocks = np.repeat(per_channel.reshape(groups, -1), weight.shape[0] // groups, axis=0)
-        scaled = weight * blocks.reshape(*blocks.shape, *spatial)
-    else:
-        scaled = weight * per_channel.reshape(-1, 1, *spatial)
-    new: dict[int, Array] = {}
-    if np.any(factor != 1):
-        new[1] = scaled
-    offset = np.broadcast_to(shift, channels) + (0 if bias is None else bias * per_channel)
-    if bias is not None or np.any(shift):
-        new[2] = offset
-    return _set(node, new, weight, taken)
+    return _set(linear, {layout.index: weight * factor}, weight, taken)
 
 
-def _absorb_gemm(node: ir.Node, factor: Float64, shift: Float64, taken: set[str]) -> bool:
-    weight = constant(node.inputs[1])
-    bias = constant(node.inputs[2]) if has_input(node, 2) else None
-    if weight is None or (has_input(node, 2) and bias is None):
+def _absorb_biased(
+    node: ir.Node, layout: WeightLayout, factor: Float64, shift: Float64, taken: set[str]
+) -> bool:
+    """Absorb into a product with a bias input; its bias is multiplied by `beta`, an attribute of Gemm."""
+    assert layout.bias is not None
+    weight = constant(node.inputs[layout.index])
+    bias = constant(node.inputs[layout.bias]) if has_input(node, layout.bias) else None
+    if weight is None or (has_input(node, layout.bias) and bias is None):
         return False
-    transposed = "transB" in node.attributes and node.attributes["transB"].as_int()
-    channels = weight.shape[0] if transposed else weight.shape[1]
-    beta = node.attributes["beta"].as_float() if "beta" in node.attributes else 1.0
+    axes = layout.axes(node, weight.shape)
+    channels = axes.output_channels
     if bias is not None and bias.size != 1 and bias.shape not in ((channels,), (1, channels)):
         return False  # a bias that differs from row to row
     if factor.size not in (1, channels) or shift.size not in (1, channels):
         return False
-    scaled = weight * (np.broadcast_to(factor, channels)[:, None] if transposed else factor)
-    new: dict[int, Array] = {1: scaled} if np.any(factor != 1) else {}
-    old = 0.0 if bias is None else beta * bias.astype(np.float64).reshape(-1)
+    per_channel = np.broadcast_to(factor, channels)
+    new: dict[int, Array] = {}
+    if np.any(factor != 1):
+        new[layout.index] = weight * axes.along_outputs(per_channel)
     if bias is not None or np.any(shift):
-        new[2] = np.broadcast_to(old * factor + shift, channels)
+        old = 0.0 if bias is None else node.attributes.get_float("beta", 1.0) * bias.astype(np.float64)
+        new[layout.bias] = np.broadcast_to(np.reshape(old, -1) * per_channel + shift, channels)
     if not _set(node, new, weight, taken):
         return False
-    if 2 in new:
+    if layout.bias in new:
         node.attributes.pop("beta", None)
     return True
 
@@ -241,7 +224,7 @@ def _absorb_biased_matmul(add: ir.Node, factor: Float64, shift: Float64, taken: 
     """MatMul + Add of a constant, of rank 2: axis 1 is the last, the one that the weight's columns make."""
     for index in (0, 1):
         bias = constant(add.inputs[1 - index])
-        product = feeding(add.inputs[index], "MatMul")
+        product = feeding(add.inputs[index], "MatMul")  # the product whose bias an Add is
         weight = constant(product.inputs[1]) if product is not None else None
         if bias is None or product is None or weight is None or weight.ndim != 2 or rank(add.outputs[0]) != 2:
             continue

@@ -1,4 +1,4 @@
-"""Matrix products and their biases: put together, and the bias one row."""
+"""MatMul with a bias written as Gemm, and the bias of a Gemm as a vector."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ...model.editing import (
 
 
 def join_biases(model: ir.Model) -> int:
-    """Write MatMul with a constant matrix, and the Add of a constant row behind it, as Gemm; return how many.
+    """Fuse MatMul by a constant matrix and the Add of a constant row after it into Gemm; return how many.
 
-    Runtimes do the same later on, between the conversions that quantization has put there by then: the
-    integer kernel is for a Gemm whose bias is quantized with it.
+    Runtimes fuse them too, but not across the conversions that quantization puts between the two. The integer
+    kernel is for a Gemm with its bias, which is quantized as int32.
     """
     joined = 0
     for node in list(model.graph):
@@ -38,11 +38,7 @@ def join_biases(model: ir.Model) -> int:
 
 
 def flatten_biases(model: ir.Model) -> int:
-    """Give every Gemm whose constant bias has shape [1, N] one of shape [N]: one number for each column.
-
-    Returns:
-        How many were changed.
-    """
+    """Reshape constant biases of Gemm from [1, N] to [N], one element for each column; return how many."""
     changed = 0
     taken: set[str] = set()
     for node in model.graph:
@@ -57,15 +53,19 @@ def flatten_biases(model: ir.Model) -> int:
 
 
 def _fits(matmul: ir.Node, bias: ir.Value | None) -> bool:
-    """Whether the product is of two matrices, the second constant, and the bias one row for all."""
+    """Tell whether the product is of two matrices, the second constant, and the bias one constant row."""
     weight, row = constant(matmul.inputs[1]), constant(bias)
     if weight is None or row is None or weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
         return False
-    return weight.dtype.kind == "f" and row.dtype == weight.dtype and row.shape in _rows(weight.shape[1])
-
-
-def _rows(size: int) -> tuple[tuple[int, ...], ...]:
-    return (size,), (1, size)
+    return (
+        weight.dtype.kind == "f"
+        and row.dtype == weight.dtype
+        and row.shape
+        in (
+            (weight.shape[1],),
+            (1, weight.shape[1]),
+        )
+    )
 
 
 def _join(graph: ir.Graph, matmul: ir.Node, add: ir.Node, bias: ir.Value | None) -> None:

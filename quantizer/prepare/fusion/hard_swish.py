@@ -1,7 +1,7 @@
-"""Activations that exporters write out in small operators, put together again.
+"""HardSwish fused from the small operators that exporters write it in.
 
-A fused operator leaves the inside of the function out of profile and plan: what x * (x + 3) or E[x^2] reach
-on the way matters to nobody, and a runtime has a kernel for the whole.
+With the fused operator the intermediate tensors (x * (x + 3), ...) are neither profiled nor planned, and
+runtimes have a kernel for the whole function.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ HARD_SWISH_OPSET = 14
 
 
 def fuse_hard_swish(model: ir.Model) -> int:
-    """Write x * clip(x + 3, 0, 6) / 6, in any order of its factors, as HardSwish; return how many.
+    """Fuse x * clip(x + 3, 0, 6) / 6, in any order of its factors, into HardSwish; return how many.
 
-    HardSigmoid with slope 1/6 and offset 1/2 counts as the clip divided by 6. HardSwish is an operator
-    since opset 14, so older models keep the parts.
+    HardSigmoid with slope 1/6 and offset 1/2 is accepted for the clip divided by 6. HardSwish is an operator
+    since opset 14; models of older opsets stay as they are.
     """
     if model.graph.opset_imports.get("", 0) < HARD_SWISH_OPSET:
         return 0
@@ -28,14 +28,14 @@ def fuse_hard_swish(model: ir.Model) -> int:
             continue
         for gate, source in (node.inputs[::-1], node.inputs):
             parts = _gate(gate, source)
-            if parts is not None and _finish(model, node, source, *parts):
+            if parts is not None and _fuse(model, node, source, *parts):
                 fused += 1
                 break
     return fused
 
 
 def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
-    """Return the nodes that make `value` = clip(source + 3, 0, 6) * factor, and the factor."""
+    """Return the nodes that compute `value` = clip(source + 3, 0, 6) * factor, and the factor."""
     hard_sigmoid = feeding(value, "HardSigmoid")
     if hard_sigmoid is not None and hard_sigmoid.inputs[0] is source:
         alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
@@ -44,8 +44,8 @@ def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node
     scaled = _scaled(value)
     if scaled is not None:
         node, inner, factor = scaled
-        found = _gate(inner, source)
-        return None if found is None else ([*found[0], node], found[1] * factor)
+        gate = _gate(inner, source)
+        return None if gate is None else ([*gate[0], node], gate[1] * factor)
     clip = feeding(value, "Clip")
     if clip is None or len(clip.inputs) != 3 or [_scalar(v) for v in clip.inputs[1:]] != [0.0, 6.0]:
         return None
@@ -57,10 +57,10 @@ def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node
 
 
 def _scaled(value: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
-    """Return node, operand and factor of a sole-use product with, or quotient by, a constant scalar."""
+    """Return node, operand and factor of a product with, or quotient by, a constant that is used once."""
     node = feeding(value, "Mul", "Div")
-    found = None if node is None else _product(node)
-    return None if node is None or found is None else (node, *found)
+    product = None if node is None else _product(node)
+    return None if node is None or product is None else (node, *product)
 
 
 def _product(node: ir.Node) -> tuple[ir.Value | None, float] | None:
@@ -79,17 +79,17 @@ def _scalar(value: ir.Value | None) -> float | None:
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def _finish(
+def _fuse(
     model: ir.Model, product: ir.Node, source: ir.Value | None, parts: list[ir.Node], factor: float
 ) -> bool:
-    """Replace x * gate, and the division by 6 where that comes last, when the factors make 1/6."""
+    """Replace x * gate, and a division by 6 after it, when the product of the factors is 1/6."""
     last, nodes = product, [*parts, product]
     if not np.isclose(factor, 1 / 6, rtol=1e-6):
         after = sole_user(product.outputs[0])
-        found = None if after is None else _product(after)
-        if after is None or found is None or found[0] is not product.outputs[0]:
+        scaled = None if after is None else _product(after)
+        if after is None or scaled is None or scaled[0] is not product.outputs[0]:
             return False
-        if not np.isclose(factor * found[1], 1 / 6, rtol=1e-6):
+        if not np.isclose(factor * scaled[1], 1 / 6, rtol=1e-6):
             return False
         last, nodes = after, [*nodes, after]
     fused = ir.Node("", "HardSwish", [source], name=last.name)

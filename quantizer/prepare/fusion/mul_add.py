@@ -1,4 +1,4 @@
-"""Chains of Mul and Add by constants joined: normalisation and scaling are often exported as four nodes."""
+"""Mul and Add by constants fused: normalisation and scaling are often exported as four such nodes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from ...model.editing import Array, constant, feeding, is_standard, merge_into, 
 
 
 def merge_affine_chains(model: ir.Model) -> int:
-    """Join Mul with a Mul before it, Add with an Add, and Mul with Mul + Add; return how many.
+    """Fuse Mul with a Mul before it, Add with an Add, and Mul with Mul + Add; return how many.
 
     `(x c1) c2 = x (c1 c2)`, `(x + c1) + c2 = x + (c1 + c2)` and `(x c0 + c1) c2 = x (c0 c2) + c1 c2`, all
     constants of floating type and computed in float64. A product that would be larger than both constants
-    (an outer product) is not made. The nodes joined must have no other user.
+    (an outer product) is not formed. The outputs of the fused nodes must have no other consumer.
     """
     merged = 0
     taken = value_names(model)
     for node in list(model.graph):
         if not is_standard(node, "Mul", "Add"):
             continue
-        mine = _split(node)
-        before = None if mine is None else feeding(node.inputs[mine[0]], "Mul", "Add")
-        theirs = None if before is None else _split(before)
-        if mine is None or before is None or theirs is None:
+        operands = _operands(node)
+        before = None if operands is None else feeding(node.inputs[operands[0]], "Mul", "Add")
+        operands_before = None if before is None else _operands(before)
+        if operands is None or before is None or operands_before is None:
             continue
-        last, inner = mine[2], [(before, theirs)]
+        last, inner = operands[2], [(before, operands_before)]
         if node.op_type == "Mul" and before.op_type == "Add":
-            first = feeding(before.inputs[theirs[0]], "Mul")
-            parts = None if first is None else _split(first)
-            if first is None or parts is None:
+            first = feeding(before.inputs[operands_before[0]], "Mul")
+            operands_first = None if first is None else _operands(first)
+            if first is None or operands_first is None:
                 continue
-            inner.append((first, parts))
+            inner.append((first, operands_first))
         elif node.op_type != before.op_type:
             continue
         combine = np.multiply if node.op_type == "Mul" else np.add
@@ -46,7 +46,7 @@ def merge_affine_chains(model: ir.Model) -> int:
     return merged
 
 
-def _split(node: ir.Node) -> tuple[int, int, Array] | None:
+def _operands(node: ir.Node) -> tuple[int, int, Array] | None:
     """Return (index of the variable input, index of the constant, the constant) of a Mul or Add."""
     for index in (0, 1):
         array = constant(node.inputs[1 - index])

@@ -9,10 +9,10 @@ from ...model.editing import ORIGIN, constant, feeding, has_input, is_standard, 
 
 
 def fold_pads(model: ir.Model) -> int:
-    """Fold Pad with constant zeros into the Conv behind it; return how many.
+    """Fold Pad with constant zeros into the Conv after it; return how many.
 
-    The Pad must have no other user, pad spatial axes only and by no negative number, and the convolution
-    must state its pads (`auto_pad` NOTSET or VALID).
+    The Pad must have no other consumer and pad spatial axes only, not by negative numbers, and the
+    convolution must have explicit pads (`auto_pad` NOTSET or VALID).
     """
     folded = 0
     for node in list(model.graph):
@@ -41,7 +41,7 @@ def fold_pads(model: ir.Model) -> int:
 
 
 def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:
-    """Return begins and ends of the spatial axes; None when the Pad is not one of zeros on those alone."""
+    """Return begins and ends of the spatial axes; None unless the Pad adds zeros on those axes alone."""
     mode = pad.attributes["mode"].as_string() if "mode" in pad.attributes else "constant"
     pads = constant(pad.inputs[1]) if has_input(pad, 1) else None
     if mode != "constant" or pads is None or np.any(pads < 0):
@@ -52,10 +52,10 @@ def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:
             return None
     axes = list(range(dims))
     if has_input(pad, 3):
-        given = constant(pad.inputs[3])
-        if given is None:
+        padded = constant(pad.inputs[3])
+        if padded is None:
             return None
-        axes = [int(axis) % dims for axis in given]
+        axes = [int(axis) % dims for axis in padded]
     if pads.size != 2 * len(axes):
         return None
     begins, ends = [0] * dims, [0] * dims

@@ -1,4 +1,10 @@
-"""What nobody uses goes: dead nodes, unused outputs and constants, copies of constants, unused opsets."""
+"""Removal of what is not used: dead nodes, unused outputs and constants, copies of constants.
+
+The passes of onnx_ir for unused nodes and equal initialisers do more than these, and would change what is
+prepared. RemoveUnusedNodesPass blanks unused outputs in the middle of a node (the first output of an LSTM
+whose last state alone is read), and counts the subgraphs of an If that it has removed as users.
+DeduplicateInitializersPass merges vectors of floats, which `merge_equal_initializers` keeps apart.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from ...model.editing import discard, is_captured, is_standard
 
 
 def remove_dead(model: ir.Model) -> int:
-    """Remove nodes that no output depends on, and initialisers without users; return how many."""
+    """Remove nodes that no output depends on, and unused initialisers; return how many."""
     graph = model.graph
     removed = 0
     for node in reversed(list(graph)):
@@ -26,9 +32,9 @@ def remove_dead(model: ir.Model) -> int:
 
 
 def trim_outputs(model: ir.Model) -> int:
-    """Cut off trailing optional outputs that nobody reads, so a node shows what is used; return how many.
+    """Cut off trailing optional outputs that are not used; return how many.
 
-    BatchNormalization keeps its outputs: before opset 14 their number is what tells training from inference.
+    BatchNormalization keeps its outputs: before opset 14 their number tells training from inference.
     """
     trimmed = 0
     version = model.graph.opset_imports.get("", 1)
@@ -40,7 +46,7 @@ def trim_outputs(model: ir.Model) -> int:
         except onnx.defs.SchemaError:
             continue
         keep = len(node.outputs)
-        while keep > 1 and keep <= len(formal) and _is_idle(node.outputs[keep - 1], formal[keep - 1]):
+        while keep > 1 and keep <= len(formal) and _is_unused(node.outputs[keep - 1], formal[keep - 1]):
             keep -= 1
         trimmed += len(node.outputs) - keep
         if keep < len(node.outputs):
@@ -48,13 +54,13 @@ def trim_outputs(model: ir.Model) -> int:
     return trimmed
 
 
-def _is_idle(value: ir.Value, formal: onnx.defs.OpSchema.FormalParameter) -> bool:
+def _is_unused(value: ir.Value, formal: onnx.defs.OpSchema.FormalParameter) -> bool:
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     return formal.option == optional and not value.uses() and not value.is_graph_output()
 
 
 def trim_inputs(model: ir.Model) -> int:
-    """Cut off trailing inputs that are left out, another way to say the same; return how many."""
+    """Cut off trailing inputs that are left out: without them the node means the same; return how many."""
     trimmed = 0
     for node in model.graph.all_nodes():
         used = len(node.inputs)
@@ -66,10 +72,10 @@ def trim_inputs(model: ir.Model) -> int:
 
 
 def merge_equal_initializers(model: ir.Model) -> int:
-    """Let initialisers of equal type, shape and content be one, the first; return how many went.
+    """Merge initialisers of equal type, shape and content into the first of them; return how many went.
 
-    Those that are graph outputs, and those that a subgraph reads by name, stay. So do vectors of floats: as
-    biases they get the scale of their own operator, and equal ones are often equal by chance (all zero).
+    Those that are graph outputs, and those that a subgraph reads by name, stay. So do vectors of floats: a
+    bias gets the scale of its own operator, and equal ones are often equal by chance (all zero).
     """
     graph = model.graph
     first: dict[tuple[object, ...], ir.Value] = {}
@@ -102,19 +108,3 @@ def merge_equal_initializers(model: ir.Model) -> int:
             graph.initializers.pop(value.name)
             merged += 1
     return merged
-
-
-def remove_unused_opsets(model: ir.Model) -> int:
-    """Forget opset imports of domains that no node is of; the default domain stays. Return how many."""
-    used = {node.domain for node in ir.traversal.RecursiveGraphIterator(model.graph)} | {""}
-    imports = model.graph.opset_imports
-    idle = [domain for domain in imports if domain not in used]
-    for domain in idle:
-        imports.pop(domain)
-    return len(idle)
-
-
-def sort_nodes(model: ir.Model) -> int:
-    """Put the nodes into topological order; those that do not depend on each other keep theirs."""
-    model.graph.sort()
-    return 0

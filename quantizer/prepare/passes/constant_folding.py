@@ -1,4 +1,4 @@
-"""Constant folding: what depends on constants alone is computed now, by onnx's reference evaluator."""
+"""Constant folding: nodes whose inputs are all constants are computed by onnx's reference evaluator."""
 
 from __future__ import annotations
 
@@ -13,73 +13,43 @@ from onnx.reference import ReferenceEvaluator
 from ...model.editing import Array, add_initializer, constant, is_standard, static_shape
 
 LIMIT = 64 << 20
-"""Bytes that a folded constant may have when it is larger than the constants that it is made of."""
+"""Bytes that a folded constant may have when it is larger than the constants that it is computed from."""
 
 MOVES = frozenset(
     {
-        *(
-            "Concat",
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "Identity",
-            "Pad",
-            "Reshape",
-        ),
-        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-        *("Cast", "CastLike", "ConstantOfShape", "EyeLike", "Range"),
+        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten"),
+        *("Gather", "GatherElements", "GatherND", "Identity", "Pad", "Range", "Reshape", "Slice"),
+        *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     }
 )
-"""Foldable operators that are computed in the type of their inputs: it matters, or they only move values."""
+"""Foldable operators that are computed in the type of their inputs: they move values, or the type matters."""
 
 COMPUTES = frozenset(
     {
-        *("Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater"),
-        *(
-            "GreaterOrEqual",
-            "Less",
-            "LessOrEqual",
-            "Log",
-            "MatMul",
-            "Max",
-            "Min",
-            "Mod",
-            "Mul",
-            "Neg",
-            "NonZero",
-        ),
-        *(
-            "Not",
-            "Or",
-            "Pow",
-            "Reciprocal",
-            "ReduceMax",
-            "ReduceMean",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceSum",
-        ),
-        *("Relu", "Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Sqrt"),
-        *("Sub", "Sum", "Tanh", "Trilu", "Where", "Xor"),
+        *("Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor"),
+        *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Min", "Mod"),
+        *("Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean"),
+        *("ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Round", "ScatterElements", "ScatterND"),
+        *("Shape", "Sigmoid", "Sign", "Sin", "Size", "Sqrt", "Sub", "Sum", "Tanh", "Trilu"),
+        *("Where", "Xor"),
     }
 )
 """Foldable operators that are computed in float64.
 
-What is in neither set stays in the graph: it is drawn at random, holds the quantization of a quantized model
-(QuantizeLinear, DequantizeLinear, ...), or is not met on constants often enough to trust its evaluation.
+Operators in neither set stay in the graph: they draw random numbers, belong to the quantization of a
+quantized model (QuantizeLinear, DequantizeLinear, ...), or are too rare on constants to rely on their
+evaluation.
 """
 
 SMALL = 1024
-"""Elements up to which the values of an input are told to shape inference."""
+"""Elements up to which the values of an input are given to shape inference."""
 
 _EVALUATOR_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError),
     *(RuntimeError, TypeError, ValueError),
     *(onnx.checker.ValidationError, onnx.shape_inference.InferenceError, onnx.defs.SchemaError),
 )
-"""What the reference evaluator and shape inference raise for a node that they cannot do."""
+"""What the reference evaluator and shape inference raise for a node that they cannot compute."""
 
 _NUMPY = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BOOL} | {
     *(ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
@@ -88,17 +58,18 @@ _NUMPY = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataTyp
 
 
 def lift_constants(model: ir.Model) -> int:
-    """Turn the Constant nodes into initialisers of the same name, in bodies too; return how many.
+    """Turn the Constant nodes into initialisers of the same name, in subgraphs too; return how many.
 
-    A Constant that is an output of its graph stays, and so do strings and sparse tensors.
+    A Constant that is an output of its graph stays, and so do strings (onnx_ir's
+    LiftConstantsToInitializersPass lifts them, and would prepare another model).
     """
     lifted = 0
     for node in list(model.graph.all_nodes()):
         if not is_standard(node, "Constant") or node.outputs[0].is_graph_output():
             continue
-        array = _constant_node(node)
+        array = _array_of(node)
         if array is not None:
-            _become(node, [array])
+            _replace(node, [array])
             lifted += 1
     return lifted
 
@@ -107,11 +78,11 @@ def fold_constants(model: ir.Model) -> int:
     """Compute the nodes of the main graph whose inputs are all constants; return how many.
 
     `Shape` and `Size` of a value whose shape is fully known fold too. Float32 and narrower inputs are
-    widened to float64 and the result is rounded once: additions, products, quotients and square roots are the
-    correctly rounded ones on every machine, and other functions are but for a value in many millions.
-    A body does not get a large constant of its own from one outside that others read too: they would each.
-    Other operators than those of `MOVES` and `COMPUTES`, what the evaluator cannot compute, graph outputs,
-    and results above `LIMIT` stay in the graph.
+    converted to float64 and the result is rounded once: additions, products, quotients and square roots are
+    correctly rounded on every machine, and other functions are in all but a few of many million values.
+    A subgraph does not get a large constant computed from one outside that has other consumers: each of them
+    would get a copy. Operators that are neither in `MOVES` nor in `COMPUTES`, those that the evaluator cannot
+    compute, graph outputs, and results above `LIMIT` stay in the graph.
     """
     folded = 0
     versions = model.graph.opset_imports
@@ -125,18 +96,18 @@ def fold_constants(model: ir.Model) -> int:
             inputs = _constant_inputs(node)
             results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
         if results is not None and not _is_copy(node, results):
-            _become(node, results)
+            _replace(node, results)
             folded += 1
     return folded
 
 
 def _is_copy(node: ir.Node, results: Sequence[Array]) -> bool:
-    """Whether a body would get a large constant beside the one outside, which others read as well."""
+    """Tell whether a subgraph would copy a large constant from outside that has other consumers."""
     shared = any(v is not None and v.graph is not node.graph and len(v.uses()) > 1 for v in node.inputs)
     return shared and any(array.size > SMALL for array in results)
 
 
-def _become(node: ir.Node, arrays: Sequence[Array]) -> None:
+def _replace(node: ir.Node, arrays: Sequence[Array]) -> None:
     """Replace a node by initialisers under the names of its outputs."""
     graph = node.graph
     assert graph is not None
@@ -148,7 +119,11 @@ def _become(node: ir.Node, arrays: Sequence[Array]) -> None:
     graph.remove(node, safe=True)
 
 
-def _constant_node(node: ir.Node) -> Array | None:
+def _array_of(node: ir.Node) -> Array | None:
+    """Return the array of a Constant node, None for strings.
+
+    `ir.convenience.get_const_tensor` does the same, but names the tensor, which the original model shares.
+    """
     (attribute,) = node.attributes.values()
     match attribute.name:
         case "value":
@@ -162,7 +137,7 @@ def _constant_node(node: ir.Node) -> Array | None:
 
 
 def _known_shape(node: ir.Node) -> list[Array] | None:
-    """Return the result of Shape (with its slice) or Size from what inference knows."""
+    """Return the result of Shape (with start and end) or Size when the shape is static, else None."""
     shape = static_shape(node.inputs[0])
     if shape is None:
         return None
@@ -174,7 +149,7 @@ def _known_shape(node: ir.Node) -> list[Array] | None:
 
 
 def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
-    """Return the inputs (None where left out), or None when one is no constant, or none is given."""
+    """Return the inputs (None where left out); None when one is not a constant, or the node has none."""
     arrays = [constant(value) for value in node.inputs]
     if not arrays or any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
         return None
@@ -184,7 +159,7 @@ def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
 
 
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
-    """Return the outputs, or None where the evaluator fails, or a type is unknown or a result too large."""
+    """Return the outputs; None when the evaluator fails, a type is unknown, or a result is too large."""
     given = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
     proto = ir.to_proto(node)
     del proto.input[:], proto.output[:]
@@ -205,8 +180,8 @@ def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> li
         return None
     if sum(array.nbytes for array in arrays) > allowed:
         return None
-    made = dict(zip(_named(proto), arrays, strict=True))
-    return [made.get(name, np.zeros(0)) for name in proto.output]
+    by_name = dict(zip(_named(proto), arrays, strict=True))
+    return [by_name.get(name, np.zeros(0)) for name in proto.output]
 
 
 def _named(proto: onnx.NodeProto) -> list[str]:

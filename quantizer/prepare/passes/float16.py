@@ -1,8 +1,9 @@
-"""Models in float16 and bfloat16 made float32 inside, between casts at their inputs and outputs.
+"""Models in float16 and bfloat16 converted to float32, between casts at their inputs and outputs.
 
-Integers come from float32 and go back to it: below opset 19 QuantizeLinear knows nothing else, and runtimes
-have integer kernels for nothing else. Every float16 and bfloat16 is a float32, so weights keep their values
-and what is computed only gets finer. `narrow_constants` stores in half the bytes again what stays float.
+Quantized values are computed from float32 and dequantized to it: below opset 19 QuantizeLinear takes no other
+type, and runtimes have integer kernels for no other. Every float16 and bfloat16 value is a float32 value, so
+weights keep their values and results only get more exact. `narrow_constants` stores the constants that stay
+float in half the bytes again.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 WIDE = ir.DataType.FLOAT
 
 LEAST = 1024
-"""Elements from which a constant is stored in half the bytes, with a Cast beside it."""
+"""Elements from which a constant is stored in half the bytes, with a Cast after it."""
 
 _TYPE_ATTRIBUTES = ("to", "dtype")
 """Attributes of standard operators that hold an element type."""
 
 
 def narrow_type(model: ir.Model) -> ir.DataType | None:
-    """Return the type of a model in float16 or bfloat16: the one that weighs more; None for no such model."""
+    """Return the type of a model in float16 or bfloat16, the one with more tensors and bytes; else None."""
     weight = dict.fromkeys(NARROW, 0)
     for graph in model.graphs():
         for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
@@ -39,10 +40,10 @@ def narrow_type(model: ir.Model) -> ir.DataType | None:
 
 
 def widen(model: ir.Model) -> tuple[str, ...]:
-    """Make every float16 and bfloat16 tensor float32 but the inputs and outputs of the model.
+    """Convert every float16 and bfloat16 tensor to float32, except the inputs and outputs of the model.
 
-    Types have to be inferred. Bodies are widened too; operators of other domains are taken to compute in
-    whatever type they are given.
+    Types have to be inferred. Subgraphs are converted too. Operators of other domains are assumed to compute
+    in any type they are given.
     """
     names = value_names(model)
     border = _cast_inputs(model, names) | _cast_outputs(model, names)
@@ -65,9 +66,9 @@ def widen(model: ir.Model) -> tuple[str, ...]:
 
 
 def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
-    """Return the model with large float32 constants stored in `dtype` where that loses nothing.
+    """Return the model with large float32 constants stored in `dtype` where that changes no value.
 
-    Each gets a Cast beside it, which runtimes compute once, when they load the model.
+    Each gets a Cast after it, which runtimes compute once, when they load the model.
     """
     model = model.clone()
     names = value_names(model)
@@ -93,7 +94,7 @@ def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
 
 
 def _narrowed(value: ir.Value, dtype: ir.DataType) -> ir.TensorProtocol | None:
-    """Return a large float32 constant in `dtype`; None where that loses something, and for all others."""
+    """Return a large float32 constant in `dtype`; None where a value would change, and for all others."""
     tensor = value.const_value
     if tensor is None or tensor.dtype != WIDE or tensor.size < LEAST:
         return None
@@ -107,7 +108,7 @@ def _narrowed(value: ir.Value, dtype: ir.DataType) -> ir.TensorProtocol | None:
 
 
 def _cast_inputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
-    """Put a Cast behind each narrow input; return all such casts."""
+    """Put a Cast after each narrow input; return all such casts."""
     casts = set()
     for value in model.graph.inputs:
         if value.dtype not in NARROW or value.is_initializer() or not value.uses():
@@ -131,9 +132,9 @@ def _cast_outputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
     for index, value in enumerate(model.graph.outputs):
         if value.dtype not in NARROW or value.is_graph_input():
             continue
-        maker = value.producer()
-        if maker is not None and is_standard(maker, "Cast") and not value.uses():
-            casts.add(maker)
+        producer = value.producer()
+        if producer is not None and is_standard(producer, "Cast") and not value.uses():
+            casts.add(producer)
             continue
         name, dtype, shape = value.name, value.dtype, value.shape
         value.name = fresh(f"{name}_float", names)
@@ -146,8 +147,8 @@ def _cast_outputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
 
 
 def _cast(source: ir.Value, dtype: ir.DataType, name: str, output: str) -> ir.Node:
-    made = ir.Value(name=output, type=ir.TensorType(dtype), shape=source.shape)
-    return ir.Node("", "Cast", [source], [ir.AttrInt64("to", int(dtype))], outputs=[made], name=name)
+    result = ir.Value(name=output, type=ir.TensorType(dtype), shape=source.shape)
+    return ir.Node("", "Cast", [source], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
 
 
 def _is_cast(node: ir.Node, dtype: ir.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""The many ways to write one graph made one: functions inlined, weights no inputs, decided branches taken."""
+"""One form for one graph: functions inlined, weights not inputs, Ifs with constant conditions replaced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ IR_VERSION = 8
 
 
 def unlist_initializers(model: ir.Model) -> tuple[str, ...]:
-    """Take initialisers off the list of graph inputs (IR version 3 lists every weight there)."""
+    """Remove initialisers from the list of graph inputs (IR version 3 lists every weight there).
+
+    onnx_ir's RemoveInitializersFromInputsPass does so in subgraphs too, where it shifts the inputs of a Loop.
+    """
     inputs = model.graph.inputs
     weights = [value for value in inputs if value.is_initializer() and value.const_value is not None]
     if not weights:
@@ -37,7 +40,7 @@ def unlist_initializers(model: ir.Model) -> tuple[str, ...]:
 
 
 def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
-    """Raise the IR version to `IR_VERSION`; call the default domain by one name."""
+    """Raise the IR version to `IR_VERSION`; give the default domain one name, ""."""
     imports = model.graph.opset_imports
     if "ai.onnx" in imports:
         version = imports.pop("ai.onnx")
@@ -50,7 +53,7 @@ def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
 
 
 def inline_functions(model: ir.Model) -> tuple[str, ...]:
-    """Put the bodies of model-local functions in place of their calls; names become `<call>/<inner>`.
+    """Replace calls of model-local functions by their nodes; names become `<call>/<inner>`.
 
     Raises:
         ModelError: a function is recursive, has another opset than the model, or takes graphs.
@@ -70,53 +73,53 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
 
 
 def take_constant_branches(model: ir.Model) -> int:
-    """Put the branch of an If in its place where the condition is a constant; return how many.
+    """Replace every If with a constant condition by the branch that is taken; return how many.
 
     An If whose outputs are read by name in a subgraph stays.
     """
-    taken_branches = 0
+    replaced = 0
     names = value_names(model)
     for node in list(model.graph):
         condition = constant(node.inputs[0]) if is_standard(node, "If") else None
         if condition is None or condition.size != 1 or any(is_captured(value) for value in node.outputs):
             continue
-        body = node.attributes["then_branch" if bool(condition.reshape(())) else "else_branch"].as_graph()
-        made = {value for inner in body for value in inner.outputs}
-        if any(value not in made for value in body.outputs) or len(set(body.outputs)) != len(body.outputs):
-            continue  # a constant or a value twice as result: rare, and a name would be lost
-        if any(value.dtype == ir.DataType.STRING for value in body.initializers.values()):
+        branch = node.attributes["then_branch" if bool(condition.reshape(())) else "else_branch"].as_graph()
+        computed = {value for inner in branch for value in inner.outputs}
+        if not computed.issuperset(branch.outputs) or len(set(branch.outputs)) != len(branch.outputs):
+            continue  # an output that is a constant, or the same value twice: rare, and a name would be lost
+        if any(value.dtype == ir.DataType.STRING for value in branch.initializers.values()):
             continue
-        _hoist(model.graph, node, body, names)
-        taken_branches += 1
-    return taken_branches
+        _hoist(model.graph, node, branch, names)
+        replaced += 1
+    return replaced
 
 
-def _hoist(graph: ir.Graph, node: ir.Node, body: ir.Graph, names: set[str]) -> None:
-    """Move the nodes and constants of `body` before the If, whose outputs they make from now on."""
+def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) -> None:
+    """Move the nodes and constants of `branch` before the If, and let them make its outputs."""
     outer = {value.name for value in graph.inputs} | set(graph.initializers)
     outer |= {value.name for other in graph for value in other.outputs}
-    for name, value in list(body.initializers.items()):
-        body.initializers.pop(name)
+    for name, value in list(branch.initializers.items()):
+        branch.initializers.pop(name)
         assert value.const_value is not None
         new_name = fresh(f"{node.name}/{name}", names) if name in outer else name
         copy = add_initializer(graph, new_name, value.const_value.numpy())
         value.replace_all_uses_with(copy)
-    inner_nodes, results = list(body), list(body.outputs)
-    body.outputs.clear()
-    body.remove(inner_nodes)
+    inner_nodes, results = list(branch), list(branch.outputs)
+    branch.outputs.clear()
+    branch.remove(inner_nodes)
     for inner in inner_nodes:
         inner.meta[ORIGIN] = (*node.meta.get(ORIGIN, ()), str(inner.name))
         for value in inner.outputs:
             if is_standard(inner):
-                value.shape = value.type = None  # a hint of the file; inference comes next
+                value.shape = value.type = None  # only a hint in the file; they are inferred again
             if value.name and value.name in outer:
                 value.name = fresh(f"{node.name}/{value.name}", names)
     graph.insert_before(node, inner_nodes)
-    for mine, result in zip(node.outputs, results, strict=True):
-        made, shape, kind = mine.name, mine.shape, mine.type
-        mine.replace_all_uses_with(result, replace_graph_outputs=True)
-        if made:
-            result.name = made
+    for output, result in zip(node.outputs, results, strict=True):
+        output_name, shape, kind = output.name, output.shape, output.type
+        output.replace_all_uses_with(result, replace_graph_outputs=True)
+        if output_name:
+            result.name = output_name
         if result.is_graph_output():
             result.shape, result.type = shape, kind
     discard(node)

@@ -1,4 +1,8 @@
-"""Names: every node a unique one, and the way back to the original nodes."""
+"""Unique names for all nodes and values, and the original nodes that each node stands for.
+
+onnx_ir's NameFixPass makes node names unique within each graph only and numbers copies in another way: names
+are part of a profile, so they cannot change.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +16,20 @@ from ...model.editing import ORIGIN, fresh, value_names
 def name_nodes(model: ir.Model) -> int:
     """Give every node, those of subgraphs too, a unique name; return how many changed.
 
-    A name that is there stays. A nameless node becomes `<operator>_<first output>`; of several nodes with
-    one name the first keeps it and the others get a number. Node names depend on the file alone.
+    A unique name stays. A node without a name becomes `<operator>_<first output>`; of several nodes with one
+    name the first keeps it and the others get a number. Node names depend on the file alone.
     """
     nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
     taken = {node.name for node in nodes if node.name}
-    seen: set[str] = set()
+    used: set[str] = set()
     changed = 0
     for node in nodes:
-        if node.name and node.name not in seen:
-            seen.add(node.name)
+        if node.name and node.name not in used:
+            used.add(node.name)
             continue
         first = next((value.name for value in node.outputs if value.name), "")
         node.name = fresh(node.name or f"{node.op_type}_{first}", taken)
-        seen.add(node.name)
+        used.add(node.name)
         changed += 1
     return changed
 
@@ -43,27 +47,27 @@ def name_values(model: ir.Model) -> int:
 
 
 def unshare_names(model: ir.Model) -> int:
-    """Give values of bodies (branches, loops) names that no other graph has; return how many changed.
+    """Give values of subgraphs (of If, Loop, Scan) names that no other graph has; return how many changed.
 
-    ONNX lets the two branches of an If use the same names. Profiles and plans know a tensor by its name
-    alone. The main graph keeps its names; of several bodies with one name the first does.
+    ONNX lets the two branches of an If use the same names. Profiles and plans identify a tensor by its name
+    alone. The main graph keeps its names; of several subgraphs with one name the first keeps it.
     """
     taken = value_names(model)
-    seen: set[str] = set()
+    used: set[str] = set()
     changed = 0
     for graph in model.graphs():
-        made = (value for node in graph for value in node.outputs)
-        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *made)):
-            if value.name in seen and graph is not model.graph:
+        results = (value for node in graph for value in node.outputs)
+        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
+            if value.name in used and graph is not model.graph:
                 value.name = fresh(value.name, taken)
                 changed += 1
             if value.name:
-                seen.add(value.name)
+                used.add(value.name)
     return changed
 
 
 def mark_origin(model: ir.Model) -> int:
-    """Note on every node of the main graph without an origin that it stands for itself."""
+    """Record for every node of the main graph without an origin that it stands for itself."""
     for node in model.graph:
         if ORIGIN not in node.meta:
             node.meta[ORIGIN] = (node.name,)
@@ -71,7 +75,7 @@ def mark_origin(model: ir.Model) -> int:
 
 
 def forget_origin(model: ir.Model) -> int:
-    """Take off what an earlier `prepare` of the same object noted."""
+    """Remove the origins that an earlier `prepare` of the same object recorded."""
     for node in model.graph:
         node.meta.pop(ORIGIN, None)
     return 0

@@ -1,4 +1,8 @@
-"""Nodes that do nothing at inference are taken out; `Sum` of two becomes `Add`."""
+"""Nodes without effect at inference are removed, and equal operators written in one way.
+
+onnx_ir's IdentityEliminationPass knows Identity only, removes one between two graph outputs, of which one
+then loses its name, and one whose output a subgraph reads.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +26,15 @@ from ...model.editing import (
 
 
 def drop_noops(model: ir.Model) -> int:
-    """Take out nodes of the main graph whose first output equals their first input; return how many.
+    """Remove nodes of the main graph whose first output equals their first input; return how many.
 
     A node stays where a graph output or a name that a subgraph reads would be lost, and where another of
     its outputs is used (the mask of Dropout).
     """
     dropped = 0
     for node in list(model.graph):
-        idle = NOOPS.get(node.op_type) if is_standard(node) else None
-        if idle is None or not node.inputs or node.inputs[0] is None or not idle(node):
+        has_no_effect = NOOPS.get(node.op_type) if is_standard(node) else None
+        if has_no_effect is None or not node.inputs or node.inputs[0] is None or not has_no_effect(node):
             continue
         if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
             continue
@@ -39,7 +43,7 @@ def drop_noops(model: ir.Model) -> int:
 
 
 def sums_to_adds(model: ir.Model) -> int:
-    """Turn every `Sum` of two into `Add`, the same function under the name that the rules know."""
+    """Turn every `Sum` of two inputs into `Add`, the operator that quantization supports."""
     changed = 0
     for node in list(model.graph):
         if is_standard(node, "Sum") and len(node.inputs) == 2:
@@ -49,9 +53,9 @@ def sums_to_adds(model: ir.Model) -> int:
 
 
 def scalar_ranges(model: ir.Model) -> int:
-    """Make one-element vectors that Range takes scalars, as the operator wants; return how many.
+    """Turn one-element vectors that Range reads into scalars, as it requires; return how many.
 
-    Runtimes let vectors pass as long as they are computed, and refuse them as constants.
+    Runtimes accept such vectors when they are computed, and refuse them as constants.
     """
     changed = 0
     taken = value_names(model)
@@ -65,7 +69,7 @@ def scalar_ranges(model: ir.Model) -> int:
 
 
 def merge_transposes(model: ir.Model) -> int:
-    """Join a Transpose with the one before it, when no one else reads what is between; return how many."""
+    """Merge a Transpose with the one before it, when that has no other consumer; return how many."""
     merged = 0
     for node in list(model.graph):
         first = feeding(node.inputs[0], "Transpose") if is_standard(node, "Transpose") else None
@@ -115,7 +119,7 @@ def _same_order(node: ir.Node) -> bool:
 
 
 def _same_shape(node: ir.Node) -> bool:
-    """Reshape of a tensor of known shape to just that shape."""
+    """Reshape of a tensor of known shape to the same shape."""
     before, target = static_shape(node.inputs[0]), constant(node.inputs[1])
     if before is None or target is None or target.size != len(before):
         return False
@@ -146,4 +150,4 @@ NOOPS: Mapping[str, Callable[[ir.Node], bool]] = {
     "Reshape": _same_shape,
     "Pad": _no_padding,
 }
-"""Operator to the question whether this node hands its first input on unchanged."""
+"""Operator to a function that tells whether a node passes its first input on unchanged."""

@@ -1,9 +1,9 @@
 """The opset raised to 14, which has per-channel QuantizeLinear (13) and HardSwish, with the same numbers.
 
 The rules below are the breaking changes of the default domain between opsets 7 and 14, taken from the
-operator changelog; every other operator of these opsets means the same in 14. They are our own and not
-onnx's version converter, which drops the coordinate rule of Resize (other numbers), drops node names, and
-names new tensors differently in different versions. Opsets below 7 go through that converter up to 7.
+operator changelog; every other operator of these opsets means the same in 14. onnx's version converter is not
+used for them: it drops the coordinate rule of Resize (other numbers) and node names, and names new tensors
+differently in different versions. It converts models below opset 7 to 7.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
 
 
 def _check(model: ir.Model) -> None:
-    """Raise for the first node that opset 14 does not know or whose attributes it does not take."""
+    """Raise for the first node that opset 14 does not have or whose attributes it does not take."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if not is_standard(node):
             continue
@@ -56,9 +56,11 @@ def _check(model: ir.Model) -> None:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")
         except onnx.defs.SchemaError:
             raise _failure(node, "there is no such operator") from None
-        odd = sorted(set(node.attributes) - set(schema.attributes))
-        if schema.deprecated or odd:
-            raise _failure(node, f"its attribute '{odd[0]}' is gone" if odd else "the operator is gone")
+        unknown = sorted(set(node.attributes) - set(schema.attributes))
+        if schema.deprecated or unknown:
+            raise _failure(
+                node, f"its attribute '{unknown[0]}' is gone" if unknown else "the operator is gone"
+            )
 
 
 def _failure(node: ir.Node, what: str) -> ModelError:
@@ -75,9 +77,9 @@ def _convert_old(model: ir.Model, before: int) -> None:
     try:
         converted = ir.from_proto(onnx.version_converter.convert_version(skeleton(model), CONVERTER_TARGET))
     except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as problem:
-        sentence = " ".join(str(problem).split())[:200]
+        message = " ".join(str(problem).split())[:200]
         raise ModelError(
-            f"the model cannot be raised from opset {before} to {TARGET}: {sentence}; export it with "
+            f"the model cannot be raised from opset {before} to {TARGET}: {message}; export it with "
             f"opset {TARGET}"
         ) from None
     weights = model.graph.initializers
@@ -97,7 +99,7 @@ def _convert_old(model: ir.Model, before: int) -> None:
 
 
 def _align_operands(model: ir.Model) -> None:
-    """Below opset 7 the second operand was aligned at `axis` of the first: give it the ones that broadcast.
+    """Below opset 7 the second operand was aligned at `axis` of the first: append the axes of size 1.
 
     The slope of PRelu was aligned at the channels, axis 1. onnx's converter leaves that one as it is, and
     refuses the axis of the others when both shapes are known.
@@ -134,7 +136,7 @@ def _take(node: ir.Node, name: str) -> ir.Attr | None:
 
 
 def _ints_to_input(attribute: str, index: int) -> Change:
-    """An attribute of integers became an input."""
+    """Return the change of an attribute of integers into an input."""
 
     def change(node: ir.Node, names: Names) -> None:
         given = _take(node, attribute)
@@ -210,9 +212,9 @@ def _upsample_scales(node: ir.Node, names: Names) -> None:
 
 
 def _resize(node: ir.Node, names: Names) -> None:
-    """Upsample, and Resize of opset 10: coordinates divided by the scale, then the nearest one below.
+    """Upsample, and Resize of opset 10: coordinates divided by the scale, then rounded down.
 
-    Shrinking takes the nearest one above, as onnxruntime does for opset 10; the changelog is silent.
+    Shrinking rounds up, as onnxruntime does for opset 10; the changelog does not say.
     """
     scales = node.inputs[1]
     node.op_type = "Resize"
@@ -249,9 +251,9 @@ def _softmax(node: ir.Node, names: Names) -> None:
     assert source is not None
     dims = rank(source)
     if dims is not None and dims > 0 and source.shape is not None:
-        behind = list(source.shape)[axis % dims + 1 :]
-        if all(dim == 1 for dim in behind):  # the row is this axis alone
-            node.attributes["axis"] = ir.AttrInt64("axis", axis % dims if behind else -1)
+        after = list(source.shape)[axis % dims + 1 :]
+        if all(dim == 1 for dim in after):  # the row is this axis alone
+            node.attributes["axis"] = ir.AttrInt64("axis", axis % dims if after else -1)
             return
     node.attributes["axis"] = ir.AttrInt64("axis", -1)
     if axis == -1:
@@ -275,8 +277,8 @@ def _softmax(node: ir.Node, names: Names) -> None:
     output.name, output.type, output.shape = fresh(f"{name}_matrix", names), kind, None
     shape.outputs[0].name = fresh(f"{node.name}_shape", names)
     matrix.outputs[0].name, matrix.outputs[0].type = fresh(f"{node.name}_matrix", names), kind
-    for made in (shape, matrix, back):
-        made.meta[ORIGIN] = node.meta.get(ORIGIN, ())
+    for new in (shape, matrix, back):
+        new.meta[ORIGIN] = node.meta.get(ORIGIN, ())
 
 
 CHANGES: Mapping[str, Sequence[tuple[int, Change]]] = {
@@ -298,4 +300,4 @@ CHANGES: Mapping[str, Sequence[tuple[int, Change]]] = {
     "Unsqueeze": ((13, _ints_to_input("axes", 1)),),
     "Upsample": ((9, _upsample_scales), (13, _resize)),
 }
-"""Operator to (first opset with the change, how to follow it), in ascending order."""
+"""Operator to pairs of the first opset with a change and the function that follows it, in ascending order."""

@@ -1,4 +1,8 @@
-"""Shapes and types of all values, inferred afresh from the graph inputs."""
+"""Shapes and types of all values, inferred afresh from the graph inputs.
+
+onnx_ir's ShapeInferencePass replaces the declared shapes of outputs, and leaves the rank of a Reshape to a
+computed shape unknown.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,17 @@ import onnx
 import onnx_ir as ir
 
 from ...model.editing import is_standard, static_shape
+from ...model.graph import name_of
 
 SMALL = 1024
-"""Bytes up to which the values of a constant take part in inference (shapes, axes, pads)."""
+"""Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
 
 
 def clean_shapes(model: ir.Model) -> int:
-    """Forget what the file says about intermediate values, and negative dimensions, which mean nothing.
+    """Remove what the file says about intermediate values, and negative dimensions, which have no meaning.
 
-    Value info is a hint that exporters leave stale; decisions must depend on the graph alone. Types of
-    outputs of custom operators stay, because nothing can infer them.
+    Value info of exporters can be stale; decisions must depend on the graph alone. Types of outputs of
+    custom operators stay, because they cannot be inferred.
     """
     for graph in model.graphs():
         for value in (*graph.inputs, *graph.outputs):
@@ -33,10 +38,11 @@ def clean_shapes(model: ir.Model) -> int:
 
 
 def infer_shapes(model: ir.Model) -> int:
-    """Infer types and shapes of all values, of bodies too; return how often one became known or better known.
+    """Infer types and shapes of all values, of subgraphs too; return how many became known or better known.
 
-    Names have to be unique over all graphs. What inference cannot tell stays unknown; an inconsistent graph
-    gets none. Large constants take part with their type and shape only, so models of any size pass through.
+    Names have to be unique over all graphs. What cannot be inferred stays unknown; an inconsistent graph
+    gets no shapes. Large constants enter with their type and shape only, so models of any size can be
+    inferred.
     """
     changed = _infer(model)
     while _set_ranks(model):
@@ -45,7 +51,7 @@ def infer_shapes(model: ir.Model) -> int:
 
 
 def _set_ranks(model: ir.Model) -> int:
-    """Give the output of a Reshape to a computed shape its rank, the length of that; return how many."""
+    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many."""
     changed = 0
     for node in model.graph:
         if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
@@ -63,26 +69,26 @@ def _infer(model: ir.Model) -> int:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return 0
-    known = {info.name: info for info in _infos(inferred.graph)}
+    inferred_infos = {info.name: info for info in _infos(inferred.graph)}
     changed = 0
     for graph in model.graphs():
         inputs = () if graph is model.graph else graph.inputs
         for value in (*inputs, *(value for node in graph for value in node.outputs)):
-            info = known.get(value.name or "")
+            info = inferred_infos.get(name_of(value))
             if info is not None:
                 changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
     return changed
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """Yield what inference found, in bodies too."""
+    """Yield the inferred types and shapes, those of subgraphs too."""
     yield from graph.value_info
     yield from graph.input
     yield from graph.output
     for node in graph.node:
         for attribute in node.attribute:
-            for body in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _infos(body)
+            for subgraph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _infos(subgraph)
 
 
 def _refine(value: ir.Value, inferred: ir.Value) -> int:
@@ -105,7 +111,7 @@ def _refine(value: ir.Value, inferred: ir.Value) -> int:
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
-    """Return the model as a protobuf without the values of large constants: those are inputs in it."""
+    """Return the model as a protobuf in which large constants are inputs, without their values."""
     bare = model.clone()
     for name, value in list(bare.graph.initializers.items()):
         if value.const_value is not None and value.const_value.nbytes > SMALL:

@@ -10,9 +10,9 @@ from qprof_onnx.profiles.base.strict_yaml import (
     block,
     entry,
     fields,
+    flow_text,
     parse,
     parse_all,
-    spelled,
 )
 
 scalars = (
@@ -32,7 +32,7 @@ def test_what_is_spelled_is_read_back(document: dict[str, object]) -> None:
 
 @given(st.text() | st.floats(allow_nan=False, allow_infinity=False))
 def test_other_readers_of_yaml_1_1_read_the_same(value: object) -> None:
-    assert yaml.safe_load(f"[{spelled(value)}]") == [value]
+    assert yaml.safe_load(f"[{flow_text(value)}]") == [value]
 
 
 @given(st.dictionaries(st.text(), values, max_size=3))
@@ -104,11 +104,11 @@ def test_several_documents_can_be_read() -> None:
 def test_an_unknown_key_suggests_the_nearest() -> None:
     with pytest.raises(MalformedError, match="here: unknown key 'coutn'") as caught:
         fields({"coutn": 1}, "here", ("count",))
-    assert caught.value.told("f.yaml", "give up") == (
+    assert caught.value.message("f.yaml", "give up") == (
         "f.yaml: here: unknown key 'coutn'; known are count. Did you mean 'count'?"
     )
 
 
 def test_a_number_that_is_not_finite_has_no_spelling() -> None:
     with pytest.raises(ValueError, match="not finite"):
-        spelled(float("inf"))
+        flow_text(float("inf"))

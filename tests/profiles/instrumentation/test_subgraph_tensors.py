@@ -12,13 +12,15 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from qprof_onnx.profiles.instrumentation.observations import observations
 from qprof_onnx.profiles.instrumentation.subgraph_tensors import hidden_tensors
-from qprof_onnx.profiles.instrumentation.taps import tapped
+from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
-from qprof_onnx.profiles.runner import calibrate as runner_module
+from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -104,7 +106,8 @@ def feeds(*given: dict[str, Any]) -> list[Sample]:
 def profiled(
     text: str, *given: dict[str, Any], opset: int = 17, prepared: bool = True, **how: Any
 ) -> Profile:
-    return calibrate(model_of(text, opset, prepared), feeds(*given), ID, **how)
+    settings = RunSettings(**{"channels": "off", **how})
+    return calibrate(model_of(text, opset, prepared), feeds(*given), ID, settings)
 
 
 def seen(profile: Profile, name: str) -> tuple[int, float, float]:
@@ -174,7 +177,7 @@ def test_a_scan_in_a_scan_is_profiled() -> None:
 
 def test_a_loop_in_a_scan_cannot_be_shown_and_says_so() -> None:
     model = model_of(LOOP_IN_SCAN)
-    reason = "it is in Loop in Scan: a Scan gives arrays of one shape alone"
+    reason = "it is in Loop in Scan: the outputs of a Scan are arrays of one shape"
     assert hidden_tensors(model) == {"v": reason, "w": reason}
     profile = calibrate(model, feeds({"x": np.ones((3, 2), np.float32)}), ID)
     assert {"v", "w"}.isdisjoint(profile)
@@ -187,14 +190,14 @@ def test_what_may_change_its_shape_in_a_scan_cannot_be_shown_and_says_so() -> No
         "big = Greater(t, e)  few = Compress(t, big)  n = ReduceSum <keepdims = 0>(few)  d = Add(t, n)",
     )
     assert hidden_tensors(model_of(text)) == {
-        "few": "it is in a Scan, which gives arrays of one shape alone, and its shape is not known"
+        "few": "it is in a Scan, whose outputs are arrays of one shape, and its shape is unknown"
     }
 
 
 def test_equal_names_in_two_bodies_are_refused_until_the_model_is_prepared() -> None:
     text = BRANCHES.replace("(float[N] q) { q", "(float[N] p) { p")
     found = hidden_tensors(model_of(text, prepared=False))
-    assert found["p"] == "other tensors have its name; prepare the model first"
+    assert found["p"] == "other tensors have the same name; prepare the model first"
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
@@ -233,7 +236,7 @@ ALL = (
 def test_the_outputs_of_the_model_stay_as_they_were(text: str, feed: dict[str, Any]) -> None:
     model = model_of(text)
     before = ir.to_proto(model).SerializeToString(deterministic=True)
-    copy, _ = tapped(model)
+    copy, _ = with_outputs(model, observations(model))
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
     feed = {name: np.asarray(array) for name, array in feed.items()}
     names = [str(value.name) for value in model.graph.outputs]
@@ -263,7 +266,7 @@ def test_passes_do_not_change_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sizes["v"] == 6 * 4
         return MemoryPlan(1, tuple((name,) for name in sizes))
 
-    monkeypatch.setattr(runner_module, "plan_memory", one_by_one)
+    monkeypatch.setattr(memory_module, "plan_memory", one_by_one)
     assert dumps(profiled(LOOP_IN_LOOP, *given, memory_limit=1 << 40)) == whole
 
 

@@ -1,4 +1,4 @@
-"""The compiled counter against its numpy twin: the same numbers, element for element."""
+"""The compiled counter against its numpy reference: the same numbers, element for element."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.observers import histogram_counter as counter
-from qprof_onnx.profiles.observers.histogram_counter import Advance, Bins, Rest, implementations
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.histogram_counter import Bins, CountHistograms, Remainder, implementations
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import BINS, Histogram, bin_exponent, grid_index
 
 IMPLEMENTATIONS = implementations()
@@ -50,14 +50,14 @@ def finite(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def check_twins(name: str, values: npt.NDArray[Any]) -> None:
-    """Look at an array, then count its finite elements, and compare both with the twin."""
-    advance, twin = IMPLEMENTATIONS[name], IMPLEMENTATIONS["numpy"]
-    seen = advance([values], [Bins.empty()])
-    assert seen == twin([values], [Bins.empty()])
+    """Look at an array, then count its finite elements, and compare both with the reference."""
+    count, reference = IMPLEMENTATIONS[name], IMPLEMENTATIONS["numpy"]
+    seen = count([values], [Bins.empty()])
+    assert seen == reference([values], [Bins.empty()])
     kept = finite(values)
     if kept.size:
         bins, expected = (bins_of(seen[0].low, seen[0].high) for _ in range(2))
-        assert advance([kept], [bins]) == twin([kept], [expected]) == []
+        assert count([kept], [bins]) == reference([kept], [expected]) == []
         assert np.array_equal(bins.counts, expected.counts)
         assert bins.zeros == expected.zeros
         assert bins.counts.sum() == kept.size
@@ -141,7 +141,7 @@ def test_a_count_goes_on_where_it_stopped(name: str) -> None:
     rng = np.random.default_rng(0)
     values = rng.standard_normal(20_000).astype(np.float32)
     values[9000], values[9001] = 50.0, -70.0
-    found = Accumulator("float", IMPLEMENTATIONS[name])
+    found = TensorObserver("float", IMPLEMENTATIONS[name])
     found.add(values, values.shape)
     found.add(values * 3, values.shape)
     assert found.profile().histogram == Histogram.of(np.concatenate([values, values * 3]))
@@ -150,7 +150,7 @@ def test_a_count_goes_on_where_it_stopped(name: str) -> None:
 @each
 def test_values_that_are_not_finite_are_counted_apart(name: str) -> None:
     values = np.array([1.0, np.nan, np.inf, -2.0, -np.inf, np.nan] * 20, np.float32)
-    assert IMPLEMENTATIONS[name]([values], [Bins.empty()]) == [Rest(0, 0, -2.0, 1.0, 40, 40)]
+    assert IMPLEMENTATIONS[name]([values], [Bins.empty()]) == [Remainder(0, 0, -2.0, 1.0, 40, 40)]
 
 
 @each
@@ -170,10 +170,10 @@ def test_many_arrays_are_counted_as_each_of_them(name: str) -> None:
     ]
     arrays[2][3, 4] = np.inf
     apart, together = ([bins_of(-1.0, 1.0) for _ in arrays] for _ in range(2))
-    advance = IMPLEMENTATIONS[name]
-    alone = [advance([array], [bins]) for array, bins in zip(arrays, apart, strict=True)]
+    count = IMPLEMENTATIONS[name]
+    alone = [count([array], [bins]) for array, bins in zip(arrays, apart, strict=True)]
     expected = [rest._replace(number=i) for i, rests in enumerate(alone) for rest in rests]
-    assert advance(arrays, together) == expected
+    assert count(arrays, together) == expected
     assert [rest.number for rest in expected] == [2, 4, 9, 14, 19]
     for mine, theirs in zip(together, apart, strict=True):
         assert np.array_equal(mine.counts, theirs.counts)
@@ -230,11 +230,13 @@ def test_every_implementation_gives_the_same_profile(dtype: str) -> None:
     rng = np.random.default_rng(1)
     arrays = [(rng.standard_normal(500) * 2**i).astype(dtype_of(dtype)) for i in range(6)]
 
-    def profile(advance: Advance) -> object:
-        gathered = Accumulator("float", advance)
+    def profile(count: CountHistograms) -> object:
+        gathered = TensorObserver("float", count)
         for array in arrays:
             gathered.add(array, array.shape)
         return gathered.profile()
 
-    assert len({repr(profile(advance)) for advance in IMPLEMENTATIONS.values()}) == 1
-    assert all(profile(advance) == profile(counter.advance_numpy) for advance in IMPLEMENTATIONS.values())
+    assert len({repr(profile(count)) for count in IMPLEMENTATIONS.values()}) == 1
+    assert all(
+        profile(count) == profile(counter.count_histograms_numpy) for count in IMPLEMENTATIONS.values()
+    )

@@ -1,4 +1,4 @@
-"""Records of channels: exact to merge in any order, and the compiled counter equal to its numpy twin."""
+"""Records of channels: exact to merge in any order, and the compiled counter equal to its numpy reference."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.observers.channel_counter import Layout, Part, Tally, implementations, layout_of
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.channel_counter import (
+    ArraySlice,
+    ChannelLayout,
+    ChannelSums,
+    implementations,
+    layout_of,
+)
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records import channel_statistics as channels_module
 from qprof_onnx.profiles.records.channel_statistics import SUMS, Channels
 
@@ -30,14 +36,14 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def gathered(array: npt.NDArray[Any], axis: int, name: str = "numpy", block: int = 1) -> Channels:
-    tally = Tally.empty(array.shape[axis])
-    add(tally, array, axis, name, block)
-    return tally.channels(axis)
+    sums = ChannelSums.empty(array.shape[axis])
+    add(sums, array, axis, name, block)
+    return sums.channels(axis)
 
 
-def add(tally: Tally, array: npt.NDArray[Any], axis: int, name: str = "numpy", block: int = 1) -> None:
+def add(sums: ChannelSums, array: npt.NDArray[Any], axis: int, name: str = "numpy", block: int = 1) -> None:
     layout = layout_of(array.shape, axis, block)
-    IMPLEMENTATIONS[name]([array], [Part(layout, 0, array.size // layout.unit, tally)])
+    IMPLEMENTATIONS[name]([array], [ArraySlice(layout, 0, array.size // layout.unit, sums)])
 
 
 def planes(array: npt.NDArray[Any], axis: int) -> npt.NDArray[np.float64]:
@@ -91,15 +97,15 @@ def test_channels_without_elements_are_zero() -> None:
 @pytest.mark.parametrize(
     ("shape", "axis", "block", "layout"),
     [
-        ((2, 3, 4, 5), 1, 1, Layout(3, 20, 1)),
-        ((2, 32, 4, 5), 1, 16, Layout(2, 20, 16)),
-        ((2, 3, 4, 5), -1, 1, Layout(1, 1, 5)),
-        ((2, 3, 1, 1), 1, 1, Layout(1, 1, 3)),
-        ((7,), 0, 1, Layout(1, 1, 7)),
+        ((2, 3, 4, 5), 1, 1, ChannelLayout(3, 20, 1)),
+        ((2, 32, 4, 5), 1, 16, ChannelLayout(2, 20, 16)),
+        ((2, 3, 4, 5), -1, 1, ChannelLayout(1, 1, 5)),
+        ((2, 3, 1, 1), 1, 1, ChannelLayout(1, 1, 3)),
+        ((7,), 0, 1, ChannelLayout(1, 1, 7)),
     ],
 )
 def test_the_layout_of_channels_follows_from_shape_and_axis(
-    shape: tuple[int, ...], axis: int, block: int, layout: Layout
+    shape: tuple[int, ...], axis: int, block: int, layout: ChannelLayout
 ) -> None:
     assert layout_of(shape, axis, block) == layout
 
@@ -129,7 +135,7 @@ def test_any_split_in_any_order_gives_the_same_record(arrays: list[npt.NDArray[A
     assert reduce(lambda a, b: b.merged(a), apart) == whole
     if len(apart) > 2:
         assert apart[0].merged(reduce(Channels.merged, apart[1:])) == whole
-    on = Tally.empty(3)
+    on = ChannelSums.empty(3)
     for array in shuffled:
         add(on, array, 1)
     assert on.channels(1) == whole
@@ -138,7 +144,7 @@ def test_any_split_in_any_order_gives_the_same_record(arrays: list[npt.NDArray[A
 @settings(deadline=None)
 @given(COLUMNS)
 def test_nothing_is_the_neutral_record(array: npt.NDArray[Any]) -> None:
-    found, nothing = gathered(array, 1), Tally.empty(3).channels(1)
+    found, nothing = gathered(array, 1), ChannelSums.empty(3).channels(1)
     assert found.merged(nothing) == nothing.merged(found) == found
 
 
@@ -150,19 +156,21 @@ def test_equal_records_have_equal_hashes(a: npt.NDArray[Any], b: npt.NDArray[Any
 
 
 def test_a_record_does_not_change_later() -> None:
-    tally = Tally.empty(2)
-    add(tally, np.ones((3, 2), np.float32), 1)
-    early = tally.channels(1)
-    add(tally, np.ones((3, 2), np.float32), 1)
+    sums = ChannelSums.empty(2)
+    add(sums, np.ones((3, 2), np.float32), 1)
+    early = sums.channels(1)
+    add(sums, np.ones((3, 2), np.float32), 1)
     assert early.count.tolist() == [3, 3]
     with pytest.raises(ValueError, match="read-only"):
         early.sums[0, 0] = 1
 
 
-@pytest.mark.parametrize("other", [gathered(np.ones((2, 3), np.float32), 0), Tally.empty(3).channels(-1)])
+@pytest.mark.parametrize(
+    "other", [gathered(np.ones((2, 3), np.float32), 0), ChannelSums.empty(3).channels(-1)]
+)
 def test_records_of_other_channels_are_not_merged(other: Channels) -> None:
     with pytest.raises(ProfileError, match="profile all shards with the same options"):
-        Tally.empty(3).channels(1).merged(other)
+        ChannelSums.empty(3).channels(1).merged(other)
 
 
 def test_more_elements_than_sums_can_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,14 +184,14 @@ def test_more_elements_than_sums_can_hold_are_refused(monkeypatch: pytest.Monkey
 
 
 def check_twins(name: str, arrays: list[npt.NDArray[Any]], axis: int, block: int = 1) -> None:
-    """Gather some arrays one after the other, and compare the state with the twin's after each."""
-    tally, twin = Tally.empty(arrays[0].shape[axis]), Tally.empty(arrays[0].shape[axis])
+    """Gather some arrays one after the other, and compare the state with the reference's after each."""
+    sums, reference = ChannelSums.empty(arrays[0].shape[axis]), ChannelSums.empty(arrays[0].shape[axis])
     for array in arrays:
-        add(tally, array, axis, name, block)
-        add(twin, array, axis, "numpy", block)
-        assert np.array_equal(tally.sums, twin.sums)
-        assert np.array_equal(tally.ranges, twin.ranges)
-    assert tally.channels(axis) == twin.channels(axis)
+        add(sums, array, axis, name, block)
+        add(reference, array, axis, "numpy", block)
+        assert np.array_equal(sums.sums, reference.sums)
+        assert np.array_equal(sums.ranges, reference.ranges)
+    assert sums.channels(axis) == reference.channels(axis)
 
 
 @pytest.mark.parametrize("dtype", BITS)
@@ -249,8 +257,8 @@ def wrong_calls() -> dict[str, Callable[[Any], object]]:
         level: int = 0,
     ) -> Callable[[Any], object]:
         array = np.zeros(12, np.float32) if x is None else x
-        tally = np.zeros((5, 3)), np.zeros((sums, 3), np.int64)
-        return lambda module: module.gather([array], [(layout, 0, stop, tally)], level)
+        sums = np.zeros((5, 3)), np.zeros((sums, 3), np.int64)
+        return lambda module: module.gather([array], [(layout, 0, stop, sums)], level)
 
     return {
         "arrays must be of": call(x=np.zeros(12, np.int32)),
@@ -264,7 +272,7 @@ def wrong_calls() -> dict[str, Callable[[Any], object]]:
 
 
 @pytest.mark.parametrize("message", wrong_calls())
-def test_the_compiled_module_refuses_what_it_cannot_gather(message: str) -> None:
+def test_the_compiled_module_refuses_what_it_cannot_add(message: str) -> None:
     module = pytest.importorskip("qprof_onnx.profiles.observers._channels")
     with pytest.raises(ValueError, match=message):
         wrong_calls()[message](module)
@@ -272,13 +280,13 @@ def test_the_compiled_module_refuses_what_it_cannot_gather(message: str) -> None
 
 def test_a_fault_in_one_of_many_calls_lets_go_of_all_arrays() -> None:
     module = pytest.importorskip("qprof_onnx.profiles.observers._channels")
-    arrays, tally = [np.ones(12, np.float32), np.zeros(12, np.float32)], Tally.empty(3)
+    arrays, sums = [np.ones(12, np.float32), np.zeros(12, np.float32)], ChannelSums.empty(3)
     before = [sys.getrefcount(array) for array in arrays]
-    parts = [Part(Layout(3, 2, 1), 0, stop, tally) for stop in (6, 7)]
+    parts = [ArraySlice(ChannelLayout(3, 2, 1), 0, stop, sums) for stop in (6, 7)]
     with pytest.raises(ValueError, match="units must lie in the array"):
         module.gather(arrays, parts, 0)
     assert [sys.getrefcount(array) for array in arrays] == before
-    assert not tally.sums.any()
+    assert not sums.sums.any()
 
 
 # ------------------------------------------------------------------------------------------- the accumulator
@@ -286,14 +294,14 @@ def test_a_fault_in_one_of_many_calls_lets_go_of_all_arrays() -> None:
 
 @each
 def test_an_accumulator_records_channels_piece_by_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qprof_onnx.profiles.observers.tensor_observer.PIECE", 100)
+    monkeypatch.setattr("qprof_onnx.profiles.observers.tensor_observer.SLICE", 100)
     array = np.random.default_rng(0).standard_normal((3, 4, 9, 5)).astype(np.float32)
     array[1, 2, 3, 4] = np.nan
-    found = Accumulator("float", axis=1, channels=4, gatherer=IMPLEMENTATIONS[name])
+    found = TensorObserver("float", axis=1, channels=4, channel_counter=IMPLEMENTATIONS[name])
     assert found.add(array, array.shape) == (1, 0)
     profile = found.profile()
     assert profile.channels == gathered(array, 1)
-    plain = Accumulator("float")
+    plain = TensorObserver("float")
     plain.add(array, array.shape)
     assert profile.histogram == plain.profile().histogram
     found.add(array, array.shape)

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.drift import (
     TensorDrift,
     check_comparable,
     common_bins,
     compare,
     jensen_shannon,
-    moved,
     range_growth,
     share_outside,
     tensor_drift,
+    wasserstein_distance,
 )
 from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram, bin_exponent
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
@@ -36,7 +36,7 @@ SOME = st.lists(FLOAT64 | st.floats(-4, 4), min_size=1, max_size=30).map(np.arra
 
 def tensor(values: npt.ArrayLike) -> TensorProfile:
     array = np.asarray(values)
-    found = Accumulator("double" if array.dtype == np.float64 else "float")
+    found = TensorObserver("double" if array.dtype == np.float64 else "float")
     found.add(array, array.shape)
     return found.profile()
 
@@ -177,8 +177,8 @@ def test_two_draws_of_one_distribution_are_near() -> None:
 def test_an_outlier_does_not_hide_a_shift_of_the_rest() -> None:
     rng = np.random.default_rng(7)
     plain, shifted = rng.normal(size=10_000), rng.normal(1.0, size=10_000)
-    lone = drifted(plain, shifted).distance
-    with_outlier = drifted(np.append(plain, 40.0), np.append(shifted, 40.0)).distance
+    lone = drifted(plain, shifted).js_distance
+    with_outlier = drifted(np.append(plain, 40.0), np.append(shifted, 40.0)).js_distance
     assert lone is not None
     assert with_outlier == pytest.approx(lone, abs=0.02)  # ten times wider bins, the same 28 groups
 
@@ -207,7 +207,7 @@ def test_common_bins_are_exact(a: npt.NDArray[np.float64], b: npt.NDArray[np.flo
 
 def test_a_constant_that_moves_by_less_than_a_code_has_not_drifted() -> None:
     found = drifted(np.full(100, 0.3), np.full(100, 0.3 + 1e-7))
-    assert found.distance == 0.0
+    assert found.js_distance == 0.0
     assert found.wasserstein == pytest.approx(1e-7 / 0.3, rel=0.01)  # bins of a constant are 2**-41 wide
 
 
@@ -243,7 +243,7 @@ def test_lines_that_cross_inside_a_bin_are_followed() -> None:
         for counts in ([6, 2, 2], [4, 5, 1])
     )
     area = 0.1 + 0.05 / 0.6 + 0.05
-    assert moved(old, new) == pytest.approx(area / 2.5, rel=1e-12)  # rounding of a few sums
+    assert wasserstein_distance(old, new) == pytest.approx(area / 2.5, rel=1e-12)  # rounding of a few sums
 
 
 def test_the_way_is_a_share_of_the_old_range_extended_to_zero() -> None:
@@ -267,12 +267,17 @@ def test_the_wasserstein_distance_is_right_to_one_bin(
     x, y = np.sort(np.repeat(a / 4, b.size)), np.sort(np.repeat(b / 4, a.size))
     exact = float(np.mean(np.abs(x - y) / width))
     bin_width = max(math.ldexp(1.0, t.histogram.exponent - 2) for t in (old, new))  # type: ignore[union-attr]
-    assert moved(old, new) == pytest.approx(exact, abs=bin_width / width + exact * 1e-9)
+    assert wasserstein_distance(old, new) == pytest.approx(exact, abs=bin_width / width + exact * 1e-9)
 
 
 def test_the_same_data_is_not_moved() -> None:
     found = drifted(spread(-1, 2), spread(-1, 2))
-    assert (found.distance, found.wasserstein, found.clipped, found.range_growth) == (0.0, 0.0, 0.0, 1.0)
+    assert (found.js_distance, found.wasserstein, found.clipping_rate, found.range_growth) == (
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+    )
 
 
 def test_anything_is_infinitely_far_from_nothing_but_zeros() -> None:
@@ -287,16 +292,16 @@ def test_anything_is_infinitely_far_from_nothing_but_zeros() -> None:
 def test_without_elements_there_is_no_distance() -> None:
     none = np.zeros(0, np.float32)
     emptied, filled = drifted([1.0], none), drifted(none, [1.0])
-    assert (emptied.distance, emptied.wasserstein, emptied.clipped) == (None, None, None)
-    assert emptied.newly_clipped is None
-    assert (filled.distance, filled.wasserstein, filled.clipped, filled.range_growth) == (
+    assert (emptied.js_distance, emptied.wasserstein, emptied.clipping_rate) == (None, None, None)
+    assert emptied.added_clipping is None
+    assert (filled.js_distance, filled.wasserstein, filled.clipping_rate, filled.range_growth) == (
         None,
         None,
         1.0,
         math.inf,
     )
     both = drifted(none, none)
-    assert (both.distance, both.wasserstein, both.clipped, both.range_growth) == (0.0, 0.0, 0.0, 1.0)
+    assert (both.js_distance, both.wasserstein, both.clipping_rate, both.range_growth) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_what_is_not_finite_is_a_share_of_all_elements() -> None:
@@ -307,8 +312,8 @@ def test_what_is_not_finite_is_a_share_of_all_elements() -> None:
 def test_newly_clipped_is_what_old_does_not_clip_itself() -> None:
     old, new = tensor([1.0, 2.0, 3.0, 9.0]), tensor([1.0, 9.0, 9.0, 9.0])
     found = tensor_drift("x", old, new, (0.0, 4.0))
-    assert (found.clipped, found.clipped_old, found.newly_clipped) == (0.75, 0.25, 0.5)
-    assert tensor_drift("x", new, old, (0.0, 4.0)).newly_clipped == 0.0
+    assert (found.clipping_rate, found.baseline_clipping, found.added_clipping) == (0.75, 0.25, 0.5)
+    assert tensor_drift("x", new, old, (0.0, 4.0)).added_clipping == 0.0
 
 
 # Profiles
@@ -324,18 +329,18 @@ def test_tensors_are_matched_by_name_in_the_old_order() -> None:
 
 def test_without_parameters_the_old_range_is_what_clips() -> None:
     found = compare(profile(1, x=[0.5, 1.0]), profile(2, x=[0.0, 0.25, 0.9, 1.5]))
-    assert found.tensors[0].clipped == 0.25
+    assert found.tensors[0].clipping_rate == 0.25
 
 
 def test_other_weights_are_noted() -> None:
     new = replace(profile(2, x=[1.0]), model=replace(MODEL, weights="c" * 64))
-    assert check_comparable(profile(1, x=[1.0]), new) == ("the model is the same, but its weights are not",)
+    assert check_comparable(profile(1, x=[1.0]), new) == (
+        "the models have the same structure and different weights",
+    )
 
 
 def test_the_same_data_is_noted() -> None:
-    assert check_comparable(profile(x=[1.0]), profile(x=[1.0])) == (
-        "both profiles have seen the very same data",
-    )
+    assert check_comparable(profile(x=[1.0]), profile(x=[1.0])) == ("both profiles are of the same data",)
 
 
 @pytest.mark.parametrize("change", [{"structure": "c" * 64}, {"opset": 18}])

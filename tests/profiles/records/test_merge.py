@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import EqualBins
 from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_files, merge_profiles
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
@@ -30,7 +30,7 @@ Arrays = Sequence[np.ndarray]
 
 def profiled(samples: Arrays) -> Profile:
     """Return the profile of samples that flow through two tensors, as the runner makes it."""
-    x, y = Accumulator("float", axis=1, channels=1), Accumulator("float")
+    x, y = TensorObserver("float", axis=1, channels=1), TensorObserver("float")
     data = DataId()
     for sample in samples:
         x.add(sample.reshape(-1, 1), (None, 1))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.base import strict_yaml as yaml_text
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import BINS, EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, load_profile, loads, save_profile
@@ -50,7 +50,7 @@ def weighed(draw: st.DrawFn) -> TensorProfile:
     rows = hnp.arrays(
         np.float64 if dtype == "double" else np.float32, st.tuples(st.integers(0, 5), st.just(3))
     )
-    gathered = Accumulator(dtype, axis=draw(st.sampled_from([1, -1])), channels=3)
+    gathered = TensorObserver(dtype, axis=draw(st.sampled_from([1, -1])), channels=3)
     gathered.add(draw(rows), (None, 3))
     return gathered.profile()
 
@@ -308,7 +308,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def with_channels() -> str:
-    gathered = Accumulator("float", axis=1, channels=2)
+    gathered = TensorObserver("float", axis=1, channels=2)
     gathered.add(np.array([[1.5, -2.0], [3.0, 0.25]], np.float32), (None, 2))
     return dumps(profile(x=gathered.profile()))
 
@@ -321,13 +321,13 @@ def test_one_number_stands_for_equal_ones_of_all_channels() -> None:
 WRONG_CHANNELS = {
     "missing key": ("axis: 1\n      ", "", "channels: key 'axis' is missing"),
     "no mapping": (r"channels:\n(      .*\n)*", "channels: 3\n", "channels must be a mapping, not 3"),
-    "axis outside": ("axis: 1", "axis: 2", "channels: there is no axis 2 in the shape"),
+    "axis outside": ("axis: 1", "axis: 2", "channels: axis 2 is not an axis of the shape"),
     "axis that is free": ("axis: 1", "axis: 0", "the shape does not say how many channels axis 0 has"),
     "too few": ('"1.5 -2.0"', '"1.5 -2.0 3.0"', "channels: minimum has 3 numbers for 2 channels"),
-    "a word": ('"1.5 -2.0"', '"1.5 low"', "channels: minimum holds what is no number"),
-    "underscores": ('"1.5 -2.0"', '"1.5 -2_0"', "channels: minimum holds what is no number"),
-    "a long integer": ('count: "2"', f'count: "{10**30}"', "channels: count holds what is no number"),
-    "not finite": ('"1.5 -2.0"', '"1.5 -inf"', "channels: minimum holds what is no number"),
+    "a word": ('"1.5 -2.0"', '"1.5 low"', "channels: minimum holds text that is not a number"),
+    "underscores": ('"1.5 -2.0"', '"1.5 -2_0"', "channels: minimum holds text that is not a number"),
+    "a long integer": ('count: "2"', f'count: "{10**30}"', "channels: count holds text that is not a number"),
+    "not finite": ('"1.5 -2.0"', '"1.5 -inf"', "channels: minimum holds text that is not a number"),
     "too large": ('"1.5 -2.0"', '"1.5 -1e99"', "channels: minimum holds a number that is not finite"),
     "sums missing": (r"(        - .*\n)(?=[.])", "", "channels: sums has 4 entries instead of 5"),
     "sums of wrong type": (r"sums:\n(        - .*\n)*", "sums: 3\n", "channels: sums must be a list"),

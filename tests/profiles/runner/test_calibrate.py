@@ -18,15 +18,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.instrumentation.observations import Observation, observations
 from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument, profile_from_outputs
-from qprof_onnx.profiles.instrumentation.taps import tapped
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, loads
-from qprof_onnx.profiles.runner import calibrate as runner_module
+from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryPlan, plan_memory
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime import profiling_session as session_module
 from qprof_onnx.profiles.samples.digest import data_id
 from qprof_onnx.profiles.samples.samples import InputSpec, Sample, input_specs, open_samples
@@ -85,7 +87,7 @@ def run_instrumented(model: ir.Model, samples: Sequence[Sample]) -> dict[str, Te
     )
     names = [output.name for output in session.get_outputs()]
     runs = [
-        profile_from_outputs(instrumented, dict(zip(names, session.run(None, dict(s.feed)), strict=True)))
+        profile_from_outputs(instrumented, dict(zip(names, session.run(None, dict(s.arrays)), strict=True)))
         for s in samples
     ]
     return {name: reduce(TensorProfile.merged, [run[name] for run in runs]) for name in runs[0]}
@@ -111,7 +113,7 @@ def test_it_finds_the_same_as_the_instrumented_model_with_nan_inside() -> None:
     model = model_of(LOG)
     rng = np.random.default_rng(0)
     samples = [sample(x=rng.standard_normal((i, 4)).astype(np.float32).round(1)) for i in range(4)]
-    profile = calibrate(model, samples, ID, non_finite="skip")
+    profile = calibrate(model, samples, ID, RunSettings(channels="off", non_finite="skip"))
     assert profile.tensors == run_instrumented(model, samples)
     assert profile["y"].nan > 0
     assert profile["y"].inf > 0
@@ -137,7 +139,7 @@ def test_a_profile_says_what_flowed_through_a_tensor() -> None:
 
 def test_a_negative_zero_is_no_other_minimum() -> None:
     for zeros in ([0.0, -0.0], [-0.0, 0.0], [-0.0]):
-        gathered = Accumulator("float")
+        gathered = TensorObserver("float")
         gathered.add(np.array(zeros, np.float32), None)
         assert str(gathered.profile().minimum) == str(gathered.profile().maximum) == "0.0"
 
@@ -254,32 +256,32 @@ def test_optimisations_do_not_change_what_is_exact(monkeypatch: pytest.MonkeyPat
 
 
 def test_blocked_feature_maps_are_read_as_they_are() -> None:
-    copy, taps = tapped(wide_net())
-    with session_module.optimised(copy, [t.source for t in taps if t.source]) as graph:
+    copy, observed = with_outputs(wide_net(), observations(wide_net()))
+    with session_module.optimised(copy, [o.source for o in observed if o.source]) as graph:
         reordered = {name for name, found in graph.sources.items() if name != found}
         if not any(node.domain == "com.microsoft.nchwc" for node in graph.model.graph):
             pytest.skip("this processor has no blocked convolutions")
         assert reordered == {"c", "r", "d", "s", "u", "p"}
-        with session_module.opened(graph, ["u"]) as opened:
-            assert [output.name for output in opened.get_outputs()] == [graph.sources["u"]]
+        with session_module.session_for(graph, ["u"]) as session:
+            assert [output.name for output in session.get_outputs()] == [graph.sources["u"]]
 
 
 def test_a_tensor_that_only_moves_elements_takes_its_sources_profile() -> None:
     profile = calibrate(wide_net(), whole_numbers(), ID)
-    assert [tap.same_as for tap in tapped(wide_net())[1] if tap.name in "kf"] == ["u", "p"]
+    assert [o.same_as for o in observations(wide_net()) if o.name in "kf"] == ["u", "p"]
     assert profile["k"].histogram == profile["u"].histogram
     assert profile["k"].shape == (None, 14, 14, 64)
 
 
 def test_some_tensors_can_be_chosen() -> None:
-    profile = calibrate(wide_net(), whole_numbers(), ID, tensors=["k", "c"])
+    profile = calibrate(wide_net(), whole_numbers(), ID, RunSettings(channels="off", tensors=["k", "c"]))
     assert list(profile) == ["c", "k"]
     assert profile["k"] == calibrate(wide_net(), whole_numbers(), ID)["k"]
 
 
 def test_an_unknown_tensor_is_refused() -> None:
     text = refusal(ConfigError, wide_net(), whole_numbers(), tensors=["scorse"])
-    assert text.startswith("tensor 'scorse': is no floating-point activation of the model;")
+    assert text.startswith("tensor 'scorse': is not a floating-point activation of the model;")
     assert text.endswith("Did you mean 'scores'?")
 
 
@@ -290,7 +292,9 @@ def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_a_provider_is_known_by_its_short_name() -> None:
-    assert calibrate(conv_net(), images(1), ID, provider="cpu") == calibrate(conv_net(), images(1), ID)
+    assert calibrate(conv_net(), images(1), ID, RunSettings(channels="off", provider="cpu")) == calibrate(
+        conv_net(), images(1), ID
+    )
 
 
 # ---------------------------------------------------------------------------- threads, passes, memory
@@ -298,7 +302,9 @@ def test_a_provider_is_known_by_its_short_name() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_change_a_byte(threads: int) -> None:
-    assert dumps(calibrate(conv_net(), images(), ID, threads=threads)) == dumps(whole())
+    assert dumps(calibrate(conv_net(), images(), ID, RunSettings(channels="off", threads=threads))) == dumps(
+        whole()
+    )
 
 
 def test_the_first_sample_in_order_that_fails_is_named() -> None:
@@ -312,9 +318,11 @@ def limited(room: float) -> tuple[Profile, list[MemoryPlan]]:
     """Profile with a memory limit that leaves so many bytes for tensors; return the layouts as well."""
     plans: list[MemoryPlan] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner_module, "used_bytes", lambda: 1000)
-        patch.setattr(runner_module, "plan_memory", lambda *a: plans.append(plan_memory(*a)) or plans[-1])
-        return calibrate(conv_net(), images(), ID, threads=4, memory_limit=1000 + int(room)), plans
+        patch.setattr(memory_module, "used_bytes", lambda: 1000)
+        patch.setattr(memory_module, "plan_memory", lambda *a: plans.append(plan_memory(*a)) or plans[-1])
+        return calibrate(
+            conv_net(), images(), ID, RunSettings(channels="off", threads=4, memory_limit=1000 + int(room))
+        ), plans
 
 
 @pytest.mark.parametrize("room", [6144, 7000, 13000])
@@ -345,7 +353,7 @@ def test_a_limit_that_the_largest_tensor_breaks_is_refused() -> None:
 
 def test_samples_that_can_be_read_once_are_refused_with_a_limit() -> None:
     text = refusal(ConfigError, conv_net(), iter(images()), memory_limit=1 << 40)
-    assert text.startswith("memory limit: the samples may have to be read again")
+    assert text.startswith("memory limit: the samples may have to be read several times")
 
 
 # ---------------------------------------------------------------------------------- order, shards, batching
@@ -386,7 +394,9 @@ def split(rows: np.ndarray, cuts: Sequence[int]) -> list[Sample]:
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(1, 23), max_size=8), st.integers(1, 3))
 def test_row_by_row_the_batches_do_not_show(cuts: list[int], threads: int) -> None:
-    by_row = calibrate(summing(), split(ROWS, cuts), ID, by_row=True, threads=threads)
+    by_row = calibrate(
+        summing(), split(ROWS, cuts), ID, RunSettings(channels="off", by_row=True, threads=threads)
+    )
     assert dumps(by_row) == dumps(calibrate(summing(), split(ROWS, range(1, 24)), ID))
 
 
@@ -406,7 +416,7 @@ def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
     cuts: list[int], random: Any
 ) -> None:
     rows, model = digits()
-    samples = [Sample(s.name, {"image": s.feed["x"]}) for s in split(rows, cuts)]
+    samples = [Sample(s.name, {"image": s.arrays["x"]}) for s in split(rows, cuts)]
     random.shuffle(samples)
     assert dumps(calibrate(model, samples, ID)) == one_by_one()
 
@@ -414,7 +424,7 @@ def test_a_trained_model_gives_the_same_bytes_for_any_batches_in_any_order(
 @cache
 def digits() -> tuple[np.ndarray, ir.Model]:
     model = ir.load(DIGITS / "model.onnx")
-    feeds = [s.feed["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
+    feeds = [s.arrays["image"] for s in open_samples(str(DIGITS / "calibration"), input_specs(model))]
     return np.concatenate(feeds), model
 
 
@@ -429,11 +439,11 @@ NUMBERS = st.lists(st.floats(width=32) | st.just(0.0), max_size=12).map(lambda v
 
 @given(st.lists(NUMBERS, max_size=6), st.randoms())
 def test_an_accumulator_gives_what_merging_gives(arrays: list[np.ndarray], random: Any) -> None:
-    once, shuffled = Accumulator("float"), Accumulator("float")
+    once, shuffled = TensorObserver("float"), TensorObserver("float")
     merged = []
     for array in arrays:
         once.add(array, array.shape)
-        one = Accumulator("float")
+        one = TensorObserver("float")
         one.add(array, array.shape)
         merged.append(one.profile())
     for array in random.sample(arrays, len(arrays)):
@@ -445,7 +455,7 @@ def test_an_accumulator_gives_what_merging_gives(arrays: list[np.ndarray], rando
 
 
 def test_a_profile_of_an_accumulator_does_not_change_later() -> None:
-    accumulator = Accumulator("float")
+    accumulator = TensorObserver("float")
     accumulator.add(np.array([1.0, 2.0], np.float32), (2,))
     early = accumulator.profile()
     accumulator.add(np.array([1.0, 2.0], np.float32), (2,))
@@ -560,7 +570,7 @@ def test_lost_weights_are_refused(tmp_path: Path) -> None:
 
 def refusal(error: type[Exception], model: ir.Model, samples: Any, **settings: Any) -> str:
     with pytest.raises(error) as caught:
-        calibrate(model, samples, ID, **settings)
+        calibrate(model, samples, ID, RunSettings(**{"channels": "off", **settings}))
     return str(caught.value)
 
 
@@ -634,6 +644,23 @@ def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
     assert text == "non_finite 'skp': must be one of error, skip. Did you mean 'skip'?"
 
 
+@pytest.mark.parametrize("setting", [{"tensors": "needed"}, {"channels": "weighted-layers"}])
+def test_settings_that_depend_on_operators_are_refused(setting: dict[str, Any]) -> None:
+    text = refusal(ConfigError, conv_net(), images(1), **setting)
+    assert "works with dump_profile only" in text
+
+
+def test_settings_with_workers_are_refused() -> None:
+    assert refusal(ConfigError, conv_net(), images(1), workers=2).startswith("workers: ")
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_limit_takes_the_first_samples(once: bool) -> None:
+    samples = iter(images()) if once else images()
+    found = calibrate(conv_net(), samples, ID, RunSettings(channels="off", limit=2))
+    assert dumps(found) == dumps(calibrate(conv_net(), images()[:2], ID))
+
+
 def test_a_negative_number_of_threads_is_refused() -> None:
     assert refusal(ConfigError, conv_net(), images(1), threads=-1).startswith(
         "threads -1: must not be negative"
@@ -677,15 +704,15 @@ def run_directly(model: ir.Model, samples: Sequence[Sample], name: str) -> list[
     values = [*copy.graph.inputs, *(v for node in copy.graph for v in node.outputs)]
     copy.graph.outputs[:] = [v for v in values if v.name == name]
     session = ort.InferenceSession(ir.to_proto(copy).SerializeToString(), providers=["CPUExecutionProvider"])
-    return [session.run(None, dict(s.feed))[0] for s in samples]
+    return [session.run(None, dict(s.arrays))[0] for s in samples]
 
 
 def test_channels_are_those_of_the_tensor_in_whatever_order_it_is_read() -> None:
     """All values are whole numbers, so that optimisations cannot change them."""
     model, samples = channel_net(), whole_numbers()
-    profile = calibrate(model, samples, ID, channels=AXES)
+    profile = calibrate(model, samples, ID, RunSettings(channels=AXES))
     for name, axis in AXES.items():
-        direct = Accumulator("float", axis=axis, channels=profile[name].shape[axis])
+        direct = TensorObserver("float", axis=axis, channels=profile[name].shape[axis])
         for array in run_directly(model, samples, name):
             direct.add(array, profile[name].shape)
         assert profile[name] == direct.profile()
@@ -694,24 +721,29 @@ def test_channels_are_those_of_the_tensor_in_whatever_order_it_is_read() -> None
 
 
 def test_channels_change_nothing_else() -> None:
-    with_channels = calibrate(channel_net(), whole_numbers(), ID, channels=AXES)
+    with_channels = calibrate(channel_net(), whole_numbers(), ID, RunSettings(channels=AXES))
     without = calibrate(channel_net(), whole_numbers(), ID)
     assert {name: replace(p, channels=None) for name, p in with_channels.items()} == without.tensors
 
 
+def with_sources(*chosen: Any, **named: Any) -> tuple[Observation, ...]:
+    """Return what is observed of `channel_net`, with the outputs that hold it."""
+    return with_outputs(channel_net(), observations(channel_net(), *chosen, **named))[1]
+
+
 def test_a_tensor_is_read_itself_where_its_channels_are_not_those_of_its_source() -> None:
-    taps = {tap.name: tap for tap in tapped(channel_net(), channels=AXES)[1]}
-    assert {name: tap.same_as for name, tap in taps.items() if tap.same_as is not None} == {
+    observed = {o.name: o for o in with_sources(channels=AXES)}
+    assert {name: o.same_as for name, o in observed.items() if o.same_as is not None} == {
         "f": "p",
         "t": "r",
     }
-    assert taps["h"].source == "h"
-    only = tapped(channel_net(), {"h", "t"}, {"h": -1})[1]
-    assert [(tap.name, tap.source, tap.same_as) for tap in only] == [("t", None, "h"), ("h", "h", None)]
+    assert observed["h"].source == "h"
+    only = with_sources({"h", "t"}, {"h": -1})
+    assert [(o.name, o.source, o.same_as) for o in only] == [("t", None, "h"), ("h", "h", None)]
 
 
 def test_channels_of_unknown_number_are_passed_over() -> None:
-    assert calibrate(conv_net(), images(2), ID, channels={"x": 2, "c": 7})["x"].channels is None
+    assert calibrate(conv_net(), images(2), ID, RunSettings(channels={"x": 2, "c": 7}))["x"].channels is None
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -719,25 +751,30 @@ def test_channels_of_unknown_number_are_passed_over() -> None:
 def test_threads_and_passes_do_not_change_a_channel(
     threads: int, room: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "used_bytes", lambda: 0)
+    monkeypatch.setattr(memory_module, "used_bytes", lambda: 0)
     settings = {"threads": threads, "memory_limit": room, "channels": AXES}
-    found = calibrate(channel_net(), whole_numbers(), ID, **settings)
-    assert dumps(found) == dumps(calibrate(channel_net(), whole_numbers(), ID, channels=AXES))
+    found = calibrate(channel_net(), whole_numbers(), ID, RunSettings(**settings))
+    assert dumps(found) == dumps(calibrate(channel_net(), whole_numbers(), ID, RunSettings(channels=AXES)))
 
 
 @settings(deadline=None, max_examples=10)
 @given(st.permutations(range(5)), st.integers(1, 4))
 def test_channels_of_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
     samples = [whole_numbers(5)[i] for i in order]
-    parts = [calibrate(channel_net(), part, ID, channels=AXES) for part in (samples[:cut], samples[cut:])]
-    whole = calibrate(channel_net(), whole_numbers(5), ID, channels=AXES)
+    parts = [
+        calibrate(channel_net(), part, ID, RunSettings(channels=AXES))
+        for part in (samples[:cut], samples[cut:])
+    ]
+    whole = calibrate(channel_net(), whole_numbers(5), ID, RunSettings(channels=AXES))
     assert dumps(loads(dumps(parts[0])).merged(loads(dumps(parts[1])))) == dumps(whole)
 
 
 def test_a_batch_gives_the_channels_of_its_samples() -> None:
     apart = whole_numbers()
-    together = [Sample("all", {"x": np.concatenate([s.feed["x"] for s in apart])})]
-    found = [calibrate(channel_net(), samples, ID, channels=AXES) for samples in (apart, together)]
+    together = [Sample("all", {"x": np.concatenate([s.arrays["x"] for s in apart])})]
+    found = [
+        calibrate(channel_net(), samples, ID, RunSettings(channels=AXES)) for samples in (apart, together)
+    ]
     assert dumps(found[0]) == dumps(found[1])
 
 

@@ -23,7 +23,8 @@ from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import checkpoint as checkpoint_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.checkpoint import Checkpoint, Progressed, RunId, load_progress, save_progress
+from qprof_onnx.profiles.runner.checkpoint import RunId, RunProgress, load_progress, save_progress
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample, Samples
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 
@@ -75,9 +76,8 @@ def samples_of(items: list[Sample], stop: int | None = None, seen: list[str] | N
 
 
 def run(path: Path, stop: int | None = None, seen: list[str] | None = None, **settings: Any) -> Profile:
-    return calibrate(
-        conv_net(), samples_of(images(), stop, seen), ID, checkpoint=Checkpoint(path, 0.0), **settings
-    )
+    chosen = {"channels": "off", "checkpoint": path, "every": 0.0, **settings}
+    return calibrate(conv_net(), samples_of(images(), stop, seen), ID, RunSettings(**chosen))
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
@@ -86,9 +86,8 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, stop: int, threads: int) -> 
     with pytest.raises(KilledError):
         run(tmp_path / "c", stop, threads=threads)
     seen: list[str] = []
-    assert dumps(run(tmp_path / "c", seen=seen, threads=threads)) == dumps(
-        calibrate(conv_net(), images(), ID)
-    )
+    resumed = run(tmp_path / "c", seen=seen, threads=threads)
+    assert dumps(resumed) == dumps(calibrate(conv_net(), images(), ID))
     assert seen == [sample.name for sample in images()[stop:]]
 
 
@@ -98,14 +97,14 @@ def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path, stop: int) -> 
     with pytest.raises(KilledError):
         run(tmp_path / "c", stop, channels=axes)
     found = run(tmp_path / "c", channels=axes)
-    assert dumps(found) == dumps(calibrate(conv_net(), images(), ID, channels=axes))
+    assert dumps(found) == dumps(calibrate(conv_net(), images(), ID, RunSettings(channels=axes)))
     assert found["p"].channels is not None
 
 
 def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.used_bytes", lambda: 1000)
+    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan.used_bytes", lambda: 1000)
     expected = dumps(calibrate(conv_net(), images(), ID))
-    place = Checkpoint(tmp_path / "c", 0.0)
+    place = tmp_path / "c"
     for reads in (8, 9, 9):  # six of them to find the largest
         left = [reads]
 
@@ -118,10 +117,25 @@ def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.Monkey
 
         samples = Samples("images", 6, iterate)
         with pytest.raises(KilledError):
-            calibrate(conv_net(), samples, ID, memory_limit=81000, checkpoint=place)
-    assert json.loads(place.path.read_text().splitlines()[0])["passes"] > 0
+            calibrate(
+                conv_net(),
+                samples,
+                ID,
+                RunSettings(channels="off", memory_limit=81000, checkpoint=place, every=0.0),
+            )
+    assert json.loads(place.read_text().splitlines()[0])["passes"] > 0
     samples = samples_of(images())
-    assert dumps(calibrate(conv_net(), samples, ID, memory_limit=81000, checkpoint=place)) == expected
+    assert (
+        dumps(
+            calibrate(
+                conv_net(),
+                samples,
+                ID,
+                RunSettings(channels="off", memory_limit=81000, checkpoint=place, every=0.0),
+            )
+        )
+        == expected
+    )
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
@@ -145,20 +159,25 @@ def test_the_checkpoint_of_another_run_is_refused(
     run(tmp_path / "c")
     with pytest.raises(ProfileError, match=message) as caught:
         run(tmp_path / "c", **settings)
-    assert "remove the file to begin anew" in str(caught.value)
+    assert "remove the file to start over" in str(caught.value)
 
 
 def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    place = Checkpoint(tmp_path / "c", 0.0)
-    run(place.path)
+    place = tmp_path / "c"
+    run(place)
     with pytest.raises(ProfileError, match="belongs to a run with model"):
-        calibrate(conv_net(), images(), ModelId("other", "weights", 13), checkpoint=place)
+        calibrate(
+            conv_net(),
+            images(),
+            ModelId("other", "weights", 13),
+            RunSettings(channels="off", checkpoint=place, every=0.0),
+        )
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "not json\n", '{"format": "qprof-checkpoint/9"}\n'])
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "c").write_text(content)
-    with pytest.raises(ProfileError, match="is no checkpoint of this version; remove the file"):
+    with pytest.raises(ProfileError, match="is not a checkpoint of this version; remove the file"):
         run(tmp_path / "c")
 
 
@@ -175,8 +194,8 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
     now = [0.0]
     save = checkpoint_module.save_progress
 
-    def noted(place: Checkpoint, which: RunId, progressed: Progressed) -> None:
-        written.append(progressed.feeds)
+    def noted(place: Path, which: RunId, progressed: RunProgress) -> None:
+        written.append(progressed.samples)
         save(place, which, progressed)
 
     def tick(done: int, total: int | None) -> None:
@@ -185,14 +204,20 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("qprof_onnx.profiles.runner.checkpoint.save_progress", noted)
     monkeypatch.setattr("qprof_onnx.profiles.runner.checkpoint.time.monotonic", lambda: now[0])
     samples = samples_of(images(10))
-    calibrate(conv_net(), samples, ID, threads=1, checkpoint=Checkpoint(tmp_path / "c", 25.0), progress=tick)
+    calibrate(
+        conv_net(),
+        samples,
+        ID,
+        RunSettings(channels="off", threads=1, checkpoint=tmp_path / "c", every=25.0),
+        progress=tick,
+    )
     assert written == [4, 8]  # 40 s after the start, and 40 s later
-    assert load_progress(Checkpoint(tmp_path / "d"), RunId(ID, "images", 6)) == Progressed()
+    assert load_progress(tmp_path / "d", RunId(ID, "images", 6)) == RunProgress()
 
 
 def test_saving_and_loading_progress_give_the_same(tmp_path: Path) -> None:
-    place, which = Checkpoint(tmp_path / "c"), RunId(ID, "images", 6, {"tensors": ["a"]})
-    progressed = Progressed(1, 3, calibrate(conv_net(), images(2), ID))
+    place, which = tmp_path / "c", RunId(ID, "images", 6, {"tensors": ["a"]})
+    progressed = RunProgress(1, 3, calibrate(conv_net(), images(2), ID))
     save_progress(place, which, progressed)
     assert load_progress(place, which) == progressed
 
@@ -243,6 +268,7 @@ MEMORY = """
 import importlib.util, resource, sys
 import numpy as np
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 
 spec = importlib.util.spec_from_file_location("tests_of_checkpoints", sys.argv[1])
@@ -251,7 +277,7 @@ spec.loader.exec_module(tests)
 rng = np.random.default_rng(0)
 shape = (8, 4, 16, 16)
 samples = (Sample(str(i), {"x": rng.standard_normal(shape, np.float32)}) for i in range(int(sys.argv[2])))
-calibrate(tests.conv_net(), samples, tests.ID, threads=2)
+calibrate(tests.conv_net(), samples, tests.ID, RunSettings(channels="off", threads=2))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -282,5 +308,5 @@ def test_samples_are_not_kept(tmp_path: Path) -> None:
             yield Sample(str(number), {"x": array})
             most = max(most, sum(ref() is not None for ref in alive))
 
-    calibrate(conv_net(), feeds(), ID, threads=2)
+    calibrate(conv_net(), feeds(), ID, RunSettings(channels="off", threads=2))
     assert most <= 5

@@ -22,8 +22,8 @@ from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.runner import cluster as cluster_module
 from qprof_onnx.profiles.runner import processes as workers_module
 from qprof_onnx.profiles.runner.processes import Shard, merged_texts, shards
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"
@@ -56,7 +56,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def profile_bytes(
     path: Path, data: str | Path = DATA, limit: int | None = None, progress: Any = None, **settings: Any
 ) -> bytes:
-    dump_profile(MODEL, data, path, RunSettings(**settings), limit=limit, progress=progress)
+    dump_profile(MODEL, data, path, RunSettings(limit=limit, **settings), progress=progress)
     return path.read_bytes()
 
 
@@ -276,4 +276,4 @@ def test_workers_and_a_checkpoint_exclude_each_other(tmp_path: Path) -> None:
     arguments = ["dump-profile", MODEL, "--data", DATA, "--workers", 2, "--checkpoint", tmp_path / "c"]
     result = CliRunner().invoke(main, list(map(str, arguments)))
     assert result.exit_code == 2
-    assert "checkpoint: is for one process" in result.output
+    assert "checkpoint: works with one process only" in result.output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +36,34 @@ def test_the_same_object_comes_back_after_its_module_was_imported() -> None:
 
 def test_no_name_equals_a_package_under_the_root() -> None:
     assert not set(qprof.__all__) & {"cli", "configs", "profiles", "quantizer"}
+
+
+def test_help_has_every_function_with_its_arguments() -> None:
+    text = pydoc.plain(pydoc.render_doc(qprof))
+    functions = [name for name in qprof.__all__ if inspect.isfunction(getattr(qprof, name))]
+    assert {"profile", "quantize", "evaluate", "tune", "merge", "diff"} <= set(functions)
+    assert not [name for name in functions if f"\n    {name}(" not in text]
+
+
+def test_every_public_function_says_what_each_argument_is() -> None:
+    for name in (
+        "profile",
+        "quantize",
+        "evaluate",
+        "compare_layers",
+        "sensitivity",
+        "tune",
+        "merge",
+        "diff",
+        "explain",
+    ):
+        function = getattr(qprof, name)
+        assert function.__doc__ is not None
+        missing = [
+            p for p in inspect.signature(function).parameters if f"\n        {p}:" not in function.__doc__
+        ]
+        assert not missing, f"{name}: {missing}"
+        assert len(inspect.signature(function).parameters) <= 7
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

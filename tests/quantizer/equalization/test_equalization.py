@@ -13,20 +13,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
-from qprof_onnx.quantizer.equalization.apply import apply_factors
-from qprof_onnx.quantizer.equalization.equalized_profile import adjusted_profile
+from qprof_onnx.quantizer.equalization.apply import apply_equalization
+from qprof_onnx.quantizer.equalization.equalized_profile import equalized_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.numerics.channel_density import channel_errors, divided, spread_of
+from qprof_onnx.quantizer.numerics.channel_density import channel_density, channel_mse, equalized
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.plan.adjustments import EqualizationScales
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
+from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, open_plan, plan_model
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding.squant import squant
@@ -56,7 +57,10 @@ def uneven(text: str = "a = Conv(x, w, b) t = Relu(a) y = Conv(t, v)") -> Networ
     samples = [Sample(str(i), {"x": rng.standard_normal((1, 8, 6, 6)).astype("f")}) for i in range(64)]
     graph = index(model)
     return Network(
-        model, graph, calibrate(model, samples, identity, channels=weighed_channels(graph)), identity
+        model,
+        graph,
+        calibrate(model, samples, identity, RunSettings(channels=weighted_channels(graph))),
+        identity,
     )
 
 
@@ -82,7 +86,7 @@ def noise_db(net: Network, **settings: object) -> float:
 PLAIN = {"equalization": "off", "bias_correction": "off"}
 
 
-def test_uneven_channels_are_evened_out_and_noise_falls() -> None:
+def test_uneven_channels_are_equalized_and_noise_falls() -> None:
     net = uneven()
     plan = planned(net, bias_correction="off").plan
     factors = plan.adjustments.equalization["t"]
@@ -160,7 +164,7 @@ weights = hnp.arrays(np.float32, (3, 4, 2, 3), elements=st.floats(-2, 2, width=3
 def test_rounding_to_sums_stays_within_a_step_and_keeps_sums(weight: np.ndarray) -> None:
     node = ir.node("Conv", [])
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
-    rounded = squant(node, weight, params, 4)
+    rounded = squant(node, weight, params)
     codes = quantize(rounded, params)
     np.testing.assert_array_equal(dequantize(codes, params), rounded)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
@@ -175,7 +179,7 @@ def test_rounding_to_sums_balances_every_kernel() -> None:
     weight = np.random.default_rng(1).uniform(-1, 1, (16, 8, 3, 3)).astype("f")
     params = channel_params(weight, 0, SCHEMAS["symmetric"], INT8)
     scale = params.scale_array.reshape(-1, 1, 1, 1)
-    error = (squant(ir.node("Conv", []), weight, params, 8) - weight) / scale
+    error = (squant(ir.node("Conv", []), weight, params) - weight) / scale
     assert np.abs(error.sum((2, 3))).max() <= 1.0 + 1e-4
     assert np.abs(error.sum((1, 2, 3))).max() <= 0.5 + 1e-3
 
@@ -183,14 +187,14 @@ def test_rounding_to_sums_balances_every_kernel() -> None:
 def test_a_weight_on_codes_stays_as_it_is() -> None:
     params = QuantParams((0.25,), (0,), INT8)
     weight = dequantize(np.arange(-36, 36).reshape(2, 4, 3, 3), params)
-    np.testing.assert_array_equal(squant(ir.node("Conv", []), weight, params, 4), weight)
+    np.testing.assert_array_equal(squant(ir.node("Conv", []), weight, params), weight)
 
 
 def channelled(values: np.ndarray) -> TensorProfile:
     """Return the profile of a tensor (elements, channels), made by the profiler."""
     net = network("y = MatMul(x, v)", {"v": (values.shape[1], 2)}, values.shape)
     samples = [Sample("0", {"x": values.astype("f")})]
-    profile: Profile = calibrate(net.model, samples, net.identity, channels={"x": -1})
+    profile: Profile = calibrate(net.model, samples, net.identity, RunSettings(channels={"x": -1}))
     return profile["x"]
 
 
@@ -208,48 +212,48 @@ def mixed() -> np.ndarray:
     return np.stack(draws, 1).astype("f")
 
 
-def test_the_spread_of_channels_has_their_means_and_powers() -> None:
+def test_the_densities_of_channels_have_their_means_and_powers() -> None:
     values = mixed()
-    spread = spread_of(channelled(values))
-    assert spread is not None
-    middle = (spread.low + spread.high) / 2
-    squares = (spread.low**2 + spread.low * spread.high + spread.high**2) / 3
+    density = channel_density(channelled(values))
+    assert density is not None
+    middle = (density.low + density.high) / 2
+    squares = (density.low**2 + density.low * density.high + density.high**2) / 3
     size = np.maximum(np.abs(values).max(0), 1e-9)
     # A bin of the histogram is 1/2000 of the range, which is coarse for the narrow channels.
-    np.testing.assert_allclose(spread.mass @ middle / size, values.mean(0) / size, atol=0.06)
+    np.testing.assert_allclose(density.mass @ middle / size, values.mean(0) / size, atol=0.06)
     np.testing.assert_allclose(
-        spread.mass @ squares / size**2, np.square(values.astype(float)).mean(0) / size**2, atol=0.06
+        density.mass @ squares / size**2, np.square(values.astype(float)).mean(0) / size**2, atol=0.06
     )
 
 
-def test_the_reckoned_histogram_tells_the_noise_of_the_divided_tensor() -> None:
+def test_the_estimated_histogram_gives_the_noise_of_the_equalized_tensor() -> None:
     values = mixed()[:, :5]
     divisors = np.array([1.0, 0.25, 0.5, 0.125, 1 / 64])
     tensor = channelled(values)
-    spread = spread_of(tensor)
-    assert spread is not None
-    reckoned, real = divided(tensor, spread, divisors), channelled(values / divisors.astype("f"))
-    assert (reckoned.minimum, reckoned.maximum) == (real.minimum, real.maximum)
+    density = channel_density(tensor)
+    assert density is not None
+    estimated, real = equalized(tensor, density, divisors), channelled(values / divisors.astype("f"))
+    assert (estimated.minimum, estimated.maximum) == (real.minimum, real.maximum)
     for scale, zero_point in ((0.08, 128), (0.05, 100), (0.2, 128)):
         params = QuantParams((float(np.float32(scale)),), (zero_point,), UINT8)
-        first, second = (expected_noise(t, params).sqnr_db for t in (reckoned, real))
+        first, second = (expected_noise(t, params).sqnr_db for t in (estimated, real))
         assert first == pytest.approx(second, abs=1.0)  # the shapes within a channel are not known
-        errors = channel_errors(spread, divisors, params)
+        errors = channel_mse(density, divisors, params)
         codes = dequantize(quantize(values / divisors.astype("f"), params), params)
         measured = np.square(codes - values / divisors).mean()
         assert errors.mean() == pytest.approx(measured, rel=0.3)
 
 
-def test_a_tensor_without_values_has_no_spread() -> None:
+def test_a_tensor_without_values_has_no_densities() -> None:
     tensor = channelled(mixed())
-    assert spread_of(replace(tensor, channels=None)) is None
+    assert channel_density(replace(tensor, channels=None)) is None
 
 
 def test_what_lies_on_the_way_gets_a_range_too() -> None:
     net = uneven()
     factors = {"t": EqualizationScales(1, tuple(float(2.0**-i) for i in range(8)))}
-    profile = adjusted_profile(net.graph, net.profile, factors)
-    model = apply_factors(net.model, factors)
+    profile = equalized_profile(net.graph, net.profile, factors)
+    model = apply_equalization(net.model, factors)
     rng = np.random.default_rng(3)
     samples = [Sample(str(i), {"x": rng.standard_normal((1, 8, 6, 6)).astype("f")}) for i in range(64)]
     real = calibrate(model, samples, net.identity)
@@ -268,7 +272,9 @@ def test_every_form_writes_the_adjusted_model(form: str) -> None:
     session = ort.InferenceSession(ir.to_proto(lower(made.model, made.plan).model).SerializeToString())
     assert expected.params is not None
     # One step: onnxruntime rescales the sums in float32, the reference rounds them once.
-    assert np.abs(session.run(None, {"x": feed})[0] - expected.real).max() <= 1.01 * expected.params.scale[0]
+    assert (
+        np.abs(session.run(None, {"x": feed})[0] - expected.values).max() <= 1.01 * expected.params.scale[0]
+    )
 
 
 def test_an_activation_that_a_setting_names_is_left_alone() -> None:

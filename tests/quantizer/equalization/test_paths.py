@@ -1,4 +1,4 @@
-"""Factors of channels: who can take them, and that the float model computes the same bits with them."""
+"""Equalization paths: which constants can take scales, and that the float model computes the same."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import PlanError
-from qprof_onnx.quantizer.equalization.apply import apply_biases, apply_factors, inserted_nodes
-from qprof_onnx.quantizer.equalization.paths import upstream
+from qprof_onnx.quantizer.equalization.apply import apply_biases, apply_equalization, inserted_nodes
+from qprof_onnx.quantizer.equalization.paths import PathTensor, absorbs_scales, find_path
 from qprof_onnx.quantizer.model.graph import index
-from qprof_onnx.quantizer.operators.weight_layout import blocks, unblocked
 from qprof_onnx.quantizer.plan.adjustments import EqualizationScales
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -120,11 +117,11 @@ def run(model: ir.Model, feed: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("inserted", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_the_model_with_factors_computes_the_same(name: str, inserted: bool) -> None:
+def test_the_equalized_model_computes_the_same(name: str, inserted: bool) -> None:
     case = CASES[name]
     model = model_of(case)
     before = ir.to_proto(model).SerializeToString(deterministic=True)
-    adjusted = apply_factors(model, {"t": EqualizationScales(case.axis, DIVISORS, inserted)})
+    adjusted = apply_equalization(model, {"t": EqualizationScales(case.axis, DIVISORS, inserted)})
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before, "the argument was changed"
     assert len(inserted_nodes(model, adjusted)) == int(inserted)
     feed = np.random.default_rng(6).normal(size=case.shape).astype("f")
@@ -137,7 +134,7 @@ def test_the_model_with_factors_computes_the_same(name: str, inserted: bool) -> 
 def test_the_activation_itself_is_divided(name: str) -> None:
     case = CASES[name]
     model = model_of(case)
-    adjusted = apply_factors(model, {"t": EqualizationScales(case.axis, DIVISORS)})
+    adjusted = apply_equalization(model, {"t": EqualizationScales(case.axis, DIVISORS)})
     feed = np.random.default_rng(6).normal(size=case.shape).astype("f")
     found = []
     for each in (model, adjusted):
@@ -150,7 +147,7 @@ def test_the_activation_itself_is_divided(name: str) -> None:
 
 @pytest.mark.parametrize("weights", ["www", "wvp"])
 @pytest.mark.parametrize("between", ["t = Relu(a) b = Conv(t, {1})", "t = Relu(a) b = Conv<group=4>(t, d)"])
-def test_factors_of_one_activation_after_the_other(weights: str, between: str) -> None:
+def test_one_activation_is_equalized_after_the_other(weights: str, between: str) -> None:
     text = f"a = Conv(x, {{0}}) {between} u = Relu(b) y = Conv(u, {{2}})".format(*weights)
     shapes = {name: (4, 4, 1, 1) for name in weights if name in text} | {"d": (4, 1, 2, 2)}
     model = model_of(Case(text, {name: shape for name, shape in shapes.items() if f"{name})" in text}))
@@ -158,7 +155,7 @@ def test_factors_of_one_activation_after_the_other(weights: str, between: str) -
     feed = np.random.default_rng(6).normal(size=(1, 4, 5, 5)).astype("f")
     expected = run(model, feed)
     np.testing.assert_allclose(
-        run(apply_factors(model, both), feed), expected, rtol=0, atol=2e-6 * np.abs(expected).max()
+        run(apply_equalization(model, both), feed), expected, rtol=0, atol=2e-6 * np.abs(expected).max()
     )
 
 
@@ -192,14 +189,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_factors_that_nobody_can_take_are_refused(why: str) -> None:
+def test_scales_that_no_constant_can_take_are_refused(why: str) -> None:
     text, weights = REFUSED[why]
     model = model_of(Case(text, {**weights, "v": (3, 4, 2, 2)}))
     name = "t" if "t =" in text else "x"
     with pytest.raises(
         PlanError, match=f"factors of '{name}': whoever makes or reads it cannot take them all"
     ):
-        apply_factors(model, {name: EqualizationScales(1, DIVISORS)})
+        apply_equalization(model, {name: EqualizationScales(1, DIVISORS)})
 
 
 @pytest.mark.parametrize(
@@ -214,24 +211,24 @@ def test_factors_that_nobody_can_take_are_refused(why: str) -> None:
 def test_heads_that_mix_channels_are_not_divided(told: str, instead: str) -> None:
     text = ATTENTION.format([0, 2, 1, 3]).replace(told, instead)
     model = model_of(Case(text, {k: v for k, v in WEIGHTS.items() if f"{k})" in text}, (2, 2, 4)))
-    assert upstream(index(model), "t", 2, 4) is None
+    assert find_path(index(model), "t", 2, 4) is None
 
 
 def test_a_graph_output_is_not_divided() -> None:
     model = model_of(CASES["Conv"])
-    assert upstream(index(model), "y", 1, 3) is None
+    assert find_path(index(model), "y", 1, 3) is None
 
 
-def test_factors_name_what_does_not_fit() -> None:
+def test_the_message_names_what_does_not_fit() -> None:
     model = model_of(CASES["Conv"])
     with pytest.raises(PlanError, match="factors of 'q': the model has no such activation"):
-        apply_factors(model, {"q": EqualizationScales(1, DIVISORS)})
+        apply_equalization(model, {"q": EqualizationScales(1, DIVISORS)})
     with pytest.raises(PlanError, match=r"2 divisors along axis 1 do not fit its shape \[1, 4, 5, 5\]"):
-        apply_factors(model, {"t": EqualizationScales(1, (1.0, 2.0))})
+        apply_equalization(model, {"t": EqualizationScales(1, (1.0, 2.0))})
     with pytest.raises(PlanError, match="no reader has a constant weight"):
-        apply_factors(model, {"y": EqualizationScales(1, (1.0, 2.0, 4.0))})
+        apply_equalization(model, {"y": EqualizationScales(1, (1.0, 2.0, 4.0))})
     with pytest.raises(PlanError, match="overflows"):
-        apply_factors(model, {"t": EqualizationScales(1, (2.0**-130, 1.0, 1.0, 1.0))})
+        apply_equalization(model, {"t": EqualizationScales(1, (2.0**-130, 1.0, 1.0, 1.0))})
 
 
 def test_biases_that_do_not_fit_are_refused() -> None:
@@ -268,25 +265,46 @@ def test_a_convolution_without_bias_gets_one() -> None:
     assert [v is not None for v in changed.graph[0].inputs] == [v is not None for v in model.graph[0].inputs]
 
 
-@given(
-    st.sampled_from(["Conv", "ConvTranspose", "Gemm", "GemmT", "MatMul"]),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.integers(1, 3),
+def test_a_path_lists_its_constants_and_the_activations_between() -> None:
+    model = model_of(CASES["PRelu and pools"])
+    path = find_path(index(model), "t", 1, 4)
+    assert path is not None
+    assert [(each.node.op_type, each.index, each.shape) for each in path.constants] == [
+        ("Conv", 1, (4, 1, 1, 1))
+    ]
+    # Only the maximum of a pool keeps the range of what it reads.
+    assert path.tensors == (PathTensor("d", False), PathTensor("c", True), PathTensor("a", False))
+
+
+def test_a_path_through_attention_ends_at_the_projection_of_the_values() -> None:
+    model = model_of(CASES["heads of attention"])
+    path = find_path(index(model), "t", 2, 4)
+    assert path is not None
+    assert [each.node.op_type for each in path.constants] == ["MatMul", "Add"]
+    assert [tensor.name for tensor in path.tensors] == ["l", "j", "i", "g", "f", "e"]
+    assert [tensor.keeps_range for tensor in path.tensors] == [True, True, False, True, True, False]
+
+
+def test_a_constant_divisor_is_multiplied() -> None:
+    path = find_path(index(model_of(CASES["Div"])), "t", 1, 4)
+    assert path is not None
+    assert [(each.index, each.divide) for each in path.constants] == [(1, False)]
+
+
+def test_a_grouped_transposed_convolution_cannot_take_scales() -> None:
+    case = Case("t = ConvTranspose<group=2>(x, w) y = Conv(t, v)", {"w": (4, 2, 2, 2), "v": (3, 4, 2, 2)})
+    assert find_path(index(model_of(case)), "t", 1, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "axis", "absorbs"),
+    [
+        ("y = Conv(x, v)", 1, True),
+        ("y = Conv(x, v)", 2, False),
+        ("a = Relu(x) y = Conv(a, v)", 1, False),
+    ],
 )
-def test_blocks_lose_nothing(op_type: str, groups: int, ins: int, outs: int) -> None:
-    shapes = {
-        "Conv": (groups * outs, ins, 2, 3),
-        "ConvTranspose": (groups * ins, outs, 2, 3),
-        "Gemm": (ins, outs),
-        "GemmT": (outs, ins),
-        "MatMul": (groups, ins, outs),
-    }
-    shape = shapes[op_type]
-    attributes = {"group": groups} if "Conv" in op_type else {"transB": 1} if op_type == "GemmT" else {}
-    node = ir.node(op_type.removesuffix("T"), [], attributes)
-    weight = np.arange(np.prod(shape)).reshape(shape)
-    size = ins * groups if "Conv" in op_type else ins
-    flat = blocks(node, weight, size)
-    assert flat.shape[1:3] == (outs, ins)
-    np.testing.assert_array_equal(unblocked(node, flat, shape), weight)
+def test_only_a_weight_along_the_channels_absorbs_scales(text: str, axis: int, absorbs: bool) -> None:
+    graph = index(model_of(Case(text, {"v": (3, 4, 2, 2)})))
+    (use,) = graph.consumers("x")
+    assert absorbs_scales(graph, use, axis) == absorbs

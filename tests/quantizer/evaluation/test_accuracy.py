@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.quantizer.evaluation.accuracy import (
-    Tally,
+    RowCounts,
     accuracy_of,
     load_labels,
     mcnemar_p,
     paired_interval,
 )
+from scipy import stats
 
 
 def test_the_paired_interval_is_bonett_and_price() -> None:
@@ -18,14 +19,24 @@ def test_the_paired_interval_is_bonett_and_price() -> None:
     assert paired_interval(10, 2, 100) == pytest.approx((8 / 102 - half, 8 / 102 + half), rel=1e-14)
 
 
-def test_the_interval_covers_in_nineteen_of_twenty_draws() -> None:
-    rng = np.random.default_rng(1)
-    draws = rng.multinomial(200, [0.06, 0.03, 0.91], size=4000)  # a true drop of 3 points
-    hit = 0
-    for only_float, only_quantized, _ in draws:
-        low, high = paired_interval(int(only_float), int(only_quantized), 200)
-        hit += low <= 0.03 <= high
-    assert 0.94 <= hit / 4000 <= 0.97  # nominal 0.95; standard error of 4000 draws is 0.0034
+@pytest.mark.parametrize(("only_float", "only_quantized"), [(0.06, 0.03), (0.10, 0.10), (0.30, 0.05)])
+def test_the_interval_covers_the_true_drop_as_often_as_it_says(only_float, only_quantized) -> None:
+    rows = 200
+    shares = [only_float, only_quantized, 1.0 - only_float - only_quantized]
+    counts = [(a, b, rows - a - b) for a in range(rows + 1) for b in range(rows + 1 - a)]
+    likely = stats.multinomial.pmf(np.array(counts), rows, shares)
+    intervals = np.array([paired_interval(a, b, rows) for a, b, _ in counts])
+    drop = only_float - only_quantized
+    covered = likely[(intervals[:, 0] <= drop) & (drop <= intervals[:, 1])].sum()
+    assert likely.sum() == pytest.approx(1.0)
+    assert 0.95 <= covered <= 0.97  # nominal 0.95; no draws, the probabilities of all counts are summed
+
+
+def test_the_interval_takes_the_quantile_of_the_normal_distribution() -> None:
+    low, high = paired_interval(30, 20, 1000)
+    share_a, share_b = 31 / 1002, 21 / 1002
+    error = np.sqrt((share_a + share_b - (share_a - share_b) ** 2) / 1002)
+    assert (low, high) == pytest.approx(stats.norm.interval(0.95, share_a - share_b, error), rel=1e-9)
 
 
 def test_few_rows_without_disagreement_still_leave_doubt() -> None:
@@ -45,25 +56,30 @@ def test_equal_disagreement_has_p_value_one() -> None:
     assert mcnemar_p(5, 5) == 1.0
 
 
+@pytest.mark.parametrize(("a", "b"), [(0, 1), (3, 0), (4, 9), (17, 17), (120, 80), (3000, 2900)])
+def test_mcnemar_is_the_exact_binomial_test_of_scipy(a: int, b: int) -> None:
+    assert mcnemar_p(a, b) == pytest.approx(stats.binomtest(a, a + b, 0.5).pvalue, rel=1e-9)  # lgamma
+
+
 def test_mcnemar_of_large_counts_is_a_number() -> None:
     assert 0.0 <= mcnemar_p(60_000, 40_000) < 1e-100
 
 
 def test_accuracy_and_drop_are_percent() -> None:
-    found = accuracy_of("y", Tally(rows=200, both=180, only_float=8, only_quantized=2))
+    found = accuracy_of("y", RowCounts(rows=200, both=180, only_float=8, only_quantized=2))
     assert (found.float_percent, found.quantized_percent, found.drop) == (94.0, 91.0, 3.0)
     assert found.drop_low < 3.0 < found.drop_high
 
 
-def test_a_tally_takes_the_labels_from_where_it_stands() -> None:
+def test_a_counts_takes_the_labels_from_where_it_stands() -> None:
     labels = np.array([1, 2, 3, 4])
-    tally = Tally().added(labels, np.array([1, 2]), np.array([1, 0]))
-    tally = tally.added(labels, np.array([0, 0]), np.array([3, 0]))
-    assert tally == Tally(rows=4, both=1, only_float=1, only_quantized=1)
+    counts = RowCounts().added(labels, np.array([1, 2]), np.array([1, 0]))
+    counts = counts.added(labels, np.array([0, 0]), np.array([3, 0]))
+    assert counts == RowCounts(rows=4, both=1, only_float=1, only_quantized=1)
 
 
 def test_another_number_of_answers_counts_as_wrong() -> None:
-    assert Tally().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == Tally(2, 0, 2, 0)
+    assert RowCounts().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == RowCounts(2, 0, 2, 0)
 
 
 def test_labels_are_read_from_text_and_from_npy(tmp_path) -> None:

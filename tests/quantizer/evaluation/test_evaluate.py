@@ -8,10 +8,14 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
-from qprof_onnx.profiles.base.plain_values import plain
+from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.measuring import Measuring
 from qprof_onnx.quantizer.model.files import model_bytes
+from qprof_onnx.quantizer.runtime.latency import LatencySettings
+
+NO_LATENCY = Measuring(latency=None)
 
 SHIFTED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{ y = Add (x, c) }}"""
@@ -55,21 +59,21 @@ def shifted(*c: float) -> str:
 def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
     data = samples([[3.0, 0.0, 4.0]], [[0.0, 0.0, 0.0], [5.0, 5.0, 0.0]])
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
-    found = evaluate(a, b, data, rounds=0)
+    found = evaluate(a, b, data, measuring=NO_LATENCY)
     # signal 9 + 16 + 25 + 25 = 75; noise three rows of 0.25
     (output,) = found.outputs
     assert output.difference.sqnr == pytest.approx(20.0, rel=1e-12)  # exact sums, one log10
-    assert output.difference.largest == 0.5
+    assert output.difference.max_abs_error == 0.5
     assert output.channels.worst == 0
     assert output.channels.worst_difference.sqnr == pytest.approx(10 * math.log10(34 / 0.75), rel=1e-12)
-    assert (found.feeds, output.agreement.total) == (2, 3)
+    assert (found.samples, output.agreement.total) == (2, 3)
     # the all-equal second row and the tie in the third go to the first on both sides
     assert output.agreement.same == 3
 
 
 def test_identical_models_are_equal_in_everything(write, samples) -> None:
     a, b = write("a.onnx", shifted(1, 2, 3)), write("b.onnx", shifted(1, 2, 3))
-    (output,) = evaluate(a, b, samples(np.eye(3)), rounds=0).outputs
+    (output,) = evaluate(a, b, samples(np.eye(3)), measuring=NO_LATENCY).outputs
     assert (output.difference.sqnr, output.difference.cosine) == (math.inf, 1.0)
     assert output.agreement.ratio == 1.0
     assert output.agreement.kind == "top-1"
@@ -81,7 +85,7 @@ def test_a_detectors_ruined_scores_are_seen(write, samples) -> None:
     data = samples(boxes_and_scores)
     a, b = write("a.onnx", SAME), write("b.onnx", ROUNDED)  # one scale for both: scores all become 0
     gate = Gate(min_sqnr=40, min_group_sqnr=20)
-    found = evaluate(a, b, data, rounds=0, gate=gate)
+    found = evaluate(a, b, data, measuring=NO_LATENCY, gate=gate)
     (output,) = found.outputs
     assert output.difference.sqnr > 45
     assert output.channels.worst == 1
@@ -94,7 +98,7 @@ def test_a_detectors_ruined_scores_are_seen(write, samples) -> None:
 
 def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
-    found = evaluate(a, b, samples([[3.0, 0.0, 4.0]]), rounds=0, gate=Gate(min_sqnr=25.0))
+    found = evaluate(a, b, samples([[3.0, 0.0, 4.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=25.0))
     assert not found.passed
     (failure,) = found.failures
     assert (failure.demand, failure.where, failure.limit) == ("min_sqnr", "output 'y'", 25.0)
@@ -104,7 +108,7 @@ def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
 
 def test_a_gate_that_is_met_passes(write, samples) -> None:
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
-    assert evaluate(a, b, samples([[3.0, 0.0, 4.0]]), rounds=0, gate=Gate(min_sqnr=19.9)).passed
+    assert evaluate(a, b, samples([[3.0, 0.0, 4.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=19.9)).passed
 
 
 def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) -> None:
@@ -112,7 +116,7 @@ def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) ->
     (tmp_path / "labels.txt").write_text("0\n1\n0\n")
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0, 0.5, 0))  # turns the last row
     gate = Gate(max_accuracy_drop=1.0)
-    found = evaluate(a, b, data, labels=tmp_path / "labels.txt", rounds=0, gate=gate)
+    found = evaluate(a, b, data, labels=tmp_path / "labels.txt", measuring=NO_LATENCY, gate=gate)
     assert (found.accuracy.rows, found.accuracy.float_right, found.accuracy.quantized_right) == (3, 3, 2)
     assert found.accuracy.only_float == 1
     assert found.accuracy.drop == pytest.approx(100 / 3, rel=1e-12)
@@ -126,14 +130,14 @@ def test_labels_that_do_not_match_name_both_counts(write, samples, tmp_path) -> 
     for count in (5, 7):
         (tmp_path / "labels.txt").write_text("0\n" * count)
         with pytest.raises(DataError, match=rf"{count} labels, but the samples have 6 rows"):
-            evaluate(a, a, data, labels=tmp_path / "labels.txt", rounds=0)
+            evaluate(a, a, data, labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
 
 
 def test_labels_may_go_on_beyond_a_limit(write, samples, tmp_path) -> None:
     data = samples(np.eye(3), np.eye(3))
     (tmp_path / "labels.txt").write_text("0\n1\n2\n0\n1\n2\n")
     a = write("a.onnx", shifted(0, 0, 0))
-    found = evaluate(a, a, data, labels=tmp_path / "labels.txt", limit=1, rounds=0)
+    found = evaluate(a, a, data, labels=tmp_path / "labels.txt", measuring=Measuring(limit=1, latency=None))
     assert (found.accuracy.rows, found.accuracy.float_percent) == (3, 100.0)
 
 
@@ -145,19 +149,25 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
     }"""
     (tmp_path / "labels.txt").write_text("0\n1\n1\n")
     a = write("a.onnx", text)
-    found = evaluate(a, a, samples(np.eye(3)), labels=tmp_path / "labels.txt", output="best", rounds=0)
+    found = evaluate(
+        a,
+        a,
+        samples(np.eye(3)),
+        labels=tmp_path / "labels.txt",
+        measuring=Measuring(output="best", latency=None),
+    )
     assert (found.accuracy.output, found.accuracy.float_right) == ("best", 2)
     integers = found.outputs[1]
     assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
     with pytest.raises(ModelError, match=r"has no output 'bets'\. Did you mean 'best'"):
-        evaluate(a, a, tmp_path / "data", output="bets")
+        evaluate(a, a, tmp_path / "data", measuring=Measuring(output="bets"))
 
 
 def test_an_output_without_classes_cannot_have_labels(write, samples, tmp_path) -> None:
     a = write("a.onnx", SAME.replace("[N, 2]", "[N]"))
     (tmp_path / "labels.txt").write_text("0\n")
     with pytest.raises(ModelError, match=r"0\.npz: output 'y': float32 of shape \[1\] has no class axis"):
-        evaluate(a, a, samples([1.0]), labels=tmp_path / "labels.txt", rounds=0)
+        evaluate(a, a, samples([1.0]), labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
 
 
 KEPT = """<ir_version: 8, opset_import: ["": 13]>
@@ -171,7 +181,7 @@ agraph (float[N] x) => (float[M] y, int64[1, M] at) <float c = {{{c}}}> {{
 def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
     a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
     data = samples([0.1, 0.6, 0.9], [0.1, 0.2, 0.9])
-    y, at = evaluate(a, b, data, rounds=0).outputs
+    y, at = evaluate(a, b, data, measuring=NO_LATENCY).outputs
     assert (y.shape_mismatches, at.shape_mismatches) == (1, 1)
     assert y.difference.elements == 1  # of the other sample
     assert (at.agreement.same, at.agreement.total) == (1, 3)
@@ -179,7 +189,7 @@ def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
 
 def test_nothing_comparable_fails_the_gate(write, samples) -> None:
     a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
-    found = evaluate(a, b, samples([0.1, 0.6, 0.9]), rounds=0, gate=Gate(min_sqnr=-1000.0))
+    found = evaluate(a, b, samples([0.1, 0.6, 0.9]), measuring=NO_LATENCY, gate=Gate(min_sqnr=-1000.0))
     (failure,) = found.failures
     assert (failure.measured, failure.missing) == (None, math.inf)
 
@@ -187,8 +197,8 @@ def test_nothing_comparable_fails_the_gate(write, samples) -> None:
 def test_a_quantized_model_that_makes_nan_fails_any_gate(write, samples) -> None:
     text = SAME.replace("Identity", "Log")
     a, b = write("a.onnx", SAME), write("b.onnx", text)
-    found = evaluate(a, b, samples([[-1.0, 1.0]]), rounds=0, gate=Gate(min_sqnr=-1000.0))
-    assert found.outputs[0].difference.odd == 1
+    found = evaluate(a, b, samples([[-1.0, 1.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=-1000.0))
+    assert found.outputs[0].difference.non_finite == 1
     assert found.failures[0].measured == -math.inf
 
 
@@ -234,7 +244,7 @@ def test_a_file_that_is_no_model_is_named(write, samples, tmp_path) -> None:
 def test_a_gate_on_what_is_not_measured_is_refused(write, samples, gate, text) -> None:
     a = write("a.onnx", SAME)
     with pytest.raises(ConfigError, match=re.escape(text)):
-        evaluate(a, a, samples([[1.0, 2.0]]), gate=gate, rounds=0)
+        evaluate(a, a, samples([[1.0, 2.0]]), gate=gate, measuring=NO_LATENCY)
 
 
 def test_sqnr_cannot_be_asked_of_integers(write, samples) -> None:
@@ -242,15 +252,16 @@ def test_sqnr_cannot_be_asked_of_integers(write, samples) -> None:
         "a.onnx", SAME.replace("(float[N, 2] y)", "(int64[N, 2] y)").replace("Identity", "Cast <to = 7>")
     )
     with pytest.raises(ConfigError, match="has no float output"):
-        evaluate(a, a, samples([[1.0, 2.0]]), gate=Gate(min_sqnr=1.0), rounds=0)
+        evaluate(a, a, samples([[1.0, 2.0]]), gate=Gate(min_sqnr=1.0), measuring=NO_LATENCY)
 
 
 def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None:
     a = write("a.onnx", SAME)
-    found = evaluate(a, a, samples([[1.0, 2.0]], [[3.0, 4.0]]), rounds=3, gate=Gate(min_speedup=1e6))
+    measuring, gate = Measuring(latency=LatencySettings(rounds=3)), Gate(min_speedup=1e6)
+    found = evaluate(a, a, samples([[1.0, 2.0]], [[3.0, 4.0]]), measuring=measuring, gate=gate)
     assert found.latency.float_ms > 0
     assert found.latency.speedup == found.latency.float_ms / found.latency.quantized_ms
-    assert (found.latency.rounds, found.latency.feeds, found.latency.threads) == (3, 2, 1)
+    assert (found.latency.rounds, found.latency.samples, found.latency.threads) == (3, 2, 1)
     assert [f.demand for f in found.failures] == ["min_speedup"]
 
 
@@ -270,7 +281,7 @@ def test_sizes_have_external_data_in_them(write, tmp_path) -> None:
 
 def test_the_plain_form_is_json_without_infinity(write, samples) -> None:
     a = write("a.onnx", shifted(1, 2, 3))
-    found = plain(evaluate(a, a, samples(np.eye(3)), rounds=0))
+    found = to_jsonable(evaluate(a, a, samples(np.eye(3)), measuring=NO_LATENCY))
     again = json.loads(json.dumps(found, allow_nan=False))
     assert again["outputs"][0]["difference"]["sqnr"] == "inf"
     assert again["accuracy"] is None
@@ -281,5 +292,5 @@ def test_progress_is_told_after_every_sample(write, samples) -> None:
     seen = []
     a = write("a.onnx", SAME)
     data = samples([[1.0, 2.0]], [[1.0, 2.0]])
-    evaluate(a, a, data, rounds=0, progress=lambda done, total: seen.append((done, total)))
+    evaluate(a, a, data, measuring=NO_LATENCY, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -7,8 +8,9 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError, ModelError
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
+from qprof_onnx.quantizer.evaluation.measuring import Measuring
 from qprof_onnx.quantizer.evaluation.tensor_matching import matches
-from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams
+from qprof_onnx.quantizer.lowering.written import RECORD
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y)
@@ -65,20 +67,20 @@ def typed(text: str) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
 
 
-def test_the_layer_that_loses_the_signal_is_seen(write, data) -> None:
+def test_the_layer_with_the_lowest_sqnr_is_found(write, data) -> None:
     report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     layers = {layer.tensor: layer for layer in report.layers}
     assert list(layers) == ["x", "m", "r", "t", "y"]  # graph order
     assert report.missing == ("a",)
-    assert (layers["x"].op_type, layers["x"].form) == ("input", "quantized")
+    assert (layers["x"].op_type, layers["x"].type) == ("input", "quantized")
     assert layers["x"].difference.sqnr > 40
-    assert (layers["m"].form, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
-    assert (layers["r"].form, layers["r"].op_type) == ("quantized", "Relu")
+    assert (layers["m"].type, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
+    assert (layers["r"].type, layers["r"].op_type) == ("quantized", "Relu")
     assert layers["r"].difference.sqnr < 17  # scale 0.5 on values up to 1.5
     assert report.worst(1)[0].difference.sqnr == min(layer.difference.sqnr for layer in report.layers)
 
 
-def test_codes_are_dequantized_as_the_operator_does(write, data) -> None:
+def test_quantized_values_are_dequantized_as_the_operator_does(write, data) -> None:
     report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     x = np.concatenate([np.load(p) for p in sorted(data.iterdir())]).astype(np.float64)
     real = (np.clip(np.rint(x * 128) + 128, 0, 255) - 128) / 128
@@ -87,13 +89,13 @@ def test_codes_are_dequantized_as_the_operator_does(write, data) -> None:
     assert report.layers[0].difference.elements == x.size
 
 
-def test_loss_is_what_a_node_adds_to_the_noise(write, data) -> None:
+def test_the_sqnr_drop_is_what_a_node_adds(write, data) -> None:
     report = compare_layers(write("a.onnx", FLOAT), write("b.onnx", QUANTIZED), data)
     layers = {layer.tensor: layer for layer in report.layers}
-    assert layers["x"].loss is None
-    assert layers["m"].loss == layers["x"].difference.sqnr - layers["m"].difference.sqnr
+    assert layers["x"].sqnr_drop is None
+    assert layers["m"].sqnr_drop == layers["x"].difference.sqnr - layers["m"].difference.sqnr
     # `a` is not in the quantized model and stands for what it was made from
-    assert layers["r"].loss == layers["m"].difference.sqnr - layers["r"].difference.sqnr
+    assert layers["r"].sqnr_drop == layers["m"].difference.sqnr - layers["r"].difference.sqnr
 
 
 def test_a_model_against_itself_loses_nothing(write, data) -> None:
@@ -101,13 +103,13 @@ def test_a_model_against_itself_loses_nothing(write, data) -> None:
     report = compare_layers(path, path, data)
     assert report.missing == ()
     assert {layer.difference.sqnr for layer in report.layers} == {math.inf}
-    assert {layer.form for layer in report.layers} == {"float"}
-    assert [layer.loss for layer in report.layers] == [None] * 6
+    assert {layer.type for layer in report.layers} == {"float"}
+    assert [layer.sqnr_drop for layer in report.layers] == [None] * 6
 
 
 def test_limit_takes_the_first_samples(write, data) -> None:
     path = write("a.onnx", FLOAT)
-    assert compare_layers(path, path, data, limit=2).feeds == 2
+    assert compare_layers(path, path, data, measuring=Measuring(limit=2)).samples == 2
 
 
 def test_models_without_a_common_tensor_are_refused(write, data) -> None:
@@ -124,13 +126,13 @@ def test_a_sample_that_does_not_fit_is_named(write, data) -> None:
         compare_layers(path, path, data)
 
 
-def test_codes_of_an_absorbed_clip_are_not_taken_for_its_input() -> None:
+def test_quantized_values_of_an_absorbed_clip_are_not_taken_for_its_input() -> None:
     found = {match.tensor: match for match in matches(typed(FLOAT), read(QUANTIZED))}
     assert "a" not in found
     assert found["r"].exposed == "a_quantized"
 
 
-TABLES = """<ir_version: 8, opset_import: ["": 13]>
+TABLES = """<ir_version: 8, opset_import: ["": 13] %s>
 agraph (float[N, 2] x) => (float[N, 2] y)
 <float s = {0.5}, uint8 z = {3}, float s2 = {1}, float s256 = {0.00390625}, uint8 z0 = {0}> {
   x_quantized = QuantizeLinear (x, s, z)
@@ -148,18 +150,53 @@ agraph (float[N, 2, 2] x) => (float[N, 2, 2] y) {
 }"""
 
 
-def test_codes_that_mean_another_tensor_are_not_guessed() -> None:
-    assert [match.tensor for match in matches(typed(TANH), read(TABLES))] == ["x", "y"]
+def test_quantized_values_that_mean_another_tensor_are_not_guessed() -> None:
+    assert [match.tensor for match in matches(typed(TANH), read(TABLES % ""))] == ["x", "y"]
 
 
-def test_the_plan_explains_codes_that_the_graph_does_not() -> None:
-    params = QuantParams((1 / 128,), (128,), UINT8)
-    found = {match.tensor: match for match in matches(typed(TANH), read(TABLES), {"t": params, "u": params})}
+def record_of(**entries: object) -> str:
+    """Return the header with the record of a written model, in the parser's language."""
+    text = json.dumps(entries).replace('"', '\\"')
+    return f', metadata_props: ["{RECORD}": "{text}"]'
+
+
+def test_the_record_of_a_written_model_explains_what_its_graph_does_not() -> None:
+    params = {"scale": [1 / 128], "zero_point": [128]}
+    record = record_of(t={"name": "t_quantized", **params}, u={"name": "u_quantized", **params})
+    found = {match.tensor: match for match in matches(typed(TANH), read(TABLES % record))}
     assert list(found) == ["x", "t", "u", "y"]
-    assert found["u"].real(np.array([[128, 0]], np.uint8)).tolist() == [[0.0, -1.0]]
+    assert found["u"].dequantized(np.array([[128, 0]], np.uint8)).tolist() == [[0.0, -1.0]]
 
 
-MOVED = """<ir_version: 8, opset_import: ["": 13]>
+@pytest.mark.parametrize("spoiled", ["{", "[]", '{"t": 1}', '{"t": {"name": "t_quantized"}}'])
+def test_a_spoiled_record_counts_as_none(spoiled: str) -> None:
+    model = read(TABLES % "")
+    model.metadata_props[RECORD] = spoiled
+    assert [match.tensor for match in matches(typed(TANH), model)] == ["x", "y"]
+
+
+def test_a_record_of_tensors_that_are_gone_counts_as_none() -> None:
+    record = record_of(t={"name": "gone", "scale": [1.0], "zero_point": [0]})
+    assert [match.tensor for match in matches(typed(TANH), read(TABLES % record))] == ["x", "y"]
+
+
+NAMED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (float[N, 2] y)
+<float[2, 2] w = {1, 0.5, -0.5, 1}, float[1] b = {0.25}, float sa = {0.5}, uint8 za = {0}> {
+  [mm] p = MatMul (x, w)
+  q = QuantizeLinear (p, sa, za)
+  d = DequantizeLinear (q, sa, za)
+  [add] y = Add (d, b)
+}"""
+
+
+def test_a_node_of_the_same_name_leads_to_the_quantized_tensor_after_it() -> None:
+    found = {match.tensor: match for match in matches(typed(FLOAT), read(NAMED))}
+    assert found["m"].exposed == "q"
+    assert found["m"].scale.tolist() == [0.5]
+
+
+MOVED = """<ir_version: 8, opset_import: ["": 13] %s>
 agraph (float[N, 2] x) => (float[N, 2] y) <float s = {0.5}, uint8 z = {3}> {
   x_quantized = QuantizeLinear (x, s, z)
   t_quantized = Reshape (x_quantized, x_quantized)
@@ -167,11 +204,12 @@ agraph (float[N, 2] x) => (float[N, 2] y) <float s = {0.5}, uint8 z = {3}> {
 }"""
 
 
-def test_moved_codes_keep_the_parameters_of_their_source() -> None:
+def test_quantized_values_that_were_moved_are_found_by_the_record() -> None:
     prepared = typed(
         TANH.replace("Tanh", "Identity").replace("u = MaxPool <kernel_shape = [1]> (t)", "u = Neg (t)")
     )
-    found = {match.tensor: match for match in matches(prepared, read(MOVED))}
+    record = record_of(t={"name": "t_quantized", "scale": [0.5], "zero_point": [3]})
+    found = {match.tensor: match for match in matches(prepared, read(MOVED % record))}
     assert found["t"].exposed == "t_quantized"
     assert found["t"].scale.tolist() == [0.5]
     assert found["t"].zero_point.tolist() == [3]
@@ -185,4 +223,4 @@ def test_parameters_by_channel_are_applied_along_their_axis() -> None:
     }"""
     quantized = typed(text)
     found = {match.tensor: match for match in matches(typed(TANH), quantized)}
-    assert found["y"].real(np.array([[3, 3]], np.uint8)).tolist() == [[1.5, 4.0]]
+    assert found["y"].dequantized(np.array([[3, 3]], np.uint8)).tolist() == [[1.5, 4.0]]

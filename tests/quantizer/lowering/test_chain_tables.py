@@ -91,8 +91,8 @@ def test_every_code_is_that_of_the_chain_in_float(
     proto = chain_model(steps)
     model = ir.from_proto(proto)
     source = choose_params(-top, top / 2, SCHEMAS["asymmetric"], TYPES[qtype])
-    codes = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
-    x = dequantize(codes, source)[None]
+    inputs = np.arange(source.qtype.low, source.qtype.high + 1).astype(source.qtype.numpy_dtype)
+    x = dequantize(inputs, source)[None]
     exact = in_float64(proto, x)
     result = choose_params(float(exact.min()), float(exact.max()), SCHEMAS["asymmetric"], TYPES[qtype])
     expected = quantize(exact, result)
@@ -103,8 +103,8 @@ def test_every_code_is_that_of_the_chain_in_float(
     assert np.array_equal(got, dequantize(expected, result))
     known = run_plan(model, plan, {"x": x})["y"]
     # The oracle knows x without the rounding of float32, which may put a tie apart: one code.
-    assert known.codes is not None
-    assert np.abs(known.codes.astype(int) - expected.astype(int)).max() <= 1
+    assert known.quantized is not None
+    assert np.abs(known.quantized.astype(int) - expected.astype(int)).max() <= 1
 
 
 @given(STEPS)

@@ -1,4 +1,4 @@
-"""Every form of a plan gives the codes of the plain integer reference, in every runtime."""
+"""Every form of a plan gives the quantized values of the reference implementation, in every runtime."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def tolerance(net: Net) -> float:
 
 @pytest.mark.parametrize("activation", ["uint8", "int8"])
 @pytest.mark.parametrize(("form", "runtime"), RUNS)
-def test_codes_are_those_of_the_reference(
+def test_quantized_values_are_those_of_the_reference(
     lowered: Lowering, net: Net, form: str, runtime: str, activation: str
 ) -> None:
     if (net.name, form, runtime) == ("one and three dimensions", "qoperator", "reference"):
         pytest.skip("QLinearConv of onnx's reference evaluator has two dimensions only")
-    # Else onnxruntime quantizes the activations of a MatMul whose weight alone is in codes.
+    # Else onnxruntime quantizes the activations of a MatMul whose weight alone is quantized.
     options = {"session.qdq_matmulnbits_accuracy_level": "1"}
     runs = lowered(net.text, opset=net.opset, form=form, activation=activation, options=options, **net.how)
     results = {
@@ -218,11 +218,13 @@ def test_dynamic_is_refused_for_other_operators(
         lower(model, make_plan(model, kinds={"add_0": "dynamic"}, form=form))
 
 
-def test_regions_refuse_codes_that_the_opset_cannot_write(make_model: MakeModel, make_plan: MakePlan) -> None:
+def test_regions_refuse_types_that_the_opset_lacks(make_model: MakeModel, make_plan: MakePlan) -> None:
     model = make_model("net (float[2,4] x) => (float[2,4] y) { y = Add(x, x) }")
     wide = QuantParams((0.5,), (0,), UINT16)
     plan = make_plan(model, form="regions", tensors={"x": wide, "y": wide})
-    with pytest.raises(PlanError, match="form regions: these codes need opset 21, and the model has 17"):
+    with pytest.raises(
+        PlanError, match="form regions: its integer types need opset 21, and the model has 17"
+    ):
         lower(model, plan)
 
 

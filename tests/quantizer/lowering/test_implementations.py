@@ -38,7 +38,7 @@ def one_node(
     return proto
 
 
-def all_codes(params: QuantParams) -> np.ndarray:
+def all_values(params: QuantParams) -> np.ndarray:
     qtype = params.qtype
     return dequantize(np.arange(qtype.low, qtype.high + 1).astype(qtype.numpy_dtype), params)
 
@@ -83,12 +83,12 @@ CURVES = (
 
 def curve_params(op: str, qtype: QuantType) -> tuple[QuantParams, QuantParams]:
     source = choose_params(-4.0, 5.0, SCHEMAS["asymmetric"], qtype)
-    y = function_of(ir.node(op, [ir.Value(name="x")]), 21)(all_codes(source).astype(np.float64))
+    y = function_of(ir.node(op, [ir.Value(name="x")]), 21)(all_values(source).astype(np.float64))
     return source, choose_params(float(y.min()), float(y.max()), SCHEMAS["asymmetric"], qtype)
 
 
-def float_codes(op: str, source: QuantParams, result: QuantParams) -> np.ndarray:
-    """Return the codes of the float function, the oracle of every implementation."""
+def quantized_floats(op: str, source: QuantParams, result: QuantParams) -> np.ndarray:
+    """Return the float function quantized, the reference of every implementation."""
     return build_table(function_of(ir.node(op, [ir.Value(name="x")]), 21), source, result)
 
 
@@ -99,9 +99,9 @@ def test_portable_tables_are_exact_on_every_code(op: str, qtype: str, runtime: s
     source, result = curve_params(op, TYPES[qtype])
     proto = one_node(f"{op}(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="portable"), source, result)
     assert op not in {n.op_type for n in proto.graph.node}
-    x = all_codes(source)
-    codes = quantize(RUNTIMES[runtime](proto, x), result)
-    np.testing.assert_array_equal(codes, float_codes(op, source, result))
+    x = all_values(source)
+    quantized = quantize(RUNTIMES[runtime](proto, x), result)
+    np.testing.assert_array_equal(quantized, quantized_floats(op, source, result))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -110,9 +110,9 @@ def test_portable_tables_are_exact_on_every_code(op: str, qtype: str, runtime: s
 def test_runtime_tables_are_within_a_code_of_the_float_function(op: str, qtype: str, runtime: str) -> None:
     source, result = curve_params(op, TYPES[qtype])
     proto = one_node(f"{op}(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="runtime"), source, result)
-    codes = quantize(RUNTIMES[runtime](proto, all_codes(source)), result).astype(int)
+    quantized = quantize(RUNTIMES[runtime](proto, all_values(source)), result).astype(int)
     # one code: each evaluator has its own float32 approximation of the curve, which may fall over a tie
-    assert np.abs(codes - float_codes(op, source, result).astype(int)).max() <= 1
+    assert np.abs(quantized - quantized_floats(op, source, result).astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -123,9 +123,9 @@ def test_tanh_through_the_sigmoid_table_is_tanh_on_every_code(qtype: str, high: 
     result = QuantParams((1 / 128,), (TYPES[qtype].low + 128,), TYPES[qtype])
     proto = one_node("Tanh(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="sigmoid"), source, result)
     assert "Tanh" not in {n.op_type for n in proto.graph.node}
-    codes = quantize(RUNTIMES[runtime](proto, all_codes(source)), result).astype(int)
+    quantized = quantize(RUNTIMES[runtime](proto, all_values(source)), result).astype(int)
     # one code: the float32 sigmoid may fall over a tie of 256 sigmoid(2x), where rounding tanh does not
-    assert np.abs(codes - float_codes("Tanh", source, result).astype(int)).max() <= 1
+    assert np.abs(quantized - quantized_floats("Tanh", source, result).astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("qtype", ["uint8", "int8"])
@@ -153,7 +153,7 @@ def test_convolutions_around_a_table_stay_integer(lowered: Lowering, implementat
     runs = lowered(CONV_TANH, activation=qtype, implementations={"tanh_1": implementation})
     assert runs.fused()["QLinearConv"] == 2
     scale = runs.lowered.model.graph.initializers["y_scale"].const_value.numpy()
-    # 2 codes: both convolutions and the table round
+    # 2 steps: both convolutions and the table round
     assert np.abs(runs.reference()[0] - runs.onnxruntime()[0]).max() <= 2.001 * scale
     assert np.abs(runs.reference()[0] - runs.openvino()[0]).max() <= 2.001 * scale
 
@@ -216,7 +216,7 @@ def test_a_clip_that_saturation_covers_is_removed(qtype: str) -> None:
     assert [n.op_type for n in proto.graph.node] == ["QuantizeLinear", "DequantizeLinear"]
 
 
-def test_a_clip_is_kept_when_codes_reach_above_it() -> None:
+def test_a_clip_is_kept_when_quantized_values_reach_above_it() -> None:
     proto = clip_model("Clip(x, zero, six)", clip_params("uint8", 0.0, 6.1), "")
     assert "Clip" in {n.op_type for n in proto.graph.node}
 
@@ -235,7 +235,7 @@ def test_a_clip_is_kept_when_codes_reach_above_it() -> None:
 def test_clips_are_exact_on_every_code(op: str, qtype: str, implementation: str, runtime: str) -> None:
     params = clip_params(qtype, -3.0, 8.0)
     proto = clip_model(op, params, implementation)
-    x = all_codes(params)
+    x = all_values(params)
     wanted = quantize(np.clip(x, *CLIPS[op]), params)
     np.testing.assert_array_equal(quantize(RUNTIMES[runtime](proto, x), params), wanted)
 

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN with weights in codes: which there are, why, and what they compute."""
+"""LSTM, GRU and RNN with quantized weights: which are, why, and what they compute."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_onnxruntime_computes_what_the_plan_of_a_dynamic_lstm_means(variant: str
     expected = run_plan(model, plan, sound())
     for name, found in zip("yse", run(lower(model, plan).model), strict=True):
         # 1e-5: onnxruntime's sigmoid and tanh are polynomials, off by some 1e-7, which nine steps add up.
-        np.testing.assert_allclose(found, expected[name].real, rtol=0, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(found, expected[name].values, rtol=0, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -139,16 +139,17 @@ def test_the_reference_evaluator_runs_the_operator_too(variant: str) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)  # as above
 
 
-def test_the_reference_agrees_with_a_float_lstm_where_codes_are_exact() -> None:
-    """Inputs and weights that are codes themselves, and nothing remembered: no rounding is left."""
+def test_the_reference_agrees_with_a_float_lstm_where_quantizing_is_exact() -> None:
+    """Integer inputs and weights, and no recurrent weights: nothing is rounded."""
     model = model_of()
     x = np.random.default_rng(1).integers(0, 256, (1, BATCH, INPUTS)).astype(np.float32)
     x[0, 0, :2] = 0, 255  # so that the scale is 1
-    codes = np.random.default_rng(2).integers(-127, 128, (1, INPUTS, 4 * HIDDEN)).astype(np.int8)
+    w = np.random.default_rng(2).integers(-127, 128, (1, INPUTS, 4 * HIDDEN)).astype(np.int8)
+    w = w.transpose(0, 2, 1)
     scales = np.full((1, 4 * HIDDEN), 2.0**-14, np.float32)
-    nothing = np.zeros((1, HIDDEN, 4 * HIDDEN), np.int8)
-    found = run_lstm(x, LstmWeights(codes, scales, nothing, scales))
-    for name, array in (("w", codes.transpose(0, 2, 1) * 2.0**-14), ("r", nothing.transpose(0, 2, 1))):
+    r = np.zeros((1, 4 * HIDDEN, HIDDEN), np.int8)
+    found = run_lstm(x, LstmWeights(w, scales, r, scales))
+    for name, array in (("w", w * 2.0**-14), ("r", r)):
         model.graph.initializers[name].const_value = ir.tensor(array.astype(np.float32), name=name)
     model.graph.initializers["b"].const_value = ir.tensor(np.zeros((1, 8 * HIDDEN), np.float32), name="b")
     proto = ir.to_proto(model)
@@ -180,7 +181,7 @@ def test_branches_share_the_weights_of_the_graph_around_them() -> None:
     lowered = lower(model, plan).model
     assert "w" not in lowered.graph.initializers
     session = session_of(ir.to_proto(lowered))
-    expected = run_plan(outer, plan_of(outer, mode="dynamic", profiled=False), sound())["y"].real
+    expected = run_plan(outer, plan_of(outer, mode="dynamic", profiled=False), sound())["y"].values
     for taken, sign in ((True, 1), (False, -1)):
         (found,) = session.run(None, {**sound(), "c": np.array(taken)})
         np.testing.assert_allclose(sign * found, expected, rtol=0, atol=1e-5)  # polynomials, as above
@@ -190,7 +191,7 @@ def test_branches_share_the_weights_of_the_graph_around_them() -> None:
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic", "auto"])
-def test_an_lstm_is_dynamic_in_every_mode_that_computes_on_codes(mode: str) -> None:
+def test_an_lstm_is_dynamic_in_every_mode_that_quantizes_activations(mode: str) -> None:
     entry = node_of(plan_of(model_of(), mode=mode))
     assert (entry.kind, entry.implementation) == (Kind.DYNAMIC, "runtime")
 
@@ -251,7 +252,7 @@ def test_a_kept_lstm_stays_float() -> None:
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
-def test_weights_of_recurrent_nodes_are_stored_in_codes(op: str) -> None:
+def test_weights_of_recurrent_nodes_are_stored_quantized(op: str) -> None:
     model = model_of(op=op)
     plan = plan_of(model, mode="weight-only", profiled=False)
     assert node_of(plan).kind is Kind.WEIGHT_ONLY
@@ -261,14 +262,14 @@ def test_weights_of_recurrent_nodes_are_stored_in_codes(op: str) -> None:
     assert lowered.graph.initializers["w_quantized"].dtype == ir.DataType.INT8
     expected = run_plan(model, plan, sound())
     for name, found in zip("yse", run(lowered), strict=False):
-        np.testing.assert_allclose(found, expected[name].real, rtol=0, atol=1e-5)  # polynomials, as above
+        np.testing.assert_allclose(found, expected[name].values, rtol=0, atol=1e-5)  # polynomials, as above
 
 
 def test_a_plan_that_asks_for_what_cannot_be_written_is_refused() -> None:
     model = model_of()
     plan = plan_of(model)
     per_input = {**plan.tensors, "w": QuantParams((1.0,) * INPUTS, (0,) * INPUTS, INT8, axis=2)}
-    with pytest.raises(PlanError, match="8-bit codes, one scale or one along axis 1"):
+    with pytest.raises(PlanError, match="8-bit weights with zero_point 0, one scale or one along axis 1"):
         lower(model, QuantPlan(plan.model, plan.config, per_input, plan.nodes))
     other = model_of("states", more=", p")
     with pytest.raises(PlanError, match="only LSTM without peepholes and with layout 0 is dynamic"):

@@ -1,4 +1,4 @@
-"""Form qdq is fused by onnxruntime. Its codes are those of `test_forms`."""
+"""Form qdq is fused by onnxruntime. Its values are compared in `test_forms`."""
 
 from __future__ import annotations
 

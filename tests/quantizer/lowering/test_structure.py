@@ -61,7 +61,7 @@ def test_names_tell_what_a_tensor_is(lowered: Lowering) -> None:
     ]
 
 
-def test_weights_are_stored_in_codes_only(lowered: Lowering) -> None:
+def test_weights_are_stored_quantized_only(lowered: Lowering) -> None:
     stored = initializers(lowered(CONV))
     assert stored["w_quantized"].dtype == np.int8
     assert stored["w_scale"].shape == (2,)
@@ -101,8 +101,8 @@ def test_a_shared_bias_is_stored_for_each_node(lowered: Lowering) -> None:
     runs = lowered(text)
     gemms = [n for n in runs.proto.graph.node if n.op_type == "Gemm"]
     assert gemms[0].input[2] != gemms[1].input[2]
-    codes = [writers(runs)[g.input[2]].input[0] for g in gemms]
-    assert codes == ["b_quantized", "b_quantized_1"]
+    biases = [writers(runs)[g.input[2]].input[0] for g in gemms]
+    assert biases == ["b_quantized", "b_quantized_1"]
     assert runs.fused()["QGemm"] == 2
 
 
@@ -140,7 +140,7 @@ def test_a_conversion_is_made_once_for_all_readers(lowered: Lowering) -> None:
 # Who reads what
 
 
-def test_a_float_node_reads_codes_dequantized(lowered: Lowering) -> None:
+def test_a_float_node_reads_dequantized_values(lowered: Lowering) -> None:
     text = "net (float[1,4] x) => (float[1,4] y) { a = Add(x, x) \n y = Sin(a) }"
     runs = lowered(text, floats=["sin_1"])
     made = writers(runs)
@@ -232,7 +232,7 @@ def test_a_removed_relu_leaves_both_outputs_of_the_graph(lowered: Lowering) -> N
     assert made["y"].input[0] == made["c"].input[0] == "c_quantized"
 
 
-def test_pad_on_codes_fills_with_the_code_of_its_value(lowered: Lowering) -> None:
+def test_pad_on_integers_fills_with_its_quantized_value(lowered: Lowering) -> None:
     text = """
     net (float[1,2,4,4] x) => (float[1,2,6,6] y)
     <int64[8] pads = {0,0,1,1,0,0,1,1}>
@@ -244,7 +244,7 @@ def test_pad_on_codes_fills_with_the_code_of_its_value(lowered: Lowering) -> Non
     np.testing.assert_array_equal(padded, runs.onnxruntime()[0])
 
 
-def test_maximum_on_codes_needs_one_code_space(lowered: Lowering) -> None:
+def test_maximum_on_integers_needs_equal_parameters(lowered: Lowering) -> None:
     text = "net (float[1,8] a, float[1,8] b) => (float[1,8] y) { y = Max(a, b) }"
     tied = lowered(text, implementations={"max_0": "integer"}, ties={"a": "y", "b": "y"})
     assert set(tied.fused()) == {"QuantizeLinear", "Max", "DequantizeLinear"}
@@ -278,7 +278,7 @@ def test_weight_only_computes_in_float(lowered: Lowering) -> None:
     )
     weight = dequantize(initializers(runs)["w_quantized"], params)
     # 1e-6: float32 sums of eight products. (Optimized, onnxruntime quantizes x in its MatMulNBits.)
-    np.testing.assert_allclose(runs.onnxruntime(optimized=False)[0], runs.feed["x"] @ weight, atol=1e-6)
+    np.testing.assert_allclose(runs.onnxruntime(optimized=False)[0], runs.arrays["x"] @ weight, atol=1e-6)
     assert runs.fused() == {"MatMulNBits": 1}
 
 
@@ -302,7 +302,7 @@ def test_int16_raises_the_opset_and_says_so(make_model: MakeModel) -> None:
     wide = choose_params(-1.0, 1.0, SCHEMAS["symmetric"], INT16)
     plan = plan_for_one(model, NodePlan(Kind.PASS_THROUGH), {"x": wide, "y": wide})
     result = lower(model, plan)
-    assert result.notes == ("opset raised from 17 to 21 for its wider codes",)
+    assert result.notes == ("opset raised from 17 to 21 for its integer types",)
     assert result.model.opset_imports[""] == 21
     onnx.checker.check_model(ir.to_proto(result.model), full_check=True)
 

@@ -92,7 +92,7 @@ def test_int8_tables_are_those_of_glow_but_for_its_drift(case: Case) -> None:
 )
 def test_int16_tables_follow_glow_within_its_drift(case: Case) -> None:
     ours = table_of(case).astype(int)[::257]
-    # 3 codes: what 65535 roundings of a float32 sum amount to for these ranges (SPEC F.2 says 2 to 3)
+    # 3 steps: what 65535 roundings of a float32 sum amount to for these ranges (SPEC F.2 says 2 to 3)
     assert np.abs(ours - np.array(case["table_every_257th"])).max() <= 3
     drifted = with_glow_grid(case).astype(int)[::257]
     # 1 code: glibc's float32 expf and tanhf against float64
@@ -157,8 +157,8 @@ CURVES: dict[str, tuple[ir.Node, Callable[[np.ndarray], np.ndarray]]] = {
 def test_every_entry_is_the_quantized_float_function(name: str, qtype: Any) -> None:
     operator, formula = CURVES[name]
     source = choose_params(-4.0, 5.0, SCHEMAS["asymmetric"], qtype)
-    codes = np.arange(qtype.low, qtype.high + 1)
-    x = dequantize(codes.astype(qtype.numpy_dtype), source).astype(np.float64)
+    inputs = np.arange(qtype.low, qtype.high + 1)
+    x = dequantize(inputs.astype(qtype.numpy_dtype), source).astype(np.float64)
     y = formula(x)
     result = choose_params(float(y.min()), float(y.max()), SCHEMAS["asymmetric"], qtype)
     table = build_table(function_of(operator, 22), source, result)
@@ -199,7 +199,7 @@ def test_infinite_values_saturate() -> None:
 
 def test_a_function_without_values_is_refused() -> None:
     source = choose_params(0.0, 1.0, SCHEMAS["asymmetric"], UINT8)
-    with pytest.raises(PlanError, match="not defined for any code"):
+    with pytest.raises(PlanError, match="not defined for any value"):
         build_table(lambda x: np.full_like(x, np.nan), source, source)
 
 

@@ -1,5 +1,7 @@
 """ONNX files in and out: every refusal with its sentence, and atomic, repeatable saving."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -7,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.quantizer.model import files as modelfile
-from qprof_onnx.quantizer.model.files import has_external_data, load_model, save_model
+from qprof_onnx.quantizer.model.files import has_external_data, load_model, model_file, save_model
 from qprof_onnx.quantizer.model.identity import model_id
 
 TEXT = (
@@ -260,3 +262,45 @@ def test_a_cycle_is_refused(tmp_path):
     onnx.save(proto, tmp_path / "m.onnx")
     with pytest.raises(ModelError, match="not a valid ONNX model"):
         load_model(tmp_path / "m.onnx")
+
+
+# ------------------------------------------------------------------------------------------------ in memory
+
+
+@pytest.mark.parametrize("kind", ["proto", "ir"])
+def test_a_model_in_memory_is_written_to_a_file_that_is_gone_afterwards(kind: str) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> my_net (float[N, 2] x) => (float[N, 2] y) '
+        "<float[2] w = {1, 2}> { y = Mul(x, w) }"
+    )
+    before = proto.SerializeToString(deterministic=True)
+    given = proto if kind == "proto" else ir.from_proto(proto)
+    with model_file(given) as path:
+        assert path.name == "my_net.onnx"
+        assert [node.op_type for node in load_model(path).graph] == ["Mul"]
+    assert not path.exists()
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+def test_the_file_of_a_path_is_the_path(tmp_path: Path) -> None:
+    with model_file(str(tmp_path / "any.onnx")) as path:
+        assert path == tmp_path / "any.onnx"
+
+
+def test_an_error_names_the_temporary_file_without_its_folder() -> None:
+    with pytest.raises(ModelError) as caught, model_file(onnx.ModelProto()) as path:
+        load_model(path)
+    assert str(caught.value).startswith("model.onnx: not an ONNX model")
+
+
+def test_a_proto_whose_weights_are_in_a_file_is_refused() -> None:
+    proto = onnx.ModelProto()
+    tensor = proto.graph.initializer.add(name="w", data_location=onnx.TensorProto.EXTERNAL)
+    said = f"'{tensor.name}' has its data in a file, and a model in memory has no folder"
+    with pytest.raises(ModelError, match=said), model_file(proto):
+        pass
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(ModelError, match="model: is of type int; give a path"), model_file(3):  # type: ignore[arg-type]
+        pass

@@ -6,8 +6,16 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ProfileError
+from qprof_onnx.profiles.instrumentation.activations import FLOATS
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.model.graph import (
+    FLOAT_TYPES,
+    constant_of,
+    index,
+    input_name,
+    name_of,
+    output_name,
+)
 from qprof_onnx.quantizer.model.identity import check_model, model_id
 
 TEXT = """
@@ -58,6 +66,34 @@ def test_a_node_that_reads_a_value_twice_consumes_it_twice():
     graph = index(ir.from_proto(parse()))
     assert [(node.name, position) for node, position in graph.consumers("t")] == [("a", 0), ("a", 1)]
     assert graph.consumers("y") == ()
+
+
+def test_inputs_have_names_by_position_and_those_left_out_none():
+    model = ir.from_proto(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, float h) => (float[2] y)'
+            '{ [c] y = Clip(x, "", h) }'
+        )
+    )
+    (node,) = model.graph
+    assert index(model).inputs_of(node) == ("x", "", "h")
+    assert [input_name(node, i) for i in range(4)] == ["x", "", "h", ""]
+    assert (name_of(node), name_of(node.inputs[2]), name_of(None), output_name(node)) == ("c", "h", "", "y")
+
+
+def test_a_constant_is_an_initialiser_that_is_not_an_input():
+    model = ir.from_proto(parse())
+    graph = index(model)
+    assert constant_of(graph.values["w"]).shape == (3, 4)
+    assert constant_of(graph.values["x"]) is None
+    assert constant_of(graph.values["t"]) is None
+    assert constant_of(None) is None
+    model.graph.inputs.append(graph.values["w"])
+    assert constant_of(graph.values["w"]) is None
+
+
+def test_the_floating_point_types_are_those_that_profiles_observe():
+    assert set(FLOAT_TYPES) == set(FLOATS)
 
 
 def test_a_branch_consumes_what_it_reads_from_outside():

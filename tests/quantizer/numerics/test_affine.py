@@ -131,8 +131,8 @@ def test_an_int32_code_is_exact_beyond_float32():
         (((float("nan"),), (0,), INT8), "scale nan is not a finite float32 number above 0"),
         (((1e300,), (0,), INT8), r"scale 1e\+300 is not a finite float32 number above 0"),
         (((0.1,), (0,), INT8), "scale 0.1 is not a float32 number; round it to 0.10000000149011612"),
-        (((1.0,), (128,), INT8), r"zero_point 128 is not a code of int8; give one of -128\.\.127"),
-        (((1.0,), (-1,), UINT8), r"zero_point -1 is not a code of uint8; give one of 0\.\.255"),
+        (((1.0,), (128,), INT8), r"zero_point 128 is outside of int8; give one of -128\.\.127"),
+        (((1.0,), (-1,), UINT8), r"zero_point -1 is outside of uint8; give one of 0\.\.255"),
     ],
 )
 def test_impossible_parameters_are_refused_with_advice(arguments, sentence):

@@ -1,4 +1,4 @@
-"""The noise reckoned from a profile against the noise measured on the values themselves."""
+"""The noise estimated from a profile against the noise measured on the values themselves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.density import density
-from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise, total_noise
+from qprof_onnx.quantizer.numerics.quantization_noise import (
+    decibels,
+    expected_noise,
+    total_noise,
+    weight_error,
+    weight_sqnr,
+)
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 
 
@@ -92,7 +98,7 @@ def test_a_tensor_that_held_nothing_has_no_noise():
 
 
 def test_several_scales_are_refused(profile_of):
-    with pytest.raises(PlanError, match="2 scales; a profile tells the noise of one only"):
+    with pytest.raises(PlanError, match="2 scales; a profile has the noise of one only"):
         expected_noise(profile_of([1.0]), QuantParams((1.0, 1.0), (0, 0), INT8, axis=0))
 
 
@@ -132,3 +138,38 @@ def test_values_that_no_reader_tells_apart_make_no_noise(profile_of):
     assert noise.clipping_power == 0.0
     # As above: the spread within a bin is not quite even.
     assert noise.sqnr_db == pytest.approx(measured(np.maximum(values, 0.0), params), abs=0.1)
+
+
+def test_decibels_of_extreme_energies_are_finite() -> None:
+    assert decibels(1e300, 1e-300) == pytest.approx(6000.0, rel=1e-14)
+    assert decibels(1e-300, 1e300) == pytest.approx(-6000.0, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "expected"),
+    [(1.0, 0.0, math.inf), (0.0, 0.0, math.inf), (0.0, 1.0, -math.inf), (1.0, math.inf, -math.inf)],
+)
+def test_decibels_without_signal_or_noise_are_infinite(signal: float, noise: float, expected: float) -> None:
+    assert decibels(signal, noise) == expected
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "expected"),
+    [(100.0, 1.0, 20.0), (1.0, 1.0, 0.0), (1.0, 0.0, math.inf), (0.0, 0.0, math.inf), (0.0, 1.0, -math.inf)],
+)
+def test_decibels_are_ten_times_the_logarithm_of_the_ratio(signal, noise, expected):
+    assert decibels(signal, noise) == expected
+
+
+def test_the_sqnr_of_a_weight_is_that_of_its_error():
+    weight = np.random.default_rng(2).standard_normal((8, 4)).astype(np.float32)
+    params = QuantParams((2.0**-5,), (0,), INT8)
+    error = weight_error(weight, params)
+    assert np.abs(error).max() <= 2.0**-6
+    expected = 10.0 * math.log10(np.mean(np.square(weight)) / np.mean(np.square(error)))
+    assert weight_sqnr(weight, params) == pytest.approx(expected, abs=1e-4)  # means in float32 here
+
+
+def test_a_weight_that_is_quantized_exactly_has_an_infinite_sqnr():
+    params = QuantParams((0.5,), (0,), INT8)
+    assert weight_sqnr(np.array([1.0, -0.5, 0.0], np.float32), params) == math.inf

@@ -180,7 +180,7 @@ def test_a_range_around_zero_that_is_centred_maps_zero_to_the_middle_code():
 
 @pytest.mark.parametrize("name", ["symmetric", "symmetric-power2"])
 def test_a_symmetric_schema_in_an_unsigned_type_is_refused_with_the_type_to_use(name):
-    with pytest.raises(PlanError, match="uint8 would have no code for negative numbers; use int8"):
+    with pytest.raises(PlanError, match="uint8 cannot hold negative numbers; use int8"):
         choose_params(-1.0, 1.0, SCHEMAS[name], UINT8)
 
 

@@ -13,7 +13,7 @@ from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
-from qprof_onnx.quantizer.operators.table import RULES, Constraint
+from qprof_onnx.quantizer.operators.table import RULES, ChannelScaling, Constraint, Rule
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -179,7 +179,7 @@ def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_t
     assert [entry.kind for entry in plan.nodes.values()] == [expected_kind(op_type, plan)]
     quantized = ir.serde.serialize_model(lower(model, plan).model)
     onnx.checker.check_model(quantized, full_check=True)
-    feed = dict(samples[0].feed)
+    feed = dict(samples[0].arrays)
     expected = ort.InferenceSession(proto.SerializeToString()).run(None, feed)
     got = ort.InferenceSession(quantized.SerializeToString()).run(None, feed)
     for a, b in zip(expected, got, strict=True):
@@ -197,3 +197,41 @@ def expected_kind(op_type: str, plan: object) -> Kind:
         return Kind.PASS_THROUGH
     # A clip whose input is a graph input has that input's range to itself, and is free.
     return Kind.PASS_THROUGH if rule.constraint is Constraint.CLAMP else Kind.QUANTIZED
+
+
+def scaled_inputs(rule: Rule, inputs: list[np.ndarray], scale: float) -> list[list[np.ndarray]]:
+    """Return each choice of inputs that scales the output, as `Rule.scaling` has it."""
+    first = [scale * inputs[0], *inputs[1:]]
+    match rule.scaling:
+        case ChannelScaling.EITHER_OPERAND:
+            return [first, [inputs[0], scale * inputs[1]]]
+        case ChannelScaling.QUOTIENT:
+            return [first, [inputs[0], inputs[1] / scale]]
+        case ChannelScaling.BOTH_OPERANDS:
+            return [[scale * each for each in inputs]]
+    return [first]
+
+
+@pytest.mark.parametrize(
+    "op_type", [rule.op_type for rule in RULES.values() if rule.scaling is not ChannelScaling.NONE]
+)
+def test_scaling_is_handed_on_to_the_inputs_as_the_table_has_it(op_type: str) -> None:
+    model = one_node_model(op_type)
+    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    (node,) = model.graph.node
+    (sample,) = samples_for(op_type, model)
+    feed = {"x": sample.arrays["x"], **constants}
+    del model.graph.initializer[:]
+    for name, array in constants.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    session = ort.InferenceSession(model.SerializeToString())
+    (expected,) = session.run(None, feed)
+    for inputs in scaled_inputs(RULES["", op_type], [feed[name] for name in node.input], 4.0):
+        (scaled,) = session.run(None, dict(zip(node.input, inputs, strict=True)))
+        np.testing.assert_array_equal(scaled, 4.0 * expected)  # a power of two changes no bit
+
+
+def test_recurrent_operators_and_lookups_are_told_apart_by_their_stored_constants() -> None:
+    assert [rule.op_type for rule in RULES.values() if rule.is_recurrent] == ["LSTM", "GRU", "RNN"]
+    assert [rule.op_type for rule in RULES.values() if rule.is_lookup] == ["Gather"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
-from qprof_onnx.profiles.observers.tensor_observer import Accumulator
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.quantizer.evaluation.gates import GateFailure
@@ -22,6 +22,7 @@ from qprof_onnx.quantizer.pipeline.drift_check import (
     covered,
     covers_of,
     diff,
+    is_shape_arithmetic,
     old_params,
 )
 from qprof_onnx.quantizer.targets.config import QuantConfig
@@ -31,10 +32,10 @@ MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 
 
 def tensor(values: npt.ArrayLike) -> TensorProfile:
-    array = np.asarray(values, np.float32)
-    found = Accumulator("float")
-    found.add(array, array.shape)
-    return found.profile()
+    array = np.asarray(values, np.float32)[None]  # one row: without a batch axis it would be shape arithmetic
+    observer = TensorObserver("float")
+    observer.add(array, array.shape)
+    return observer.profile()
 
 
 def profile(digest: int, **tensors: npt.ArrayLike) -> Profile:
@@ -71,7 +72,7 @@ def differing(
         (QuantParams((0.25,), (0,), INT8), (-32.25, 32.0)),
     ],
 )
-def test_covered_is_a_step_more_than_the_codes_on_either_side(
+def test_covered_is_a_step_more_than_the_integers_on_either_side(
     params: QuantParams, cover: tuple[float, float]
 ) -> None:
     assert covered(params) == cover
@@ -97,15 +98,18 @@ def test_the_calibrator_decides_what_is_clipped(tmp_path: Path) -> None:
     by_percentile = differing(tmp_path, old, new, calibrator="percentile:99").drift.tensors[0]
     # Of 1000 elements those from 1003 to 1099, and from 994 to 1099; of OLD's own those from 994 to 999.
     # Tolerance: the one element of the bin that the cover ends in.
-    assert by_range.clipped == pytest.approx(0.097, abs=0.001)
-    assert by_percentile.clipped == pytest.approx(0.106, abs=0.001)
-    assert (by_range.clipped_old, by_percentile.clipped_old) == (0.0, pytest.approx(0.006, abs=0.001))
+    assert by_range.clipping_rate == pytest.approx(0.097, abs=0.001)
+    assert by_percentile.clipping_rate == pytest.approx(0.106, abs=0.001)
+    assert (by_range.baseline_clipping, by_percentile.baseline_clipping) == (
+        0.0,
+        pytest.approx(0.006, abs=0.001),
+    )
 
 
-def test_a_gate_on_clipping_is_about_more_than_old_clips_itself(tmp_path: Path) -> None:
+def test_a_gate_on_clipping_is_about_the_rate_above_the_baseline(tmp_path: Path) -> None:
     old, new = profile(1, x=np.arange(1000.0)), profile(2, x=np.arange(1000.0))
-    report = differing(tmp_path, old, new, DriftLimits(max_clipped=0.0), calibrator="percentile:95")
-    assert report.drift.tensors[0].clipped_old > 0.03
+    report = differing(tmp_path, old, new, DriftLimits(max_clipping=0.0), calibrator="percentile:95")
+    assert report.drift.tensors[0].baseline_clipping > 0.03
     assert report.passed
 
 
@@ -113,9 +117,9 @@ def test_a_gate_on_clipping_is_about_more_than_old_clips_itself(tmp_path: Path) 
     ("limits", "measured"),
     [
         (DriftLimits(max_range_growth=1.5), 2.0),
-        (DriftLimits(max_distance=0.5), 1.0),
+        (DriftLimits(max_js_distance=0.5), 1.0),
         (DriftLimits(max_wasserstein=0.5), pytest.approx(1.0, abs=1e-9)),  # bins of a constant
-        (DriftLimits(max_clipped=0.5), 1.0),
+        (DriftLimits(max_clipping=0.5), 1.0),
         (DriftLimits(max_non_finite=0.0), 0.5),
     ],
 )
@@ -129,12 +133,12 @@ def test_each_limit_is_held(tmp_path: Path, limits: DriftLimits, measured: float
     assert not report.passed
 
 
-def test_a_limit_that_is_met_exactly_is_kept(tmp_path: Path) -> None:
+def test_a_limit_that_is_met_exactly_passes(tmp_path: Path) -> None:
     report = differing(
         tmp_path,
         profile(1, x=[1.0]),
         profile(2, x=[2.0]),
-        DriftLimits(max_range_growth=2.0, max_distance=1.0),
+        DriftLimits(max_range_growth=2.0, max_js_distance=1.0),
     )
     assert report.passed
     assert report.gated
@@ -146,17 +150,17 @@ def test_without_limits_nothing_fails(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_measured_breaks_every_limit_on_it(tmp_path: Path) -> None:
-    limits = DriftLimits(max_clipped=0.9, max_distance=1.0)
+    limits = DriftLimits(max_clipping=0.9, max_js_distance=1.0)
     report = differing(tmp_path, profile(1, x=[1.0]), profile(2, x=[]), limits)
     assert report.failures == (
-        GateFailure("max_clipped", "x", None, 0.9, math.inf),
-        GateFailure("max_distance", "x", None, 1.0, math.inf),
+        GateFailure("max_clipping", "x", None, 0.9, math.inf),
+        GateFailure("max_js_distance", "x", None, 1.0, math.inf),
     )
 
 
 def test_a_tensor_that_vanished_breaks_the_limits_unless_models_may_differ(tmp_path: Path) -> None:
     old, new = profile(1, x=[1.0], y=[1.0]), profile(2, x=[1.0])
-    limits = DriftLimits(max_distance=0.5)
+    limits = DriftLimits(max_js_distance=0.5)
     assert [f.where for f in differing(tmp_path, old, new, limits).failures] == ["y"]
     assert differing(tmp_path, old, new, limits, allow_different=True).passed
     assert differing(tmp_path, new, old, limits).passed  # one more is no drift
@@ -174,6 +178,16 @@ def test_the_worst_come_first_those_that_fail_before_all(tmp_path: Path) -> None
     assert [t.tensor for t in gated.drift.tensors] == ["same", "bent", "wide", "gone"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((), True), ((4,), True), ((9,), False), ((None,), False), ((1, 2), False), (None, False)],
+)
+def test_small_tensors_without_a_batch_axis_are_shape_arithmetic(
+    shape: tuple[int | None, ...] | None, expected: bool
+) -> None:
+    assert is_shape_arithmetic(replace(tensor([1.0]), shape=shape)) == expected
+
+
 def test_another_structure_needs_to_be_allowed(tmp_path: Path) -> None:
     other = replace(profile(2, x=[1.0], z=[1.0]), model=replace(MODEL, structure="c" * 64))
     sentence = f"^{tmp_path}/new.yaml: is of another model than {tmp_path}/old.yaml: "
@@ -187,9 +201,9 @@ def test_another_structure_needs_to_be_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        (DriftLimits(max_clipped=-0.1), r"max_clipped -0\.1: must be a number of at least 0"),
+        (DriftLimits(max_clipping=-0.1), r"max_clipping -0\.1: must be a number of at least 0"),
         (DriftLimits(max_range_growth=0.5), r"max_range_growth 0\.5: must be a number of at least 1"),
-        (DriftLimits(max_distance=math.nan), r"max_distance nan: must be a number"),
+        (DriftLimits(max_js_distance=math.nan), r"max_js_distance nan: must be a number"),
     ],
 )
 def test_a_limit_that_nothing_can_keep_is_refused(limits: DriftLimits, sentence: str) -> None:

@@ -281,8 +281,12 @@ MALFORMED = {
     "cut off": ("...\n", "", "the file is cut off: its last line is not '...'; copy"),
     "no nodes": ("nodes:\n", "node:\n", "unknown key 'node'; known are .*Did you mean 'nodes'"),
     "unknown top key": ("config:\n", "notes_:\n", "unknown key 'notes_'.*Did you mean 'notes'"),
-    "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'.*Did you mean 'schema'"),
-    "unknown schema": ("asymmetric", "assymetric", "config: schema 'assymetric' is unknown.*'asymmetric'"),
+    "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'; did you mean 'schema'"),
+    "unknown schema": (
+        "asymmetric",
+        "assymetric",
+        "config: schema 'assymetric' is not one of .*did you mean 'asymmetric'",
+    ),
     "exponents out of bounds": (
         "...",
         "adjustments: {equalization: {x: {axis: 1, inserted: false, log2_scales: 0 -61}}}\n...",
@@ -309,7 +313,11 @@ MALFORMED = {
         "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
     "setting of wrong type": ("min_sqnr: 20.0", "min_sqnr: high", "min_sqnr must be a number, not 'high'"),
-    "names of wrong type": ('[Softmax, "/head/*"]', "Softmax", "keep_float must be a list, not 'Softmax'"),
+    "names of wrong type": (
+        '[Softmax, "/head/*"]',
+        "Softmax",
+        "keep_float must be a list of names, not 'Softmax'",
+    ),
     "duplicate tensor": ("  w: {", "  x: {", "line 33: duplicate key 'x'; keep one"),
     "duplicate node": ("  sum: {", "  conv1: {", "line 38: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
@@ -342,7 +350,7 @@ MALFORMED = {
         "'w': 2 scales but 1 zero points",
     ),
     "fractional zero point": ("zero_point: 128", "zero_point: 1.5", "zero_point must be an integer, not 1.5"),
-    "zero point beyond": ("zero_point: 128", "zero_point: 256", "'x': zero_point 256 is not a code of uint8"),
+    "zero point beyond": ("zero_point: 128", "zero_point: 256", "'x': zero_point 256 is outside of uint8"),
     "negative axis": ("axis: 0, scale: [0.1", "axis: -1, scale: [0.1", "tensor 'w': axis is -1, below 0"),
     "unknown kind": (
         "kind: quantized",

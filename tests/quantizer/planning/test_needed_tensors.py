@@ -11,12 +11,12 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.store import load_profile
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.operators.table import rule_of
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
-from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
-from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighed_channels
+from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighted_channels
 from qprof_onnx.quantizer.prepare.opening import open_prepared
 from qprof_onnx.quantizer.ranges.clipped_activations import clip_outputs
 
@@ -76,7 +76,7 @@ def test_channels_of_what_meets_a_constant_weight_are_recorded() -> None:
     for name, shape in shapes.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
     graph = index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))
-    assert weighed_channels(graph) == {"x": 1, "c": 1, "f": 1, "s": -1}
+    assert weighted_channels(graph) == {"x": 1, "c": 1, "f": 1, "s": -1}
 
 
 def test_of_two_axes_the_first_in_graph_order_decides() -> None:
@@ -87,13 +87,13 @@ def test_of_two_axes_the_first_in_graph_order_decides() -> None:
     )
     for name, shape in {"k": (8, 5), "w": (2, 4, 1)}.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
-    assert weighed_channels(index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))) == {"x": -1}
+    assert weighted_channels(index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))) == {"x": -1}
 
 
 def test_the_digits_profile_has_the_channels_of_its_products() -> None:
     profile = dump_profile(DIGITS / "model.onnx", DIGITS / "calibration")
     graph = open_prepared(DIGITS / "model.onnx").graph
-    axes = weighed_channels(graph)
+    axes = weighted_channels(graph)
     assert len(axes) > 2
     for name, axis in axes.items():
         channels = profile[name].channels
@@ -106,7 +106,9 @@ def test_the_digits_profile_has_the_channels_of_its_products() -> None:
 
 
 def test_an_unknown_choice_of_channels_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"channels 'of': must be one of weighed, off\. Did you mean 'off'"):
+    with pytest.raises(
+        ConfigError, match=r"channels 'of': must be one of weighted-layers, off\. Did you mean 'off'"
+    ):
         dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
 
 

@@ -104,7 +104,7 @@ def test_a_chain_of_joins_never_costs_a_member_more_than_the_stated_number() -> 
 def explained(scale_sharing: str, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:
     plan, graph, profile, _ = planned(scale_sharing, factor)
     found = explain_tensor(loads(dumps(plan)), tensor, "plan.yaml", graph, profile)
-    return {member.name: (member.wins, round(member.lost_db, 1)) for member in found.members}
+    return {member.name: (member.sets_range, round(member.lost_db, 1)) for member in found.members}
 
 
 def test_explain_tells_whose_range_won_and_what_it_cost() -> None:
@@ -117,7 +117,7 @@ def test_explain_names_what_tied_the_group_and_the_nodes_around() -> None:
     plan, graph, profile, _ = planned("unified", 2.0)
     found = explain_tensor(plan, "wide", "plan.yaml", graph, profile)
     names = {node.op_type: node.name for node in graph.nodes}
-    assert set(found.ties) == {names["Concat"], names["Transpose"], names["MaxPool"]}
+    assert set(found.tied_by) == {names["Concat"], names["Transpose"], names["MaxPool"]}
     assert found.neighbours is not None
     assert [(n.operator, n.makes) for n in found.neighbours] == [("Concat", True), ("Transpose", False)]
 

@@ -96,8 +96,8 @@ def test_a_percentile_without_parameter_is_the_default():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("percntile", r"calibrator 'percntile': not one of minmax, .* Did you mean 'percentile'\?"),
-        ("KL:3", "calibrator 'KL:3': not one of"),
+        ("percntile", r"calibrator 'percntile' is not one of minmax, .* did you mean 'percentile'\?"),
+        ("KL:3", "calibrator 'KL:3' is not one of"),
         ("kl:3", "kl has no parameter; write 'kl'"),
         ("percentile:", "'' is not a number from 50 to 100; write for example 'percentile:99.99'"),
         ("percentile:abc", "'abc' is not a number from 50 to 100"),

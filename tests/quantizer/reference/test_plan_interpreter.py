@@ -35,8 +35,8 @@ def test_a_product_is_rounded_to_even_before_the_zero_point(left: float, right: 
     plan = plan_of(model, tensors={"x": EIGHTHS, "w": plain, "y": QuantParams((1 / 32,), (3,), INT8)})
     feed = {"x": np.array([[left, right]], np.float32) / 8}
     found = run_plan(model, plan, feed)["y"]
-    assert found.codes is not None
-    assert found.codes.tolist() == [[code]]
+    assert found.quantized is not None
+    assert found.quantized.tolist() == [[code]]
 
 
 def test_the_bias_is_added_to_the_sums() -> None:
@@ -54,9 +54,9 @@ def test_the_bias_is_added_to_the_sums() -> None:
     }
     found = run_plan(model, plan_of(model, tensors=tensors), {"x": np.array([[0.375]], np.float32)})["y"]
     # 3 * 4 + 64 = 76 sixty-fourths are 4.75 quarters: 5
-    assert found.codes is not None
-    assert found.codes.tolist() == [[15]]
-    assert found.real.tolist() == [[1.25]]
+    assert found.quantized is not None
+    assert found.quantized.tolist() == [[15]]
+    assert found.values.tolist() == [[1.25]]
 
 
 def test_other_operators_are_rounded_once() -> None:
@@ -64,8 +64,8 @@ def test_other_operators_are_rounded_once() -> None:
     tensors = {"x": QuantParams((0.5,), (1,), UINT8), "y": QuantParams((0.5,), (0,), UINT8)}
     found = run_plan(model, plan_of(model, tensors=tensors), {"x": np.array([0.5, 1.5, -9], np.float32)})
     # squares of 0.5, 1.5 and (saturated at code 0) -0.5, in halves: 0.5, 4.5, 0.5
-    assert found["y"].codes is not None
-    assert found["y"].codes.tolist() == [0, 4, 0]
+    assert found["y"].quantized is not None
+    assert found["y"].quantized.tolist() == [0, 4, 0]
 
 
 def test_dynamic_parameters_come_from_the_data() -> None:
@@ -73,9 +73,9 @@ def test_dynamic_parameters_come_from_the_data() -> None:
     model = parse(text)
     plan = plan_of(model, kinds={"matmul_0": "dynamic"}, tensors={"w": QuantParams((1.0,), (0,), INT8)})
     found: Any = run_plan(model, plan, {"x": np.array([[-1.0, 254.3]], np.float32)})["y"]
-    # a scale of 255.3 / 255, zero_point 1: codes 0 and 255, so -1 + 254 steps
-    assert found.codes is None
-    np.testing.assert_allclose(found.real, [[253 * 255.3 / 255]], rtol=1e-6)  # float32 scale
+    # a scale of 255.3 / 255, zero_point 1: quantized 0 and 255, so -1 + 254 steps
+    assert found.quantized is None
+    np.testing.assert_allclose(found.values, [[253 * 255.3 / 255]], rtol=1e-6)  # float32 scale
 
 
 @pytest.mark.parametrize("shape", ["1,2,5", "1,2,3,5", "1,2,2,3,5"])
@@ -86,6 +86,6 @@ def test_a_global_maximum_is_over_all_axes_behind_the_second(shape: str) -> None
     plan = plan_of(model, tensors={"x": EIGHTHS, "y": EIGHTHS})
     sizes = tuple(int(size) for size in shape.split(","))
     feed = {"x": np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes) / 8}
-    found = run_plan(model, plan, feed)["y"].real
+    found = run_plan(model, plan, feed)["y"].values
     assert found.shape == (1, 2, *[1] * (rank - 2))
     assert found.ravel().tolist() == [feed["x"][0, 0].max(), feed["x"][0, 1].max()]

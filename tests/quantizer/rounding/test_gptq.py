@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, PlanError
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
-from qprof_onnx.quantizer.operators.weight_layout import input_channels
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.needed_tensors import weighed_channels
+from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
     gptq_rounded,
@@ -33,10 +33,10 @@ from qprof_onnx.quantizer.planning.plan_model import (
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding import collect as gathering
 from qprof_onnx.quantizer.rounding import second_moments as sums
-from qprof_onnx.quantizer.rounding.collect import gather
+from qprof_onnx.quantizer.rounding.collect import collect_moments
 from qprof_onnx.quantizer.rounding.gptq import gptq
 from qprof_onnx.quantizer.rounding.gptq_rounding import columns_of, rebased
-from qprof_onnx.quantizer.rounding.im2col import reading_of, rows_of
+from qprof_onnx.quantizer.rounding.im2col import im2col_rows, product_input
 from qprof_onnx.quantizer.rounding.quantized_weights import round_weights
 from qprof_onnx.quantizer.rounding.second_moments import Moments, moments_of
 from qprof_onnx.quantizer.targets.config import FORMS
@@ -64,8 +64,8 @@ def samples(count: int = 24, shape: tuple[int, ...] = (1, 8, 6, 6)) -> list[Samp
 
 def profiled(net: Network, feeds: list[Sample]) -> Network:
     """Return the network with the profile of these samples."""
-    channels = weighed_channels(net.graph)
-    return replace(net, profile=calibrate(net.model, feeds, net.identity, channels=channels))
+    channels = weighted_channels(net.graph)
+    return replace(net, profile=calibrate(net.model, feeds, net.identity, RunSettings(channels=channels)))
 
 
 def rounded(net: Network, feeds: list[Sample], **settings: object) -> PlannedModel:
@@ -104,13 +104,13 @@ def test_rows_times_columns_are_what_the_operator_computes(name: str) -> None:
     (node,) = net.graph.nodes
     weight = net.graph.constant("w")
     assert weight is not None
-    reading = reading_of(net.graph, node, weight)
+    reading = product_input(net.graph, node, weight)
     assert reading is not None
     x = np.random.default_rng(5).standard_normal((1, 8, 6, 6)).astype("f")
     session = ort.InferenceSession(ir.to_proto(net.model).SerializeToString())
     expected = session.run(None, {"x": x})[0]
-    rows = rows_of(x, reading, 10**6)
-    columns = columns_of(node, weight.astype(np.float64), input_channels(node, weight.shape))
+    rows = im2col_rows(x, reading, 10**6)
+    columns = columns_of(node, weight.astype(np.float64))
     made = np.matmul(columns, rows.transpose(0, 2, 1))
     # Every output is one of the products: as multisets they are equal, up to float32 sums of 48 terms.
     np.testing.assert_allclose(np.sort(made.reshape(-1)), np.sort(expected.reshape(-1)), atol=2e-5)
@@ -121,10 +121,10 @@ def test_gemm_reads_its_rows_whichever_way_its_weight_lies() -> None:
         net = network(text, {"w": shape}, (3, 12))
         weight = net.graph.constant("w")
         assert weight is not None
-        reading = reading_of(net.graph, net.graph.nodes[0], weight)
+        reading = product_input(net.graph, net.graph.nodes[0], weight)
         assert reading is not None
         x = np.arange(36, dtype="f").reshape(3, 12)
-        np.testing.assert_array_equal(rows_of(x, reading, 100)[0], x)
+        np.testing.assert_array_equal(im2col_rows(x, reading, 100)[0], x)
 
 
 @pytest.mark.parametrize(
@@ -138,16 +138,16 @@ def test_what_rows_do_not_tell_is_left_to_the_nearest(text: str, shape: tuple[in
     net = network(text, {"w": shape})
     weight = net.graph.constant("w")
     assert weight is not None
-    assert reading_of(net.graph, net.graph.nodes[0], weight) is None
+    assert product_input(net.graph, net.graph.nodes[0], weight) is None
 
 
 def test_few_of_many_rows_lie_evenly_among_them() -> None:
     net = network("y = MatMul(x, w)", {"w": (1, 4)}, (1, 8, 50, 1))
     weight = net.graph.constant("w")
     assert weight is not None
-    reading = reading_of(net.graph, net.graph.nodes[0], weight)
+    reading = product_input(net.graph, net.graph.nodes[0], weight)
     assert reading is not None
-    rows = rows_of(np.arange(400, dtype="f").reshape(1, 8, 50, 1), reading, 40)[0, :, 0]
+    rows = im2col_rows(np.arange(400, dtype="f").reshape(1, 8, 50, 1), reading, 40)[0, :, 0]
     assert 38 <= rows.size <= 40
     assert np.diff(rows).max() < 30  # ten would be even
     assert (np.diff(rows) > 0).all()
@@ -328,7 +328,9 @@ def test_every_form_writes_the_codes(form: str) -> None:
     session = ort.InferenceSession(ir.to_proto(lower(made.model, made.plan).model).SerializeToString())
     assert expected.params is not None
     # One step: onnxruntime rescales the sums in float32, the reference rounds them once.
-    assert np.abs(session.run(None, {"x": feed})[0] - expected.real).max() <= 1.01 * expected.params.scale[0]
+    assert (
+        np.abs(session.run(None, {"x": feed})[0] - expected.values).max() <= 1.01 * expected.params.scale[0]
+    )
 
 
 def test_quantizing_a_rounded_weight_finds_its_codes() -> None:
@@ -403,9 +405,9 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
     net = network("a = Conv(x, w) b = Conv(x, v) y = Add(a, b)", {"w": (4, 8, 3, 3), "v": (4, 8, 3, 3)})
-    readings = {reading_of(net.graph, n, np.empty((4, 8, 3, 3))) for n in net.graph.nodes[:2]}
-    assert len(readings) == 1
-    ((_, found),) = gather(net.model, [r for r in readings if r is not None], samples(3))
+    inputs = {product_input(net.graph, n, np.empty((4, 8, 3, 3))) for n in net.graph.nodes[:2]}
+    assert len(inputs) == 1
+    ((_, found),) = collect_moments(net.model, [r for r in inputs if r is not None], samples(3))
     assert isinstance(found, Moments)
     assert found.rows == 3 * 16
 

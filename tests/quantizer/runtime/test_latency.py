@@ -1,5 +1,6 @@
 import pytest
-from qprof_onnx.quantizer.runtime.latency import MIN_ROUNDS, measure
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.runtime.latency import MIN_ROUNDS, LatencySettings, measure
 
 
 class Machine:
@@ -20,34 +21,35 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def measure(self, **options):
-        return measure(self.run("float"), self.run("quantized"), clock=self.clock, **options)
+    def measure(self, samples: int, rounds: int):
+        settings = LatencySettings(rounds=rounds)
+        return measure(self.run("float"), self.run("quantized"), samples, settings, clock=self.clock)
 
 
 def test_speedup_is_float_over_quantized() -> None:
-    found = Machine(0.040, 0.010).measure(feeds=2, rounds=6)
+    found = Machine(0.040, 0.010).measure(samples=2, rounds=6)
     assert found.float_ms == pytest.approx(40.0, rel=1e-9)  # float64 sums of the fake clock
     assert found.speedup == pytest.approx(4.0, rel=1e-9)
-    assert (found.rounds, found.runs, found.feeds, found.threads) == (6, 12, 2, 1)
+    assert (found.rounds, found.runs, found.samples, found.threads) == (6, 12, 2, 1)
 
 
-def test_models_take_turns_on_the_same_feeds() -> None:
+def test_models_take_turns_on_the_same_samples() -> None:
     machine = Machine(0.040, 0.010)
-    machine.measure(feeds=2, rounds=2)
-    warm_up = 8  # two runs of each model on each feed
+    machine.measure(samples=2, rounds=2)
+    warm_up = 8  # two runs of each model on each sample
     one_round = [("float", 0), ("quantized", 0), ("float", 1), ("quantized", 1)]
     assert machine.log[warm_up:] == one_round * 2
 
 
 def test_fast_models_run_several_times_in_their_turn_equally_often() -> None:
     machine = Machine(0.002, 0.001)
-    found = machine.measure(feeds=1, rounds=1)
+    found = machine.measure(samples=1, rounds=1)
     assert machine.log[4:] == [("float", 0)] * 5 + [("quantized", 0)] * 5
     assert found.float_ms == pytest.approx(2.0, rel=1e-9)
 
 
 def test_slow_models_stop_when_the_time_is_up() -> None:
-    assert Machine(10.0, 10.0).measure(feeds=1, rounds=30, seconds=20.0).rounds == MIN_ROUNDS
+    assert Machine(10.0, 10.0).measure(samples=1, rounds=30).rounds == MIN_ROUNDS
 
 
 def test_the_median_ignores_one_disturbed_round() -> None:
@@ -59,11 +61,17 @@ def test_the_median_ignores_one_disturbed_round() -> None:
         runs += 1
         machine.now += 5.0 if runs == 4 else 0.010
 
-    found = measure(machine.run("float"), disturbed, 1, rounds=9, clock=machine.clock)
+    found = measure(machine.run("float"), disturbed, 1, LatencySettings(rounds=9), clock=machine.clock)
     assert found.quantized_ms == pytest.approx(10.0, rel=1e-9)
     assert found.speedup_low == pytest.approx(4.0, rel=1e-9)
 
 
 def test_one_round_has_no_spread() -> None:
-    found = Machine(0.040, 0.020).measure(feeds=1, rounds=1)
+    found = Machine(0.040, 0.020).measure(samples=1, rounds=1)
     assert found.speedup_low == found.speedup_high == found.speedup
+
+
+@pytest.mark.parametrize(("settings", "said"), [({"rounds": 0}, "rounds"), ({"threads": 0}, "threads")])
+def test_numbers_that_make_no_sense_are_refused(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"{said}: "):
+        LatencySettings(**settings)

@@ -14,7 +14,7 @@ from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.pipeline import written_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
-from qprof_onnx.quantizer.runtime.smoke_run import run_once
+from qprof_onnx.quantizer.runtime.smoke_run import smoke_run
 
 NOT_RUN = "it was loaded and not run: no inputs could be made up that the float model takes"
 
@@ -34,7 +34,7 @@ def session(text: str) -> ort.InferenceSession:
 
 
 def tried(text: str, original: str | None = None, **elements: float) -> str | None:
-    return run_once(session(text), lambda: session(original or text), "int8.onnx", elements)
+    return smoke_run(session(text), lambda: session(original or text), "int8.onnx", elements)
 
 
 @pytest.mark.parametrize("text", [ANY, LOOKUP])
@@ -71,7 +71,7 @@ def test_a_model_that_does_not_run_is_not_written(tmp_path: Path, monkeypatch: p
     def fails(*_: Any) -> None:
         raise ModelError("it does not run")
 
-    monkeypatch.setattr(written_model, "run_once", fails)
+    monkeypatch.setattr(written_model, "smoke_run", fails)
     with pytest.raises(ModelError, match="it does not run"):
         quantize(tmp_path / "m.onnx", tmp_path / "p.yaml", tmp_path / "q.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "m.onnx", "p.yaml"]

@@ -147,7 +147,7 @@ def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, t
     prepared = bench.written(replace(planned, plan=floating), "prepared")
     quantized = bench.written(planned, "quantized")
     floats, codes = node_times({"a": prepared, "b": quantized}, bench.feeds, seconds=0.0)
-    found = module.find_costs(planned.graph, plan, floats, codes)
+    found = module.find_costs(planned.graph, plan, floats, codes, names=bench.names[quantized])
     assert not {"", *found.integer, *found.floating} - set(plan.nodes) - {""}
     assert "" not in found.integer
     assert sum(found.floating.values()) == pytest.approx(sum(e.microseconds for e in floats), rel=1e-9)
@@ -159,7 +159,7 @@ def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, t
 def _feed() -> dict[str, object]:
     from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 
-    return dict(next(iter(open_samples(DATA, input_specs(open_prepared(MODEL).model), 1))).feed)
+    return dict(next(iter(open_samples(DATA, input_specs(open_prepared(MODEL).model), 1))).arrays)
 
 
 def _all_float(plan: QuantPlan) -> dict[str, object]:

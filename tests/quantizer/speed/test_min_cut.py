@@ -1,12 +1,15 @@
-"""The minimum cut against every choice there is."""
+"""The minimum cut against every choice there is, and against networkx."""
 
 from __future__ import annotations
 
 from itertools import product
 
+import networkx
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qprof_onnx.quantizer.speed.float_islands import Crossing, Prices, cheapest
+from qprof_onnx.quantizer.speed.float_regions import Crossing, Prices, cheapest
+from qprof_onnx.quantizer.speed.min_cut import SINK, SOURCE, Network
 
 NAMES = tuple("abcde")
 PRICE = st.integers(0, 9).map(float)
@@ -45,3 +48,54 @@ def test_a_tensor_with_many_readers_is_converted_once() -> None:
     integer, floating = {"a": 1.0, "b": 9.0, "c": 9.0, "d": 9.0}, {"a": 9.0, "b": 7.0, "c": 7.0, "d": 7.0}
     # Three times 2 is saved by the readers for one conversion of 3.
     assert cheapest(Prices(integer, floating, (crossing,), {})) == {"a"}
+
+
+def both(edges: list[tuple[object, object, float]]) -> tuple[Network, networkx.DiGraph]:
+    """Return the same network for our algorithm and for networkx; capacities of equal edges add up."""
+    network, graph = Network(), networkx.DiGraph()
+    network.edge(SOURCE, SINK, 0.0)
+    graph.add_nodes_from((SOURCE, SINK))
+    for start, end, capacity in edges:
+        network.edge(start, end, capacity)
+        before = graph.edges[start, end]["capacity"] if graph.has_edge(start, end) else 0.0
+        graph.add_edge(start, end, capacity=before + capacity)
+    return network, graph
+
+
+def cut_by_networkx(graph: networkx.DiGraph) -> tuple[float, set[object]]:
+    """Return value and source side; networkx too counts every node that cannot reach the sink to it."""
+    value, (source_side, _) = networkx.minimum_cut(graph, SOURCE, SINK)
+    return value, source_side
+
+
+def cut_value(graph: networkx.DiGraph, source_side: set[object]) -> float:
+    edges = graph.edges(data="capacity")
+    return sum(capacity for start, end, capacity in edges if start in source_side and end not in source_side)
+
+
+ENDS = st.sampled_from([SOURCE, SINK, *range(6)])
+EDGES = st.lists(
+    st.tuples(ENDS, ENDS, st.integers(0, 9).map(float)).filter(lambda edge: edge[0] != edge[1]), max_size=30
+)
+
+
+@settings(deadline=None)  # a busy machine
+@given(EDGES)
+def test_the_cut_is_that_of_networkx(edges: list[tuple[object, object, float]]) -> None:
+    network, graph = both(edges)
+    value, source_side = cut_by_networkx(graph)
+    assert network.source_side() == source_side
+    assert cut_value(graph, source_side) == value
+
+
+def test_a_large_network_with_fractional_capacities_has_the_cut_of_networkx() -> None:
+    rng = np.random.default_rng(3)
+    nodes = [SOURCE, SINK, *range(150)]
+    ends = rng.integers(0, len(nodes), (900, 2))
+    edges = [(nodes[a], nodes[b], float(rng.random())) for a, b in ends if a != b]
+    network, graph = both(edges)
+    value, source_side = cut_by_networkx(graph)
+    # Several cuts may differ by rounding, so the values are compared: sums of at most 900 float64.
+    assert abs(cut_value(graph, network.source_side()) - value) < 1e-9
+    assert value > 0.0
+    assert len(source_side) < len(nodes)

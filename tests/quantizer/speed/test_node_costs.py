@@ -1,11 +1,13 @@
-"""Executed nodes find their owners, whatever onnxruntime called them; islands are told with their figures."""
+"""Executed nodes are charged to the nodes of the plan, and float regions have their figures."""
 
 from __future__ import annotations
 
 import pytest
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.lowering.written import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import plan_model
 from qprof_onnx.quantizer.runtime.node_times import Executed
-from qprof_onnx.quantizer.speed.float_islands import find_islands
+from qprof_onnx.quantizer.speed.float_regions import find_float_regions
 from qprof_onnx.quantizer.speed.node_costs import Costs, find_costs
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -22,13 +24,18 @@ def run(name: str, op_type: str, inputs: str, outputs: str, microseconds: float)
     return Executed(name, op_type, tuple(inputs.split()), tuple(outputs.split()), microseconds)
 
 
+@pytest.fixture(scope="module")
+def names(net: Network) -> WrittenNames:
+    return lower(net.model, net.plan()).names
+
+
 FLOAT = (
     run("a_nchwc", "Conv", "x", "reorder", 50.0),  # the Relu is fused into it
     run("c_nchwc", "Conv", "reorder", "reorder_token_1", 40.0),
     run("ReorderOutput", "ReorderOutput", "reorder_token_1", "c", 5.0),
     run("Erf_y", "Erf", "c", "y", 7.0),
 )
-CODES = (
+QUANTIZED = (
     run("x_quantized_QuantizeLinear", "QuantizeLinear", "x s z", "x_quantized", 3.0),
     run("Transpose", "Transpose", "x_quantized", "Transpose_out0", 2.0),
     run("Conv_a_token_5", "QLinearConv", "Transpose_out0", "Conv_a", 10.0),
@@ -39,34 +46,42 @@ CODES = (
 )
 
 
-def test_times_go_to_the_nodes_that_were_fused_and_to_conversions(net: Network) -> None:
-    found = find_costs(net.graph, net.plan(), FLOAT, CODES)
+def test_times_go_to_the_nodes_that_were_fused_and_to_conversions(net: Network, names: WrittenNames) -> None:
+    found = find_costs(net.graph, net.plan(), FLOAT, QUANTIZED, names=names)
     assert found.floating == {"Conv_a": 50.0, "Conv_c": 45.0, "Erf_y": 7.0}
     assert found.integer == {"Conv_a": 10.0, "Conv_c": 90.0, "Erf_y": 8.0}
     assert found.border == {"x": 5.0, "c": 6.0}
     assert found.unfused == ()
 
 
-def test_a_product_that_runs_in_float_after_all_is_named(net: Network) -> None:
-    codes = [run("Conv_c", "Conv", "b", "c_raw", 60.0) if e.name == "Conv_c_token_9" else e for e in CODES]
-    assert find_costs(net.graph, net.plan(), FLOAT, codes).unfused == ("Conv_c",)
+def test_a_product_that_runs_in_float_after_all_is_named(net: Network, names: WrittenNames) -> None:
+    quantized = [
+        run("Conv_c", "Conv", "b", "c_raw", 60.0) if e.name == "Conv_c_token_9" else e for e in QUANTIZED
+    ]
+    assert find_costs(net.graph, net.plan(), FLOAT, quantized, names=names).unfused == ("Conv_c",)
 
 
-def test_a_weight_that_is_dequantized_at_every_run_costs_its_reader(net: Network) -> None:
+def test_a_weight_that_every_run_dequantizes_costs_its_reader(net: Network, names: WrittenNames) -> None:
     weight = run("w_DequantizeLinear", "DequantizeLinear", "w_quantized s z", "w_dequantized", 11.0)
     reader = run("Conv_c", "Conv", "b w_dequantized", "c_raw", 60.0)
-    codes = [reader if e.name == "Conv_c_token_9" else e for e in (weight, *CODES)]
-    assert find_costs(net.graph, net.plan(), FLOAT, codes).integer["Conv_c"] == 71.0
+    quantized = [reader if e.name == "Conv_c_token_9" else e for e in (weight, *QUANTIZED)]
+    assert find_costs(net.graph, net.plan(), FLOAT, quantized, names=names).integer["Conv_c"] == 71.0
 
 
-def test_a_product_named_like_what_was_fused_into_it_has_the_time(net: Network) -> None:
+def test_a_product_named_like_what_was_fused_into_it_has_the_time(net: Network, names: WrittenNames) -> None:
     floats = [run("b_nchwc", "Conv", "x", "reorder", 50.0) if e.name == "a_nchwc" else e for e in FLOAT]
-    assert find_costs(net.graph, net.plan(), floats, CODES).floating["Conv_a"] == 50.0
+    assert find_costs(net.graph, net.plan(), floats, QUANTIZED, names=names).floating["Conv_a"] == 50.0
 
 
-def test_only_the_part_that_is_slower_goes_back(net: Network) -> None:
-    costs = find_costs(net.graph, net.plan(), FLOAT, CODES)
-    (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
+def test_what_was_added_for_a_node_is_charged_to_it(net: Network) -> None:
+    added = WrittenNames(nodes={"Conv_c": ("Conv_c", "c_sums_ConvInteger")})
+    product = run("c_sums_ConvInteger", "ConvInteger", "b w", "c_sums", 60.0)
+    assert find_costs(net.graph, net.plan(), FLOAT, [product], names=added).integer == {"Conv_c": 60.0}
+
+
+def test_only_the_part_that_is_slower_goes_back(net: Network, names: WrittenNames) -> None:
+    costs = find_costs(net.graph, net.plan(), FLOAT, QUANTIZED, names=names)
+    (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_c",)
     # 90, the conversion of c and what Erf loses; 45, and a conversion of b, as dear by element as the others.
     assert island.integer_ms == pytest.approx(0.097, rel=1e-9)
@@ -77,21 +92,21 @@ def test_all_goes_back_when_conversions_cost_more_than_is_saved(net: Network) ->
     costs = Costs(
         {"Conv_a": 40.0, "Conv_c": 40.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 9.0, "c": 9.0}, ()
     )
-    (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
+    (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_a", "Relu_b", "Conv_c")
     assert (island.integer_ms, island.float_ms) == pytest.approx((0.098, 0.095), rel=1e-9)
 
 
 def test_nothing_goes_back_when_all_of_it_gains(net: Network) -> None:
     costs = Costs({"Conv_a": 4.0, "Conv_c": 4.0}, {"Conv_a": 50.0, "Conv_c": 45.0}, {"x": 9.0, "c": 9.0}, ())
-    assert find_islands(net.graph, net.plan(), net.profile, costs) == ()
+    assert find_float_regions(net.graph, net.plan(), net.profile, costs) == ()
 
 
 def test_what_a_float_reader_loses_beside_integers_counts(net: Network) -> None:
     """An activation that was fused into its convolution is a node of its own behind integers."""
     slow = {"Conv_a": 4.0, "Conv_c": 40.0, "Erf_y": 60.0}
     costs = Costs(slow, {"Conv_a": 50.0, "Conv_c": 45.0, "Erf_y": 7.0}, {"x": 9.0, "c": 9.0}, ())
-    (island,) = find_islands(net.graph, net.plan(), net.profile, costs)
+    (island,) = find_float_regions(net.graph, net.plan(), net.profile, costs)
     assert island.nodes == ("Conv_c",)
 
 
@@ -101,5 +116,5 @@ def test_a_table_of_several_nodes_goes_back_as_a_whole() -> None:
     plan = plan_model(net.prepared, net.profile, recipe).plan
     slow = {"Conv_a": 4.0, "Sigmoid_g": 0.0, "Mul_s": 90.0, "Conv_y": 4.0}
     floats = {"Conv_a": 50.0, "Sigmoid_g": 5.0, "Mul_s": 5.0, "Conv_y": 50.0}
-    (island,) = find_islands(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))
+    (island,) = find_float_regions(net.graph, plan, net.profile, Costs(slow, floats, {"x": 1.0}, ()))
     assert island.nodes == ("Sigmoid_g", "Mul_s")

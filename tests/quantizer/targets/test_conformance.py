@@ -12,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
@@ -19,7 +20,9 @@ from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult
 from qprof_onnx.quantizer.pipeline.quantization import quantize as quantize_model
 from qprof_onnx.quantizer.targets.conformance import check_conformity
-from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.packaged import target_names
+from qprof_onnx.quantizer.targets.target import Target
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -27,7 +30,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("conformity") / "p.yaml"
-    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, limit=50)
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(limit=50))
     return path
 
 
@@ -61,7 +64,7 @@ def test_a_softmax_whose_codes_do_not_cover_0_to_1_does_not_suit_onnxruntime() -
 
     target = load_recipe("onnxruntime-x86").target
     assert check_conformity(model(1 / 256), target, "m.onnx") == ()
-    with pytest.raises(ConfigError, match="computes Softmax wrongly where codes do not cover 0 to 1"):
+    with pytest.raises(ConfigError, match="computes Softmax wrongly where the parameters"):
         check_conformity(model(0.0039), target, "m.onnx")
 
 
@@ -198,7 +201,18 @@ def test_nothing_is_written_when_the_target_refuses(profile: Path) -> None:
     proto = onnx.version_converter.convert_version(onnx.load(DIGITS / "model.onnx"), 21)
     onnx.save(proto, model)
     data = profile.with_name("new.yaml")
-    dump_profile(model, DIGITS / "calibration", data, limit=2)
+    dump_profile(model, DIGITS / "calibration", data, RunSettings(limit=2))
     with pytest.raises(ConfigError, match="opset 21: migraphx reads 13 to 19"):
         quantize_model(model, data, path, recipe=load_recipe("migraphx"))
     assert not path.exists()
+
+
+def test_an_operator_of_full_range_that_has_no_bounds_is_told() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 4] x) => (uint8[2, 4] y)
+        <float s = {0.1}, uint8 z = {0}> { p = Softmaxx (x) y = QuantizeLinear (p, s, z) }"""
+    model = ir.from_proto(parser.parse_model(text))
+    for value in model.graph.all_nodes():
+        value.outputs[0].dtype = ir.DataType.UINT8
+    target = Target("mine", full_range=("Softmaxx",))
+    with pytest.raises(ConfigError, match=r"no bounds of Softmaxx are known; .* Did you mean 'Softmax'"):
+        check_conformity(model, target, "m.onnx")

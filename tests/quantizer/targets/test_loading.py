@@ -9,7 +9,8 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.loading import load_recipe, target_names
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.packaged import target_names
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -59,24 +60,37 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
     ("text", "sentence"),
     [
         ("[1, 2]", "a configuration is a mapping"),
-        ("target: {", "this is not YAML"),
+        ("target: {", "not YAML"),
         ("settings: {}\nruntime: {}", "'target' must be the name"),
-        ("target: glow\nsetings: {}", "unknown key 'setings'. Did you mean 'settings'?"),
-        ("target: glow\nsettings: {shema: symmetric}", "unknown key 'shema'. Did you mean 'schema'?"),
+        ("target: glow\nsetings: {}", "unknown key 'setings'; did you mean 'settings'?"),
+        (
+            "target: glow\nsettings: {shema: symmetric}",
+            "settings: unknown key 'shema'; did you mean 'schema'?",
+        ),
         ("target: glow\nsettings: {schema: symetric}", "schema 'symetric' is not one of"),
         ("target: glow\nsettings: {min_sqnr: high}", "min_sqnr must be a number"),
         ("target: glow\nsettings: {keep_float: Conv}", "keep_float must be a list of names"),
-        ("target: glow\nsettings: {calibrator: 3}", "calibrator must be a str"),
+        ("target: glow\nsettings: {calibrator: 3}", "settings: calibrator must be text, not 3"),
         ("target: gloww", "no such target. Did you mean 'glow'?"),
         (
             "target: mine\nruntime: {operators: {Conv: [quantised]}}",
-            "unknown key 'quantised'. Did you mean 'quantized'?",
+            "runtime: operators: Conv 'quantised' is not one of quantized, float; did you mean 'quantized'?",
         ),
         (
             "target: mine\nruntime: {lookup_tables: {Tanh: sigmoit}}",
-            "unknown key 'sigmoit'. Did you mean 'sigmoid'?",
+            "runtime: lookup_tables: Tanh 'sigmoit' is not one of runtime, sigmoid, portable, separate",
         ),
         ("target: glow\nsettings: {weight_schema: asymmetric, granularity: per-channel}", "are symmetric"),
+        ("target: glow\nsettings: {calibrator: msee}", "settings: calibrator 'msee' is not one of minmax"),
+        ("target: glow\nsettings: {calibrator: percentile:2}", "'2' is not a number from 50 to 100"),
+        ("target: glow\nsettings: {block_size: -1}", "settings: block_size must be a whole number"),
+        ("target: glow\nsettings: {min_sqnr: .nan}", "settings: min_sqnr must be finite, not nan"),
+        ("target: glow\ncalibrator: mse", "'calibrator' belongs under 'settings:'"),
+        ("target: glow\nforms: [qdq]", "'forms' belongs under 'runtime:'"),
+        ("target: mine\nruntime: {name: x}", "runtime: unknown key 'name'"),
+        ("target: mine\nruntime: {opsets: [13]}", "runtime: opsets must be a list of 2 whole numbers"),
+        ("target: mine\nruntime: {static_shapes: maybe}", "static_shapes must be true or false, not 'maybe'"),
+        ("target: mine\nruntime: {operators: [Conv]}", "operators must be a mapping by operator, not a list"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place_and_the_mend(
@@ -103,9 +117,9 @@ def test_a_symmetric_schema_is_refused_for_unsigned_activations() -> None:
         load_recipe("glow", {"schema": "symmetric", "activation_type": "uint8"})
 
 
-def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path) -> None:
+def test_a_target_with_a_base_takes_what_it_does_not_say_itself(tmp_path: Path) -> None:
     path = write(
-        tmp_path, "target: mine\nlike: glow\nruntime: {forms: [qdq]}\nsettings: {granularity: per-channel}\n"
+        tmp_path, "target: mine\nbase: glow\nruntime: {forms: [qdq]}\nsettings: {granularity: per-channel}\n"
     )
     recipe, base = load_recipe(path), load_recipe("glow")
     assert recipe.target.forms == ("qdq",)
@@ -116,7 +130,7 @@ def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path)
 @pytest.mark.parametrize(
     ("target", "options", "sentence"),
     [
-        ("openvino", {"form": "qoperator"}, "its operators are onnxruntime's own): use form qdq or"),
+        ("openvino", {"form": "qoperator"}, "its operators are onnxruntime's own); use form qdq or"),
         ("openvino", {"form": "qdg"}, "form 'qdg' is not one of qdq, qoperator"),
         ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
         ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
@@ -124,7 +138,7 @@ def test_a_target_like_another_takes_what_it_does_not_say_itself(tmp_path: Path)
         (
             "glow",
             {"scale_sharing": "unifed"},
-            "scale_sharing 'unifed' is not one of auto, unified, separate. Did you",
+            "scale_sharing 'unifed' is not one of auto, unified, separate; did you",
         ),
     ],
 )
@@ -134,6 +148,32 @@ def test_a_setting_that_the_runtime_lacks_is_refused(
     with pytest.raises(ConfigError) as error:
         load_recipe(target, options)
     assert sentence in str(error.value)
+
+
+def test_a_wrong_calibrator_is_refused_when_the_settings_are_made() -> None:
+    with pytest.raises(ConfigError, match=r"options: calibrator 'msee' is not one of .*did you mean 'mse'"):
+        load_recipe(overrides={"calibrator": "msee"})
+
+
+def test_off_is_a_word_in_a_file_and_not_false(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, "target: glow\nsettings: {equalization: off}\n"))
+    assert recipe.config.equalization == "off"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentences"),
+    [
+        ({}, ()),
+        ({"schema": "symmetric"}, ("activation_type is int8: schema symmetric needs a signed type",)),
+        ({"schema": "symmetric", "activation_type": "int16"}, ()),
+        ({"mode": "weight-only", "weight_type": "int4"}, ("block_size is 32: weights have 4 bits",)),
+        ({"mode": "weight-only", "weight_type": "int4", "block_size": 64}, ()),
+    ],
+)
+def test_a_recipe_says_which_settings_others_decided(
+    options: dict[str, object], sentences: tuple[str, ...]
+) -> None:
+    assert load_recipe("onnxruntime-x86", options).filled_in == sentences
 
 
 @pytest.mark.parametrize("name", target_names())

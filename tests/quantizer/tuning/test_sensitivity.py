@@ -14,8 +14,21 @@ from qprof_onnx.quantizer.planning.plan_model import plan_model
 from qprof_onnx.quantizer.prepare.opening import PreparedModel
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.tuning.sensitivity import Effect, effect_of, gain, segments, sensitivity_of
-from qprof_onnx.quantizer.tuning.submodels import cuttable, only, open_piece, without
+from qprof_onnx.quantizer.tuning.sensitivity import (
+    Effect,
+    NodeSensitivity,
+    Sensitivities,
+    effect_of,
+    recovered,
+    segments,
+    sensitivity_of,
+)
+from qprof_onnx.quantizer.tuning.submodels import (
+    left_float,
+    only_quantized,
+    open_submodel,
+    splittable_model,
+)
 
 from ..networks import plan_alone
 
@@ -59,18 +72,18 @@ def quantized(plan) -> list[str]:
 
 
 def run_whole(model, samples, plan=None):
-    """Run the lowered model in one session: what the pieces have to reproduce."""
-    source = cuttable(model if plan is None else lower(model, plan).model)
-    step = open_piece(source, 0, len(source.nodes), None)
+    """Run the lowered model in one session: what the submodels have to reproduce."""
+    source = splittable_model(model if plan is None else lower(model, plan).model)
+    step = open_submodel(source, 0, len(source.nodes), None)
     names = [value.name for value in model.graph.outputs]
-    return [[step(sample.feed, sample.name)[name] for name in names] for sample in samples]
+    return [[step(sample.arrays, sample.name)[name] for name in names] for sample in samples]
 
 
 def effect_by_hand(model, samples, plan) -> Effect:
     names = [value.name for value in model.graph.outputs]
     sums = [OutputSums() for _ in names]
-    for floats, codes in zip(run_whole(model, samples), run_whole(model, samples, plan), strict=True):
-        sums = [s.added(f, q) for s, f, q in zip(sums, floats, codes, strict=True)]
+    for floats, quantized in zip(run_whole(model, samples), run_whole(model, samples, plan), strict=True):
+        sums = [s.added(f, q) for s, f, q in zip(sums, floats, quantized, strict=True)]
     return effect_of([s.result(n) for s, n in zip(sums, names, strict=True)])
 
 
@@ -80,43 +93,44 @@ def test_the_model_of_this_file_has_quantized_nodes_around_a_branch(subject) -> 
     assert plan.nodes["branch"].kind is Kind.FLOAT
 
 
-def test_each_node_costs_what_a_model_with_that_node_alone_costs(subject) -> None:
+def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(subject) -> None:
     model, plan, samples = subject
-    found = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
-    assert set(found) == set(quantized(plan))
-    for name, node in found.items():
-        expected = effect_by_hand(model, samples, only(plan, [name]))
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    assert set(result) == set(quantized(plan))
+    for name, node in result.items():
+        expected = effect_by_hand(model, samples, only_quantized(plan, [name]))
         # 0.01 dB: the last bits of float sums differ between a whole session and two
-        assert node.alone.sqnr == pytest.approx(expected.sqnr, abs=0.01)
-        assert node.alone.agreement == expected.agreement
+        assert node.only_quantized.sqnr == pytest.approx(expected.sqnr, abs=0.01)
+        assert node.only_quantized.agreement == expected.agreement
 
 
-def test_leaving_a_node_out_gives_what_the_plan_without_it_gives(subject) -> None:
+def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None:
     model, plan, samples = subject
-    found = sensitivity_of(model, plan, samples, threads=1)
+    result = sensitivity_of(model, plan, samples, threads=1)
     whole = effect_by_hand(model, samples, plan)
-    assert found.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
-    for node in found.nodes:
-        expected = effect_by_hand(model, samples, without(plan, [node.node]))
-        assert node.without.sqnr == pytest.approx(expected.sqnr, abs=0.01)  # as above
-        assert node.gain == pytest.approx(expected.worst - whole.worst, abs=0.02)  # a difference of two
+    assert result.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
+    for node in result.nodes:
+        expected = effect_by_hand(model, samples, left_float(plan, [node.node]))
+        assert node.left_float.sqnr == pytest.approx(expected.sqnr, abs=0.01)  # as above
+        gained = expected.worst_sqnr - whole.worst_sqnr
+        assert node.recovered == pytest.approx(gained, abs=0.02)  # a difference of two
 
 
 def test_the_worst_node_comes_first(subject) -> None:
     model, plan, samples = subject
-    found = sensitivity_of(model, plan, samples, threads=1)
-    worst = [node.alone.worst for node in found.nodes]
+    result = sensitivity_of(model, plan, samples, threads=1)
+    worst = [node.only_quantized.worst_sqnr for node in result.nodes]
     assert worst == sorted(worst)
-    assert found.nodes[0].node == "second"
+    assert result.nodes[0].node == "second"
 
 
-def test_progress_counts_the_feeds_that_were_run(subject) -> None:
+def test_progress_counts_the_runs_of_samples(subject) -> None:
     model, plan, samples = subject
-    seen = []
-    sensitivity_of(model, plan, samples, 1, lambda done, total: seen.append((done, total)))
+    reports = []
+    sensitivity_of(model, plan, samples, 1, lambda done, total: reports.append((done, total)))
     total = 2 * len(samples) * len(quantized(plan))
-    assert seen[-1] == (total, total)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert reports[-1] == (total, total)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
 
 
 def test_no_samples_are_refused(subject) -> None:
@@ -125,36 +139,36 @@ def test_no_samples_are_refused(subject) -> None:
         sensitivity_of(model, plan, [])
 
 
-def test_pieces_one_after_the_other_are_the_whole_model(subject) -> None:
+def test_submodels_one_after_the_other_compute_what_the_whole_model_computes(subject) -> None:
     model, plan, samples = subject
-    source = cuttable(model)
+    source = splittable_model(model)
     for cut in range(1, len(source.nodes)):
-        parts = [open_piece(source, 0, cut, plan), open_piece(source, cut, len(source.nodes), plan)]
+        parts = [open_submodel(source, 0, cut, plan), open_submodel(source, cut, len(source.nodes), plan)]
         for sample, expected in zip(samples, run_whole(model, samples, plan), strict=True):
-            values = dict(sample.feed)
+            values = dict(sample.arrays)
             for part in parts:
                 values |= part(values, sample.name)
             # 1e-4 of values around 100: the sums of a float branch, in another order
             np.testing.assert_allclose(values["y"], expected[0], rtol=1e-4, atol=1e-4)
 
 
-def test_a_piece_asks_for_what_an_inner_graph_reads(subject) -> None:
-    source = cuttable(subject[0])
+def test_a_submodel_reads_what_a_subgraph_reads(subject) -> None:
+    source = splittable_model(subject[0])
     at = next(i for i, node in enumerate(source.nodes) if node.op_type == "If")
-    assert set(source.needed(at, at + 1)) == {"b", "h2"}
-    assert "h2" in source.given(0, at)
+    assert set(source.inputs_of(at, at + 1)) == {"b", "h2"}
+    assert "h2" in source.outputs_of(0, at)
 
 
 @pytest.mark.parametrize(("wanted", "count"), [([], 4), ([0], 1), ([1, 2, 5], 9), (list(range(30)), 31)])
 def test_segments_cover_every_node_once(wanted, count) -> None:
-    found = segments(wanted, count)
-    assert [i for begin, end in found for i in range(begin, end)] == list(range(count))
-    assert max(sum(begin <= i < end for i in wanted) for begin, end in found) <= max(
+    result = segments(wanted, count)
+    assert [i for begin, end in result for i in range(begin, end)] == list(range(count))
+    assert max(sum(begin <= i < end for i in wanted) for begin, end in result) <= max(
         1, int(len(wanted) ** 0.5)
     )
 
 
-def test_an_output_of_a_float_softmax_is_judged_at_its_input() -> None:
+def test_an_output_of_a_float_softmax_is_measured_at_its_input() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
     g (float[N, 4] x) => (float[N, 3] p) <float[4, 3] w = {9, 0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0}> {
       [product] logits = MatMul (x, w)
@@ -165,15 +179,15 @@ def test_an_output_of_a_float_softmax_is_judged_at_its_input() -> None:
     sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
     profile = calibrate(model, [sample], identity)
     plan = plan_alone(model, profile, load_recipe(None, {"keep_float": ["end"]}))
-    found = sensitivity_of(model, plan, [sample], threads=1)
-    assert found.quantized.sqnr.keys() == {"logits"}
-    assert found.quantized.worst < 60.0  # at the output, 45 against 3, nothing would differ
+    result = sensitivity_of(model, plan, [sample], threads=1)
+    assert result.quantized.sqnr.keys() == {"logits"}
+    assert result.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
 
 
-def test_gain_is_none_where_there_is_no_float_output() -> None:
+def test_nothing_is_recovered_where_there_is_no_float_output() -> None:
     nothing, some = Effect({}, None, None, 0.5), Effect({"y": 20.0}, 20.0, 20.0, None)
-    assert gain(nothing, nothing) is None
-    assert gain(some, Effect({"y": 23.5}, 23.5, 23.5, None)) == 3.5
+    assert recovered(nothing, nothing) is None
+    assert recovered(some, Effect({"y": 23.5}, 23.5, 23.5, None)) == 3.5
 
 
 TABLE = """<ir_version: 8, opset_import: ["": 17]>
@@ -190,7 +204,7 @@ g (float[N, 4] x) => (float[N, 3] y)
 
 @pytest.fixture(scope="module")
 def tables():
-    """A table of two nodes on a target that has tables, with another node between them."""
+    """A look-up table of two nodes, on a target that has them, with another node between the two."""
     proto = onnx.parser.parse_model(TABLE)
     proto.graph.initializer.extend(
         onnx.numpy_helper.from_array(np.array([i]), name) for i, name in enumerate(("zero", "one"))
@@ -209,31 +223,48 @@ def tables():
     return model, planned.plan, samples
 
 
-def test_the_nodes_of_one_table_are_measured_together(tables) -> None:
+def test_the_nodes_of_one_look_up_table_are_measured_together(tables) -> None:
     model, plan, samples = tables
-    found = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
-    assert set(found) == {"first", "other", "silu", "sum", "last"}
-    assert found["silu"].op_type == "Sigmoid, Mul"
-    unit = ["gate", "silu"]
-    for effect, variant in ((found["silu"].alone, only), (found["silu"].without, without)):
-        expected = effect_by_hand(model, samples, variant(plan, unit))
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    assert set(result) == {"first", "other", "silu", "sum", "last"}
+    assert result["silu"].op_type == "Sigmoid, Mul"
+    assert result["silu"].group == ("gate", "silu")
+    variants = ((result["silu"].only_quantized, only_quantized), (result["silu"].left_float, left_float))
+    for effect, variant in variants:
+        expected = effect_by_hand(model, samples, variant(plan, result["silu"].group))
         assert effect.sqnr == pytest.approx(expected.sqnr, abs=0.01)  # last bits, as above
 
 
-def test_a_table_that_a_piece_cuts_is_float_in_it(tables) -> None:
+def test_a_look_up_table_that_a_submodel_splits_is_float_in_it(tables) -> None:
     model, plan, samples = tables
-    source = cuttable(model)
+    source = splittable_model(model)
     cut = next(i for i, node in enumerate(source.nodes) if node.name == "silu")
-    first, second = (open_piece(source, *ends, plan) for ends in ((0, cut), (cut, len(source.nodes))))
-    values = dict(samples[0].feed)
+    first, second = (open_submodel(source, *ends, plan) for ends in ((0, cut), (cut, len(source.nodes))))
+    values = dict(samples[0].arrays)
     values |= first(values, "0")
-    # 1e-6: a sigmoid of onnxruntime against numpy's; a code of g would be a hundred times as wide
+    # 1e-6: a sigmoid of onnxruntime against numpy's; a step of g would be a hundred times as wide
     assert np.allclose(values["g"], 1 / (1 + np.exp(-values["h"])), atol=1e-6)
-    whole = open_piece(source, 0, len(source.nodes), plan)(samples[0].feed, "0")["y"]
-    # a table made in float64 and a product in float32 may round a tie apart: a code of s is worth less
+    whole = open_submodel(source, 0, len(source.nodes), plan)(samples[0].arrays, "0")["y"]
+    # a table made in float64 and a product in float32 may round a tie apart: a step of s is worth less
     assert np.allclose(second(values, "0")["y"], whole, atol=float(np.abs(whole).max()) / 100)
 
 
-def test_segments_do_not_cut_tables() -> None:
+def test_segments_do_not_split_look_up_tables() -> None:
     assert segments([0, 3, 4, 8], 10) == ((0, 4), (4, 10))
     assert segments([0, 3, 4, 8], 10, [0, 5, 4, 8]) == ((0, 10),)
+
+
+def node(name: str, recovered: float | None, *group: str) -> NodeSensitivity:
+    effect = Effect({"y": 30.0}, 30.0, 30.0, None)
+    return NodeSensitivity(name, "Conv", group or (name,), "quantized", name, effect, effect, recovered)
+
+
+def test_the_nodes_that_recover_most_are_suggested_to_be_kept_float() -> None:
+    nodes = (node("a", 0.4), node("b", 0.6), node("c", None), node("d", 3.0, "gate", "d"), node("e", -1.0))
+    result = Sensitivities("m.onnx", 1, nodes[0].only_quantized, nodes)
+    assert result.keep_float == ("gate", "d", "b")
+
+
+def test_at_most_five_nodes_are_suggested_to_be_kept_float() -> None:
+    nodes = tuple(node(name, 1.0) for name in "abcdefg")
+    assert Sensitivities("m.onnx", 1, nodes[0].only_quantized, nodes).keep_float == tuple("abcde")

@@ -7,31 +7,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.run_settings import RunSettings
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.runtime.sessions import open_session
 from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.tuning.evidence import Evidence, halves, read_set
-from qprof_onnx.quantizer.tuning.result import Promise
+from qprof_onnx.quantizer.tuning.quality_target import QualityTarget
 from qprof_onnx.quantizer.tuning.scores import (
-    Judgement,
-    accuracy_measure,
-    agreement,
+    Score,
+    accuracy_metric,
+    agreement_metric,
     drop_interval,
     has_answers,
-    judge,
-    metric_measure,
-    noise,
+    noise_free_share,
+    score_outputs,
     student95,
+    user_metric,
 )
-from qprof_onnx.quantizer.tuning.search import Base, Candidate, Rank, Trial, best_of, kept, search, steps
+from qprof_onnx.quantizer.tuning.search import (
+    Base,
+    Candidate,
+    RankNodes,
+    Trial,
+    best_of,
+    meets,
+    search,
+    steps,
+)
 from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
-from qprof_onnx.quantizer.tuning.trial import judged
-from qprof_onnx.quantizer.tuning.tune import Files, bases_of, tune
+from qprof_onnx.quantizer.tuning.trial import score_model
+from qprof_onnx.quantizer.tuning.tune import TuneFiles, bases_of, tune
+from qprof_onnx.quantizer.tuning.tuning_data import TuningData, halves, read_samples
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
@@ -40,67 +49,68 @@ DEFAULT = Base("default")
 NODES = tuple("abcdefghijklmnopqrst")
 
 
-def judgement(drop: float) -> Judgement:
-    return Judgement(10, 10, 99.0, 99.0 - drop, drop, drop - 1.0, drop + 1.0)
+def score(drop: float) -> Score:
+    return Score(10, 10, 99.0, 99.0 - drop, drop, drop - 1.0, drop + 1.0)
 
 
 def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
-    return Trial(candidate, judgement(drop), value, nodes)
+    return Trial(candidate, score(drop), value, nodes)
 
 
-def played(guilty: set[str], ranking: tuple[str, ...] = NODES, bases=(DEFAULT,)) -> list[Candidate]:
-    """Run the search on a model that keeps the promise when all guilty nodes are float."""
-    asking = search(bases, 0.5)
-    asked, tried = next(asking), []
+def candidates(sensitive: set[str], ranking: tuple[str, ...] = NODES, bases=(DEFAULT,)) -> list[Candidate]:
+    """Run the search on a model that meets the target when all sensitive nodes are float."""
+    requests = search(bases, 0.5)
+    request, tried = next(requests), []
     while True:
-        if isinstance(asked, Rank):
-            answer = ranking
+        if isinstance(request, RankNodes):
+            result = ranking
         else:
-            tried.append(asked)
-            answer = trial(asked, 2.0 * len(guilty - set(asked.keep_float)), nodes=20 - len(asked.keep_float))
+            tried.append(request)
+            floats = set(request.keep_float)
+            result = trial(request, 2.0 * len(sensitive - floats), nodes=20 - len(floats))
         try:
-            asked = asking.send(answer)
+            request = requests.send(result)
         except StopIteration:
             return tried
 
 
-def last_kept(tried: list[Candidate], guilty: set[str]) -> set[str]:
-    return next(set(c.keep_float) for c in reversed(tried) if guilty <= set(c.keep_float))
+def last_that_meets(tried: list[Candidate], sensitive: set[str]) -> set[str]:
+    return next(set(c.keep_float) for c in reversed(tried) if sensitive <= set(c.keep_float))
 
 
 @given(st.sets(st.sampled_from(NODES[:-1]), min_size=1, max_size=5))
-def test_the_search_ends_with_the_guilty_nodes_alone_float(guilty) -> None:
-    assert last_kept(played(guilty), guilty) == guilty
+def test_the_search_ends_with_the_sensitive_nodes_alone_float(sensitive) -> None:
+    assert last_that_meets(candidates(sensitive), sensitive) == sensitive
 
 
 def test_the_search_never_leaves_all_nodes_float() -> None:
-    tried = played(set(NODES))
+    tried = candidates(set(NODES))
     assert max(len(candidate.keep_float) for candidate in tried) == len(NODES) - 1
 
 
-def test_no_candidate_is_tried_when_the_default_keeps_the_promise() -> None:
-    assert played(set()) == [Candidate(Base("default"))]
+def test_only_the_default_is_tried_when_it_meets_the_target() -> None:
+    assert candidates(set()) == [Candidate(Base("default"))]
 
 
 def test_the_worst_nodes_are_left_float_in_doubling_groups_and_then_bisected() -> None:
-    counts = [len(c.keep_float) for c in played(set("abcde"))]
+    counts = [len(c.keep_float) for c in candidates(set("abcde"))]
     assert counts[:6] == [0, 1, 2, 4, 8, 6]
     assert counts[6] == 5
 
 
-def test_a_base_that_keeps_it_with_as_many_nodes_spares_the_others_the_search() -> None:
-    asking = search((Base("default"), Base("other")), 0.5)
-    assert next(asking) == Candidate(Base("default"))
-    assert asking.send(trial(Candidate(Base("default")), 3.0)) == Candidate(Base("other"))
+def test_no_nodes_are_left_float_when_another_base_meets_the_target_with_as_many_nodes() -> None:
+    requests = search((Base("default"), Base("other")), 0.5)
+    assert next(requests) == Candidate(Base("default"))
+    assert requests.send(trial(Candidate(Base("default")), 3.0)) == Candidate(Base("other"))
     with pytest.raises(StopIteration):
-        asking.send(trial(Candidate(Base("other")), 0.0))
+        requests.send(trial(Candidate(Base("other")), 0.0))
 
 
-def test_a_base_that_keeps_it_with_fewer_nodes_does_not() -> None:
-    asking = search((Base("default"), Base("other")), 0.5)
-    next(asking)
-    asking.send(trial(Candidate(Base("default")), 3.0))
-    assert asking.send(trial(Candidate(Base("other")), 0.0, nodes=5)) == Rank(Base("default"))
+def test_nodes_are_left_float_when_another_base_meets_the_target_with_fewer_nodes() -> None:
+    requests = search((Base("default"), Base("other")), 0.5)
+    next(requests)
+    requests.send(trial(Candidate(Base("default")), 3.0))
+    assert requests.send(trial(Candidate(Base("other")), 0.0, nodes=5)) == RankNodes(Base("default"))
 
 
 def test_steps_double_and_never_take_all() -> None:
@@ -108,11 +118,11 @@ def test_steps_double_and_never_take_all() -> None:
     assert list(steps(6)) == [(0, 1), (1, 2), (2, 4), (4, 5)]
 
 
-def test_a_plan_without_integers_keeps_no_promise() -> None:
-    assert not kept(trial(Candidate(Base("default")), 0.0, nodes=0), 0.5)
+def test_a_plan_without_quantized_nodes_does_not_meet_the_target() -> None:
+    assert not meets(trial(Candidate(Base("default")), 0.0, nodes=0), 0.5)
 
 
-def test_the_best_of_those_that_keep_it_is_chosen() -> None:
+def test_the_best_of_those_that_meet_the_target_is_chosen() -> None:
     a, b, c = (Candidate(Base(name)) for name in "abc")
     trials = [trial(a, 0.4, 1.5), trial(b, 0.1, 1.2), trial(c, 3.0)]
     assert best_of(trials, 0.5) == trials[0]
@@ -129,10 +139,12 @@ def test_the_interval_of_whole_rows_is_that_of_two_proportions(only_float, only_
     assert drop_interval(differences) == pytest.approx((100 * low, 100 * high), abs=1e-9)
 
 
-@pytest.mark.parametrize(("freedom", "table"), [(1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (30, 2.042)])
-def test_students_quantile_is_that_of_the_tables(freedom, table) -> None:
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (30, 2.042)]
+)
+def test_students_quantile_is_that_of_the_tables(freedom, quantile) -> None:
     # 2 %: the expansion is cut off; it is worst at 3 degrees
-    assert student95(freedom) == pytest.approx(table, rel=0.02)
+    assert student95(freedom) == pytest.approx(quantile, rel=0.02)
 
 
 def test_scores_that_differ_little_have_a_narrow_interval_even_when_they_are_few() -> None:
@@ -145,30 +157,35 @@ def rows(*best: int) -> dict[str, np.ndarray]:
     return {"y": np.eye(4, dtype=np.float32)[list(best)]}
 
 
-def test_accuracy_is_judged_by_the_labels_of_the_samples_chosen() -> None:
-    measure = accuracy_measure("y", np.array([0, 1, 2, 3]), [0, 2])
-    found = judge(measure, [1], [rows(2, 3)], [rows(2, 0)])
-    assert (found.float_points, found.quantized_points, found.drop, found.units) == (100.0, 50.0, 50.0, 2)
+def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
+    metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2])
+    result = score_outputs(metric, [1], [rows(2, 3)], [rows(2, 0)])
+    assert (result.float_percent, result.quantized_percent, result.drop, result.rows) == (
+        100.0,
+        50.0,
+        50.0,
+        2,
+    )
 
 
 def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
     floats = {"y": np.eye(3, dtype=np.float32)[[[0, 1], [2, 2]]]}
-    codes = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
-    found = judge(agreement, [0], [floats], [codes])
-    assert (found.units, found.drop) == (2, 25.0)
+    quantized = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
+    result = score_outputs(agreement_metric, [0], [floats], [quantized])
+    assert (result.rows, result.drop) == (2, 25.0)
 
 
 def test_an_output_of_another_shape_agrees_in_nothing() -> None:
-    assert judge(agreement, [0], [rows(0, 1)], [rows(0)]).drop == 100.0
+    assert score_outputs(agreement_metric, [0], [rows(0, 1)], [rows(0)]).drop == 100.0
 
 
 def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
     boxes_and_scores = np.array([[[600.0, 500.0, 1.0, 1.0]]], np.float32)
     off = boxes_and_scores - np.array([0.0, 0.0, 0.1, 0.1], np.float32)
-    found = judge(noise, [0], [{"y": boxes_and_scores}], [{"y": off}])
+    result = score_outputs(noise_free_share, [0], [{"y": boxes_and_scores}], [{"y": off}])
     # the scores alone: 0.01 of 1; over all elements it would be 3e-8
-    assert found.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
-    assert judge(noise, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
+    assert result.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
+    assert score_outputs(noise_free_share, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
 
 
 def test_outputs_without_classes_have_no_answers() -> None:
@@ -178,47 +195,47 @@ def test_outputs_without_classes_have_no_answers() -> None:
 
 
 def test_a_metric_of_ones_own_gets_outputs_and_indices() -> None:
-    seen = []
+    calls = []
 
     def metric(outputs, indices):
-        seen.append((len(outputs), list(indices)))
+        calls.append((len(outputs), list(indices)))
         return [80.0 if outputs[0]["y"][0, 0] else 60.0 for _ in indices]
 
-    found = judge(metric_measure(metric, "m:f"), [4, 7], [rows(0), rows(0)], [rows(1), rows(1)])
-    assert (found.float_points, found.drop) == (80.0, pytest.approx(20.0))  # a mean of float64
-    assert seen == [(2, [4, 7]), (2, [4, 7])]
+    result = score_outputs(user_metric(metric, "m:f"), [4, 7], [rows(0), rows(0)], [rows(1), rows(1)])
+    assert (result.float_percent, result.drop) == (80.0, pytest.approx(20.0))  # a mean of float64
+    assert calls == [(2, [4, 7]), (2, [4, 7])]
 
 
 @pytest.mark.parametrize("scores", [[1.0], [101.0, 0.0], [float("nan"), 0.0]])
-def test_a_metric_that_gives_something_else_is_refused(scores) -> None:
-    measure = metric_measure(lambda outputs, indices: scores, "m:f")
-    with pytest.raises(DataError, match=r"--metric m:f: gave .* return one score for each sample"):
-        measure([0, 1], [rows(0), rows(0)], [rows(0), rows(0)])
+def test_a_metric_that_returns_something_else_is_refused(scores) -> None:
+    metric = user_metric(lambda outputs, indices: scores, "m:f")
+    with pytest.raises(DataError, match=r"--metric m:f: returned .* return one score for each sample"):
+        metric([0, 1], [rows(0), rows(0)], [rows(0), rows(0)])
 
 
-def test_a_metric_that_gives_no_numbers_is_refused() -> None:
-    measure = metric_measure(lambda outputs, indices: ["good"], "m:f")
-    with pytest.raises(DataError, match="--metric m:f: gave no numbers"):
-        measure([0], [rows(0)], [rows(0)])
+def test_a_metric_that_returns_no_numbers_is_refused() -> None:
+    metric = user_metric(lambda outputs, indices: ["good"], "m:f")
+    with pytest.raises(DataError, match="--metric m:f: returned no numbers"):
+        metric([0], [rows(0)], [rows(0)])
 
 
 def test_a_metric_that_fails_is_an_error_of_the_data_and_no_traceback(tmp_path, monkeypatch) -> None:
     (tmp_path / "broken_metric.py").write_text("def score(outputs, indices):\n    return 1 / 0\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"--metric broken_metric:score: .*ZeroDivisionError"):
-        digits_set(metric="broken_metric:score")
+        digits_samples(metric="broken_metric:score")
     with pytest.raises(ConfigError, match="as module:function"):
-        digits_set(metric="score")
+        digits_samples(metric="score")
 
 
-def digits_set(**evidence):
+def digits_samples(**options):
     model = str(DIGITS / "model.onnx")
     specs = input_specs(load_model(model))
-    return read_set(open_session(model, model), specs, Evidence(HELDOUT, **evidence))
+    return read_samples(open_session(model, model), specs, TuningData(HELDOUT, **options))
 
 
 def test_halves_share_no_sample_and_lose_none() -> None:
-    whole = digits_set()
+    whole = digits_samples()
     first, second = halves(whole, 5)
     assert sorted([*first.indices, *second.indices]) == list(whole.indices)
     assert [s.name for s in first.samples] == [whole.samples[i].name for i in first.indices]
@@ -230,22 +247,22 @@ def test_halves_share_no_sample_and_lose_none() -> None:
 def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
     (tmp_path / "l.txt").write_text("1\n2\n")
     with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
-        digits_set(labels=tmp_path / "l.txt")
+        digits_samples(labels=tmp_path / "l.txt")
     with pytest.raises(ModelError, match=r"no output 'logit'.*logits"):
-        digits_set(labels=LABELS, output="logit")
+        digits_samples(labels=LABELS, output="logit")
     with pytest.raises(ConfigError, match="exclude each other"):
-        digits_set(labels=LABELS, metric="m:f")
+        digits_samples(labels=LABELS, metric="m:f")
 
 
 def test_a_state_comes_back_as_it_was(tmp_path) -> None:
     base = Base("min_sqnr 15", {"min_sqnr": 15.0})
     failed = Trial(Candidate(base, ("x",)), None, None, 0, error="why")
-    state = State({"model": "m", "max_drop": 0.5}, (trial(Candidate(base), 0.25, 1.5), failed))
-    state = state.with_ranking(base, ("b", "a"))
+    state = State({"model": "m", "max_drop": 0.5}, (trial(Candidate(base), 0.25, 1.5),))
+    state = state.with_result(failed.candidate, failed).with_result(RankNodes(base), ("b", "a"))
     save_state(state, tmp_path / "s.json")
-    found = load_state(tmp_path / "s.json", state.key)
-    assert found == state
-    assert found.trial(Candidate(base, ("x",))) == failed
+    result = load_state(tmp_path / "s.json", state.key)
+    assert result == state
+    assert result.trial(Candidate(base, ("x",))) == failed
 
 
 def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
@@ -254,12 +271,18 @@ def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
         load_state(tmp_path / "s.json", {"model": "m", "max_drop": 1.0})
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"format": "qprof-tune/2"}', '{"format": "qprof-tune/1", "key": {}}']
-)
-def test_a_file_that_is_no_state_is_refused(tmp_path, text) -> None:
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "qprof-tune/2", "key": {}}'])
+def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
     (tmp_path / "s.json").write_text(text)
-    with pytest.raises(ConfigError, match="is no state of qprof tune"):
+    with pytest.raises(ConfigError, match="is not a state of qprof tune"):
+        load_state(tmp_path / "s.json", {})
+
+
+@pytest.mark.parametrize("name", ["qprof-tune/1", "qprof-tune/3"])
+def test_a_state_of_another_format_is_refused_as_a_cache_that_can_be_deleted(tmp_path, name) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"format": name, "key": {}, "trials": [], "rankings": {}}))
+    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/2' only.*delete it"
+    with pytest.raises(ConfigError, match=message):
         load_state(tmp_path / "s.json", {})
 
 
@@ -270,112 +293,114 @@ def profile(tmp_path_factory) -> Path:
     return path
 
 
-def tuned(profile: Path, promise: Promise, evidence: Evidence | None = None, **options):
-    return tune(DIGITS / "model.onnx", profile, evidence or Evidence(HELDOUT, LABELS), promise, **options)
+def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, **options):
+    return tune(DIGITS / "model.onnx", profile, data or TuningData(HELDOUT, LABELS), target, **options)
 
 
-def test_a_promise_that_is_easy_is_kept_and_proved_on_the_other_half(profile, tmp_path) -> None:
-    files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    found = tuned(profile, Promise(0.5, "size"), files=files)
-    assert found.kept
-    assert found.held_out
-    assert found.proof is not None
-    assert (found.proof.samples, found.proof.units) == (4, 200)
-    assert found.best is not None
-    assert found.best.value == pytest.approx(
-        found.float_bytes / found.quantized_bytes, rel=1e-12
+def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tuned(profile, QualityTarget(0.5, "size"), files=files)
+    assert result.target_met
+    assert result.separate_holdout
+    assert result.holdout is not None
+    assert (result.holdout.samples, result.holdout.rows) == (4, 200)
+    assert result.best is not None
+    assert result.best.value == pytest.approx(
+        result.float_bytes / result.quantized_bytes, rel=1e-12
     )  # a quotient
     assert files.model.exists()
     assert load_plan(files.plan).nodes["head"].kind.value == "quantized"
 
 
-def test_few_rows_prove_no_promise_of_half_a_point(profile) -> None:
-    found = tuned(profile, Promise(0.5, "size"))
-    assert not found.proven
-    assert any("200 rows are too few to prove it" in text for text in found.limits)
+def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
+    result = tuned(profile, QualityTarget(0.5, "size"))
+    assert not result.verified
+    assert any("200 held-out rows are too few to verify" in text for text in result.limits)
 
 
 BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min_output_sqnr": 0.0}
-"""A recipe that drops more than half a point."""
+"""A recipe whose drop is more than half a percentage point."""
 
 
-def test_a_promise_that_cannot_be_kept_fails_and_writes_no_model(profile, tmp_path) -> None:
-    files = Files(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    found = tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), files=files)
-    assert not found.kept
+def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tuned(
+        profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), files=files
+    )
+    assert not result.target_met
     assert not files.model.exists()
     assert files.plan.exists()
-    assert len(found.trials) == 1
-    assert any("no plan that was tried keeps the promise" in text for text in found.limits)
-    assert any("time budget" in text for text in found.limits)
+    assert len(result.trials) == 1
+    assert any("no plan that was tried meets the target" in text for text in result.limits)
+    assert any("time budget" in text for text in result.limits)
 
 
-def test_a_plan_that_the_target_refuses_is_no_choice(profile) -> None:
+def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
     recipe = load_recipe()
     recipe = replace(recipe, target=replace(recipe.target, opsets=(18, 19)))
-    found = tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=recipe)
-    assert found.best is None
-    assert "does not suit target" in found.trials[0].error
-    assert "opset 17" in found.trials[0].error
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=recipe)
+    assert result.best is None
+    assert "does not suit target" in result.trials[0].error
+    assert "opset 17" in result.trials[0].error
 
 
-def test_what_the_target_runs_after_a_change_is_told_in_the_plan(profile, tmp_path) -> None:
-    files = Files(plan=tmp_path / "plan.yaml")
-    tuned(profile, Promise(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
+def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
+    files = TuneFiles(plan=tmp_path / "plan.yaml")
+    tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
     assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
 
 
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
-    found = tuned(profile, Promise(0.5, "integer-share"), recipe=load_recipe(None, BAD))
-    assert found.trials[0].drop > 0.5
-    assert found.best is not None
-    assert found.best.candidate.base.name.startswith("calibrator")
-    assert found.kept
+    result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
+    assert result.trials[0].drop > 0.5
+    assert result.best is not None
+    assert result.best.candidate.base.name.startswith("calibrator")
+    assert result.target_met
 
 
 def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path) -> None:
-    files = Files(state=tmp_path / "s.json")
-    seen: list[bool] = []
-    note = {"files": files, "on_trial": lambda number, trial, known: seen.append(known)}
-    first = tuned(profile, Promise(0.5, "size", budget=1e-6), **note)
-    assert (len(first.trials), seen) == (1, [False])
-    seen.clear()
-    second = tuned(profile, Promise(0.5, "size"), **note)
-    assert seen == [True, *[False] * (len(second.trials) - 1)]
-    seen.clear()
-    third = tuned(profile, Promise(0.5, "size"), **note)
-    assert all(seen)
+    files = TuneFiles(state=tmp_path / "s.json")
+    resumed: list[bool] = []
+    note = {"files": files, "on_trial": lambda number, trial, from_state: resumed.append(from_state)}
+    first = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), **note)
+    assert (len(first.trials), resumed) == (1, [False])
+    resumed.clear()
+    second = tuned(profile, QualityTarget(0.5, "size"), **note)
+    assert resumed == [True, *[False] * (len(second.trials) - 1)]
+    resumed.clear()
+    third = tuned(profile, QualityTarget(0.5, "size"), **note)
+    assert all(resumed)
     assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
-    assert json.loads(files.state.read_text())["format"] == "qprof-tune/1"
+    assert json.loads(files.state.read_text())["format"] == "qprof-tune/2"
 
 
-def test_proof_on_the_samples_of_the_tuning_is_called_so(profile) -> None:
-    evidence = Evidence(HELDOUT, LABELS, proof_data=HELDOUT, proof_labels=LABELS)
-    found = tuned(profile, Promise(1.0, "size"), evidence)
-    assert not found.held_out
-    assert "the proof is too kind" in found.limits[-1]
+def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
+    data = TuningData(HELDOUT, LABELS, holdout_data=HELDOUT, holdout_labels=LABELS)
+    result = tuned(profile, QualityTarget(1.0, "size"), data)
+    assert not result.separate_holdout
+    assert "the score on them is too optimistic" in result.limits[-1]
 
 
-def test_plans_that_come_out_equal_are_run_once(profile, monkeypatch) -> None:
+def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
     runs: list[Path] = []
 
     def counted(path, samples):
         runs.append(path)
-        return judged(path, samples)
+        return score_model(path, samples)
 
-    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.judged", counted)
-    found = tuned(profile, Promise(0.5, "size"))
-    plans = {one.plan for one in found.trials}
-    assert len(runs) == len(plans) < len(found.trials)
-    by_plan = {one.plan: one.judgement for one in found.trials}
-    assert all(one.judgement == by_plan[one.plan] for one in found.trials)
+    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.score_model", counted)
+    result = tuned(profile, QualityTarget(0.5, "size"))
+    plans = {one.plan_digest for one in result.trials}
+    assert len(runs) == len(plans) < len(result.trials)
+    by_plan = {one.plan_digest: one.score for one in result.trials}
+    assert all(one.score == by_plan[one.plan_digest] for one in result.trials)
 
 
 def test_latency_is_measured_against_float(profile) -> None:
-    found = tuned(profile, Promise(0.5, budget=1e-6))
-    assert found.best is not None
-    assert found.best.value is not None
-    assert found.best.value > 0.0
+    result = tuned(profile, QualityTarget(0.5, budget=1e-6))
+    assert result.best is not None
+    assert result.best.value is not None
+    assert result.best.value > 0.0
 
 
 def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
@@ -390,24 +415,24 @@ def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
     ("values", "message"),
     [
         ({"objective": "latecny"}, "Did you mean 'latency'"),
-        ({"max_drop": -1.0}, "max_drop: -1 is not a number of points"),
+        ({"max_drop": -1.0}, "max_drop: -1 is not a number of percentage points"),
         ({"max_drop": float("nan")}, "max_drop: nan"),
         ({"budget": 0.0}, "budget: 0 is not"),
         ({"threads": 0}, "threads: 0 is below 1"),
     ],
 )
-def test_a_promise_that_makes_no_sense_is_refused(values, message) -> None:
+def test_a_quality_target_outside_its_range_is_refused(values, message) -> None:
     with pytest.raises(ConfigError, match=message):
-        Promise(**values)
+        QualityTarget(**values)
 
 
-def test_a_folder_that_is_not_there_is_told_before_the_work(profile, tmp_path) -> None:
-    seen: list[int] = []
+def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) -> None:
+    numbers: list[int] = []
     with pytest.raises(ConfigError, match="there is no folder"):
         tuned(
             profile,
-            Promise(),
-            files=Files(tmp_path / "no" / "o.onnx"),
-            on_trial=lambda number, trial, known: seen.append(number),
+            QualityTarget(),
+            files=TuneFiles(tmp_path / "no" / "o.onnx"),
+            on_trial=lambda number, trial, from_state: numbers.append(number),
         )
-    assert not seen
+    assert not numbers

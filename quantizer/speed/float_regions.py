@@ -1,9 +1,9 @@
-"""Which nodes are better off in float, from what each costs in either form. Pure.
+"""Which quantized nodes are faster in float, from what each costs in either form. Pure.
 
-A choice for every node that computes on codes now: stay, or go back to float. It costs what its nodes cost,
-and a conversion for each tensor whose maker and readers differ. The cheapest choice of all is a minimum cut.
-A node that is float anyway, and costs more beside integers than in the float model (where it was fused into
-what is before it), charges the difference to the border.
+Every quantized node either stays quantized or falls back to float. An assignment costs the time of its nodes,
+and a conversion for each tensor whose producer and readers differ. The cheapest assignment is a minimum cut.
+A float node that costs more next to quantized ones than in the float model (where it was fused into the node
+before it) adds the difference to the cost of the boundary.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph
 from ..plan.plan import QuantPlan
 from .min_cut import NEVER, SINK, SOURCE, Network
-from .node_costs import Costs, in_codes
+from .node_costs import Costs, is_quantized
 
 
 @dataclass(frozen=True)
-class Island:
-    """Connected nodes that are better off in float.
+class FloatRegion:
+    """Connected nodes that are faster in float.
 
     Attributes:
         nodes: their names, in graph order.
-        integer_ms: what they cost on codes, conversions at their border included.
+        integer_ms: what they cost quantized, conversions at their boundary included.
         float_ms: the same once they are float: other conversions may be needed then.
     """
 
@@ -35,17 +35,17 @@ class Island:
 
     @property
     def gain_ms(self) -> float:
-        """What taking it back should save."""
+        """What their fallback to float is estimated to save."""
         return self.integer_ms - self.float_ms
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A tensor that would be converted if its maker and a reader differed.
+    """A tensor that is converted where its producer and a reader differ.
 
     Attributes:
         tensor: its name.
-        maker: the node that makes it, "" for a graph input.
+        maker: the node that produces it, "" for a graph input.
         readers: nodes that read it as data; "" for a graph output or an inner graph.
         microseconds: of its conversion.
     """
@@ -58,13 +58,13 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Prices:
-    """What the choice is made from.
+    """The costs that the assignment is made from.
 
     Attributes:
-        integer, floating: microseconds of each node that computes on codes now.
+        integer, floating: microseconds of each node that is quantized now.
         crossings: tensors between nodes.
-        beside: (node on codes, float node) -> microseconds that the second loses while the first is in
-            integers.
+        beside: (quantized node, float node) -> microseconds that the second loses while the
+            first is quantized.
     """
 
     integer: Mapping[str, float]
@@ -72,29 +72,31 @@ class Prices:
     crossings: tuple[Crossing, ...]
     beside: Mapping[tuple[str, str], float]
 
-    def total(self, codes: Collection[str]) -> float:
-        """Return the microseconds of the whole choice, `codes` being the nodes in integers."""
-        nodes = sum(self.integer[n] if n in codes else self.floating[n] for n in self.integer)
+    def total(self, quantized: Collection[str]) -> float:
+        """Return the microseconds of an assignment, given its quantized nodes."""
+        nodes = sum(self.integer[n] if n in quantized else self.floating[n] for n in self.integer)
         border = sum(
-            c.microseconds for c in self.crossings if len({n in codes for n in (c.maker, *c.readers)}) > 1
+            c.microseconds for c in self.crossings if len({n in quantized for n in (c.maker, *c.readers)}) > 1
         )
-        return nodes + border + sum(cost for (node, _), cost in self.beside.items() if node in codes)
+        return nodes + border + sum(cost for (node, _), cost in self.beside.items() if node in quantized)
 
 
-def find_islands(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> tuple[Island, ...]:
-    """Return what should go back to float, the largest gain first.
+def find_float_regions(
+    graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs
+) -> tuple[FloatRegion, ...]:
+    """Return the regions that should fall back to float, the largest gain first.
 
     Args:
         graph: the prepared model.
         plan: the plan that was measured.
-        profile: its counts tell the sizes of tensors that are not converted now.
-        costs: what was measured.
+        profile: its counts are the sizes of tensors that are not converted now.
+        costs: the measured times.
     """
     prices = find_prices(graph, plan, profile, costs)
     now = set(prices.integer)
     kept = cheapest(prices)
     before = prices.total(now)
-    islands = []
+    regions = []
     for nodes in _connected(prices, [n for n in prices.integer if n not in kept]):
         gain = before - prices.total(now - set(nodes))
         integer = sum(prices.integer[n] for n in nodes) + sum(
@@ -103,32 +105,32 @@ def find_islands(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) 
             if set(nodes) & {c.maker, *c.readers} and len({n in now for n in (c.maker, *c.readers)}) > 1
         )
         integer += sum(cost for (node, _), cost in prices.beside.items() if node in nodes)
-        islands.append(Island(nodes, integer / 1e3, (integer - gain) / 1e3))
-    return tuple(sorted(islands, key=lambda island: -island.gain_ms))
+        regions.append(FloatRegion(nodes, integer / 1e3, (integer - gain) / 1e3))
+    return tuple(sorted(regions, key=lambda region: -region.gain_ms))
 
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
-    """Return what each choice costs; see `Prices`."""
-    on_codes = [n.name or "" for n in graph.nodes if in_codes(n.name or "", plan)]
+    """Return the costs of nodes and conversions; see `Prices`."""
+    quantized = [n.name or "" for n in graph.nodes if is_quantized(n.name or "", plan)]
     crossings = tuple(_crossings(graph, plan, profile, costs))
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
         name = node.name or ""
         lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
-        if name in plan.nodes and not in_codes(name, plan) and lost > 0.0:
-            makers = [c.maker for c in crossings if name in c.readers and in_codes(c.maker, plan)]
+        if name in plan.nodes and not is_quantized(name, plan) and lost > 0.0:
+            makers = [c.maker for c in crossings if name in c.readers and is_quantized(c.maker, plan)]
             for maker in makers:
                 beside[maker, name] += lost / len(makers)
     return Prices(
-        {name: costs.integer.get(name, 0.0) for name in on_codes},
-        {name: costs.floating.get(name, 0.0) for name in on_codes},
+        {name: costs.integer.get(name, 0.0) for name in quantized},
+        {name: costs.floating.get(name, 0.0) for name in quantized},
         crossings,
         dict(beside),
     )
 
 
 def cheapest(prices: Prices) -> set[str]:
-    """Return the nodes that stay on codes in the cheapest choice."""
+    """Return the nodes that stay quantized in the cheapest assignment."""
     network = Network()
     for name, cost in prices.integer.items():
         network.edge(SOURCE, name, prices.floating[name])
@@ -136,11 +138,11 @@ def cheapest(prices: Prices) -> set[str]:
     for crossing in prices.crossings:
         ends = [name if name in prices.integer else SINK for name in (crossing.maker, *crossing.readers)]
         maker, readers = ends[0], ends[1:]
-        # Paid once, however many readers differ from the maker: two nodes of its own for each tensor.
-        network.edge(maker, ("real", crossing.tensor), crossing.microseconds)
+        # Paid once, however many readers differ from the producer: two nodes of its own for each tensor.
+        network.edge(maker, ("float", crossing.tensor), crossing.microseconds)
         network.edge(("quantized", crossing.tensor), maker, crossing.microseconds)
         for reader in readers:
-            network.edge(("real", crossing.tensor), reader, NEVER)
+            network.edge(("float", crossing.tensor), reader, NEVER)
             network.edge(reader, ("quantized", crossing.tensor), NEVER)
     for (node, _), cost in prices.beside.items():
         network.edge(node, SINK, cost)
@@ -149,12 +151,12 @@ def cheapest(prices: Prices) -> set[str]:
 
 
 def _rate(profile: Profile, costs: Costs) -> tuple[float, float]:
-    """Return the microseconds of a conversion for each element that calibration counted, and the least."""
-    known = [(time, profile[name].count) for name, time in costs.border.items() if name in profile]
-    elements = sum(count for _, count in known)
+    """Return the microseconds of a conversion per element that calibration counted, and the minimum."""
+    measured = [(time, profile[name].count) for name, time in costs.border.items() if name in profile]
+    elements = sum(count for _, count in measured)
     return (
-        sum(time for time, _ in known) / elements if elements else 0.0,
-        min((time for time, _ in known), default=0.0),
+        sum(time for time, _ in measured) / elements if elements else 0.0,
+        min((time for time, _ in measured), default=0.0),
     )
 
 
@@ -166,14 +168,14 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
             continue
         maker = value.producer()
         owner = "" if maker is None else maker.name or ""
-        if plan.is_part(owner, name):  # a table goes back to float as a whole
+        if plan.is_part(owner, name):  # a look-up table falls back to float as a whole
             yield Crossing(name, owner, tuple(readers), NEVER)
         if name not in profile:
             continue
         if graph.is_result(name):
             readers[""] = None
-        if in_codes(owner, plan) and name not in plan.tensors:
-            continue  # a product that returns float: nothing is converted behind it, whatever becomes of it
+        if is_quantized(owner, plan) and name not in plan.tensors:
+            continue  # a product with float output: nothing is converted after it, quantized or not
         time = costs.border.get(name, max(least, rate * profile[name].count))
         yield Crossing(name, owner, tuple(readers), time)
 

@@ -1,6 +1,6 @@
-"""The ways to write a node that moves, selects or clips values: left out, on codes, or as another operator.
+"""The ways to write a node that moves, selects or clips values: left out, on integers, as another operator.
 
-Each is a writer as in `implementations`.
+Each is a writer as in `lowering.writers.task`.
 """
 
 from __future__ import annotations
@@ -10,56 +10,56 @@ import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, dequantize, quantize
 from ...operators.table import Constraint, rule_of
-from .emitter import code_type, constant_array
+from .graph_writer import constant_array, integer_type
 from .task import Task, between_conversions, data_inputs, unsigned
 
 
-def move(task: Task) -> bool:
-    """Write a move between conversions, or not at all where it changes no code."""
-    if not _changes_no_code(task):
+def pass_through(task: Task) -> bool:
+    """Write the operator between conversions, or not at all where it changes no quantized value."""
+    if not _changes_nothing(task):
         return between_conversions(task)
     value, params = task.node.inputs[0], task.result()
     assert value is not None
     assert params is not None
-    task.emitter.store(task.node.outputs[0], task.emitter.codes(value, params, task.node), params)
+    task.emitter.store(task.node.outputs[0], task.emitter.quantized(value, params, task.node), params)
     return True
 
 
-def on_codes(task: Task) -> bool:
-    """Write the operator directly on codes, unsigned ones (see `unsigned`).
+def on_integers(task: Task) -> bool:
+    """Write the operator directly on integers, unsigned ones (see `unsigned`).
 
-    A Clip or Pad whose bounds or value come at run time has no codes for them, and stays between conversions.
+    A Clip or Pad whose bounds or value are computed at run time stays between conversions.
     """
     result = task.result()
-    if result is None or _changes_no_code(task) or not _numbers_are_known(task):
-        return move(task)
+    if result is None or _changes_nothing(task) or not _constants_are_known(task):
+        return pass_through(task)
     for index in data_inputs(task):
         if task.node.inputs[index] is not None and task.params(index) not in (None, result):
-            raise task.error(f"on codes, input {index} must have the parameters of the output")
-    return _write_on_codes(task, result, unsigned(result))
+            raise task.error(f"on integers, input {index} must have the parameters of the output")
+    return _write_on_integers(task, result, unsigned(result))
 
 
 def direct(task: Task) -> bool:
-    """Write an operator that moves or selects values on its own codes, else between conversions."""
+    """Write the operator on integers of the planned type if ONNX allows it, else between conversions."""
     result = task.result()
-    if result is None or _changes_no_code(task):
-        return move(task)
-    if not _works_on_codes(task, result):
+    if result is None or _changes_nothing(task):
+        return pass_through(task)
+    if not _works_on_integers(task, result):
         return between_conversions(task)
-    return _write_on_codes(task, result, result)
+    return _write_on_integers(task, result, result)
 
 
-def _write_on_codes(task: Task, result: QuantParams, own: QuantParams) -> bool:
+def _write_on_integers(task: Task, result: QuantParams, own: QuantParams) -> bool:
     node, emitter = task.node, task.emitter
     for index in data_inputs(task):
         value = node.inputs[index]
         if value is not None and task.params(index) is not None:
-            node.replace_input_with(index, emitter.codes(value, own, node))
-    _constants_in_codes(task, own)
+            node.replace_input_with(index, emitter.quantized(value, own, node))
+    _quantize_constants(task, own)
     for value in node.outputs:
         if task.tensors.get(emitter.name(value)) == result:
             emitter.rename(value, f"{emitter.name(value)}_quantized")
-            value.type = ir.TensorType(code_type(own))
+            value.type = ir.TensorType(integer_type(own))
             emitter.store(value, value, own)
     return False
 
@@ -67,8 +67,8 @@ def _write_on_codes(task: Task, result: QuantParams, own: QuantParams) -> bool:
 def leaky_relu(task: Task) -> bool:
     """Write a Relu as LeakyRelu with slope 0."""
     result, span = task.result(), _clip_range(task)
-    if result is None or _changes_no_code(task):
-        return move(task)
+    if result is None or _changes_nothing(task):
+        return pass_through(task)
     if span is None or span[0] != 0.0 or _clipped(result, -np.inf, span[1]):
         raise task.error(
             "LeakyRelu with slope 0 is a clip from 0 upwards, and this is another; choose another"
@@ -79,8 +79,8 @@ def leaky_relu(task: Task) -> bool:
     return between_conversions(task)
 
 
-def _constants_in_codes(task: Task, params: QuantParams) -> None:
-    """Give the operators that take real numbers beside their data the codes of these."""
+def _quantize_constants(task: Task, params: QuantParams) -> None:
+    """Quantize the bounds of Relu and Clip and the value of Pad."""
     node = task.node
     if node.op_type in ("Relu", "Clip"):
         span = _clip_range(task)
@@ -88,23 +88,23 @@ def _constants_in_codes(task: Task, params: QuantParams) -> None:
         for index, bound in zip((1, 2), span, strict=True):
             if np.isfinite(bound):
                 _set_scalar(task, index, bound, params)
-        node.op_type = "Clip"  # Relu of codes would clip at code 0
+        node.op_type = "Clip"  # Relu of integers would clip at 0, not at the zero point
     elif node.op_type == "Pad" and _string(node, "mode", "constant") == "constant":
         value = node.inputs[2] if len(node.inputs) > 2 else None
         fill = None if value is None else constant_array(value)
         _set_scalar(task, 2, 0.0 if fill is None else float(fill.reshape(())), params)
 
 
-def _set_scalar(task: Task, index: int, real: float, params: QuantParams) -> None:
+def _set_scalar(task: Task, index: int, value: float, params: QuantParams) -> None:
     node = task.node
     if len(node.inputs) <= index:
         node.resize_inputs(index + 1)
     name = f"{task.emitter.name(node.outputs[0])}_code"
-    node.replace_input_with(index, task.emitter.constant(name, quantize(np.float32(real), params)))
+    node.replace_input_with(index, task.emitter.constant(name, quantize(np.float32(value), params)))
 
 
-def _changes_no_code(task: Task) -> bool:
-    """Whether the node is a Relu or Clip whose whole range the codes of its output cannot leave anyway."""
+def _changes_nothing(task: Task) -> bool:
+    """Return whether the node is a Relu or Clip whose bounds saturation of its output implies anyway."""
     result, span = task.result(), _clip_range(task)
     return (
         span is not None and result is not None and task.params(0) == result and not _clipped(result, *span)
@@ -112,14 +112,14 @@ def _changes_no_code(task: Task) -> bool:
 
 
 def _clipped(params: QuantParams, low: float, high: float) -> bool:
-    """Whether clipping to [low, high] changes any code; being monotonic, it then changes one of the ends."""
+    """Return whether clipping to [low, high] changes any quantized value, and so one of the two ends."""
     ends = np.array([params.qtype.low, params.qtype.high], params.qtype.numpy_dtype)
     clipped = np.clip(dequantize(ends, params), np.float32(low), np.float32(high))
     return not np.array_equal(quantize(clipped, params), ends)
 
 
 def _clip_range(task: Task) -> tuple[float, float] | None:
-    """Return the smallest and largest output of a Relu or Clip, infinite where there is none.
+    """Return the smallest and largest output of a Relu or Clip, infinite without a bound.
 
     None for any other operator, and for bounds that are not constants.
     """
@@ -138,8 +138,8 @@ def _clip_range(task: Task) -> tuple[float, float] | None:
     return bounds[0], bounds[1]
 
 
-def _works_on_codes(task: Task, result: QuantParams) -> bool:
-    """Whether ONNX defines the operator on these codes, and gives the codes that it gives on real numbers."""
+def _works_on_integers(task: Task, result: QuantParams) -> bool:
+    """Return whether ONNX defines the operator on these integers, and dequantizing commutes with it."""
     import onnx.defs
 
     node, rule = task.node, rule_of(task.node)
@@ -149,7 +149,7 @@ def _works_on_codes(task: Task, result: QuantParams) -> bool:
         return False
     if node.op_type == "Resize" and _string(node, "mode", "nearest") != "nearest":
         return False
-    if not _numbers_are_known(task):
+    if not _constants_are_known(task):
         return False
     if node.op_type in ("Relu", "Clip"):
         return True
@@ -160,8 +160,8 @@ def _works_on_codes(task: Task, result: QuantParams) -> bool:
     return all(kind in allowed.get(port.type_str, ()) for port in (data, schema.outputs[0]))
 
 
-def _numbers_are_known(task: Task) -> bool:
-    """Whether the bounds of a Clip, or the value of a Pad, are constants."""
+def _constants_are_known(task: Task) -> bool:
+    """Return whether the bounds of a Clip, or the value of a Pad, are constants."""
     node = task.node
     if node.op_type in ("Relu", "Clip"):
         return _clip_range(task) is not None

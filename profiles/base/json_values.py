@@ -1,4 +1,4 @@
-"""Results as plain Python values, ready for `json.dumps`."""
+"""Results as values that `json.dumps` takes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """Return a result as dicts, lists, strings, numbers, booleans and None.
 
     A dataclass becomes a dict of its fields in their order. JSON has no infinity: the floats inf, -inf and
-    nan become the strings "inf", "-inf" and "nan", so a number that is missing (None, JSON null) stays
-    another thing than one that is infinite.
+    nan become the strings "inf", "-inf" and "nan", so a missing number (None, JSON null) differs from
+    an infinite one.
 
     Raises:
-        TypeError: there is something else in it.
+        TypeError: the value contains something else.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: to_jsonable(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_jsonable(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise TypeError(f"{type(value).__name__} is not a plain result")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,4 +1,4 @@
-"""What threads count: arrays together or alone, each thread for itself, merged to the profile of all."""
+"""The observers of samples: arrays counted in one call or alone, by each thread, merged to one profile."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
-from qprof_onnx.profiles.runner import pass_observer as counting
+from qprof_onnx.profiles.runner import sample_observer as observer_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.pass_observer import merged_profiles
-from qprof_onnx.profiles.runner.sample_pass import Pass
-from qprof_onnx.profiles.runner.settings import Settings, loaded
-from qprof_onnx.profiles.runner.thread_pool import side_by_side
-from qprof_onnx.profiles.runtime.profiling_session import opened
+from qprof_onnx.profiles.runner.profiling_model import profiling_model
+from qprof_onnx.profiles.runner.sample_observer import merged_profiles
+from qprof_onnx.profiles.runner.sample_pass import SamplePass
+from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.runner.thread_pool import map_in_threads
+from qprof_onnx.profiles.runtime.profiling_session import session_for
 from qprof_onnx.profiles.samples.samples import Sample
 
 ID = ModelId("structure", "weights", 13)
@@ -50,7 +51,7 @@ def samples(low: float = 0.5) -> list[Sample]:
 
 
 def profile(low: float = 0.5) -> Profile:
-    return calibrate(model(), samples(low), ID, channels=AXES, non_finite="skip", threads=1)
+    return calibrate(model(), samples(low), ID, RunSettings(channels=AXES, non_finite="skip", threads=1))
 
 
 @pytest.mark.parametrize("low", [0.5, -2.0])
@@ -58,24 +59,24 @@ def test_arrays_counted_together_and_alone_give_the_same_profile(
     low: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From -2.0 on some logarithms are NaN."""
-    monkeypatch.setattr(counting, "LARGE", TOGETHER)
+    monkeypatch.setattr(observer_module, "LARGE", TOGETHER)
     together = profile(low)
     assert (together["l"].nan > 0) == (low < 0)
     for large in (ALONE, 64):
-        monkeypatch.setattr(counting, "LARGE", large)
+        monkeypatch.setattr(observer_module, "LARGE", large)
         assert dumps(profile(low)) == dumps(together)
 
 
 def test_plans_may_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = profile()
-    monkeypatch.setattr(counting, "PLANS", 1)
+    monkeypatch.setattr(observer_module, "PLANS", 1)
     assert dumps(profile()) == dumps(kept)
 
 
 @pytest.mark.parametrize("large", [TOGETHER, ALONE, 24])
 def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The logarithms are NaN all the time; then one element of the input is infinite too."""
-    monkeypatch.setattr(counting, "LARGE", large)
+    monkeypatch.setattr(observer_module, "LARGE", large)
     x = np.full((1, 3, 8), -1.0, np.float32)
     with pytest.raises(DataError, match=r"sample a: tensor 'l' .* 24 NaN among 24"):
         calibrate(model(), [Sample("a", {"x": x})], ID)
@@ -85,21 +86,21 @@ def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch:
 
 
 def test_inputs_may_lie_in_memory_in_any_order() -> None:
-    mixed = [Sample(s.name, {"x": np.ascontiguousarray(s.feed["x"].T).T}) for s in samples()]
-    assert not any(s.feed["x"].flags.c_contiguous for s in mixed)
-    assert dumps(calibrate(model(), mixed, ID, channels=AXES)) == dumps(profile())
+    mixed = [Sample(s.name, {"x": np.ascontiguousarray(s.arrays["x"].T).T}) for s in samples()]
+    assert not any(s.arrays["x"].flags.c_contiguous for s in mixed)
+    assert dumps(calibrate(model(), mixed, ID, RunSettings(channels=AXES))) == dumps(profile())
 
 
-def test_there_are_no_more_countings_than_threads() -> None:
-    with loaded(model(), Settings(channels=AXES)) as run:
-        sources = [tap.source for tap in run.read if tap.source is not None]
-        with opened(run.graph, sources) as session:
-            work = Pass(run, session, run.read, digest=False)
-            done = list(side_by_side(work.count, samples() * 5, 3, lambda: False))
+def test_there_are_no_more_observers_than_threads() -> None:
+    with profiling_model(model(), RunSettings(channels=AXES)) as ready:
+        sources = [o.source for o in ready.read if o.source is not None]
+        with session_for(ready.graph, sources) as session:
+            work = SamplePass(ready, session, ready.read, identify=False)
+            done = list(map_in_threads(work.count, samples() * 5, 3, lambda: False))
             parts = work.profiles()
     assert len(done) == 50
     assert 1 <= len(parts) <= 3
-    whole = calibrate(model(), samples() * 5, ID, channels=AXES)
+    whole = calibrate(model(), samples() * 5, ID, RunSettings(channels=AXES))
     assert merged_profiles(*parts) == dict(whole)
     assert merged_profiles(*parts[::-1]) == dict(whole)
 

@@ -1,0 +1,34 @@
+"""`qprof schema`: the JSON Schemas of files and results."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("schema")
+@click.argument("name", required=False, metavar="[NAME]")
+def command(name: str | None) -> None:
+    """Print the JSON Schema of a file or of a result; without NAME the names.
+
+    Editors complete and check a configuration file or a plan with it; programs that read what --json prints
+    can check it. A result says in its key format which schema it follows.
+
+    \b
+    Examples:
+      qprof schema
+      qprof schema config > config.schema.json
+    """
+    import json
+
+    from ...profiles.base.errors import ConfigError, nearest
+    from ..render.schemas.schema import DOCUMENTS, schema_of
+    from ..render.tables import print_table
+
+    if name is None:
+        print_table(["name", "of"], [[known, document.about] for known, document in DOCUMENTS.items()])
+        return
+    if name not in DOCUMENTS:
+        raise ConfigError(
+            f"schema '{name}': not one of {', '.join(DOCUMENTS)}; choose one.{nearest(name, DOCUMENTS)}"
+        )
+    click.echo(json.dumps(schema_of(name), indent=2))

@@ -1,0 +1,143 @@
+"""Records of what commands print with --json. Importing them imports the whole quantizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
+from ....quantizer.runtime.latency import Latency
+from ....quantizer.speed.float_fallback import SpeedCheck
+from ....quantizer.targets.config import QuantConfig
+from ....quantizer.targets.operator_page import OperatorReference
+from ....quantizer.targets.target import Target
+
+
+@dataclass(frozen=True)
+class FloatRegion:
+    """Nodes that fell back to float together.
+
+    Attributes:
+        nodes: their names.
+        quantized_ms, float_ms: latency of these nodes, conversions at their border included.
+    """
+
+    nodes: tuple[str, ...]
+    quantized_ms: float
+    float_ms: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What --check-speed measured.
+
+    Attributes:
+        min_speedup: the gate, null for none.
+        passed: whether it is met.
+        before, after: latency of both models, before and after nodes fell back to float.
+        fallback: what fell back to float, in this order.
+        trials: plans that were made and timed besides the first.
+        reasons: where the time goes, when float is faster still.
+        unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
+    """
+
+    min_speedup: float | None
+    passed: bool
+    before: Latency
+    after: Latency
+    fallback: tuple[FloatRegion, ...]
+    trials: int
+    reasons: tuple[str, ...]
+    unfused: tuple[str, ...]
+
+    @classmethod
+    def of(cls, check: SpeedCheck) -> Speed:
+        """Return what is printed of a check."""
+        regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.taken_back)
+        return cls(
+            check.demand.min_speedup,
+            check.passed,
+            check.before,
+            check.after,
+            tuple(regions),
+            check.trials,
+            check.reasons,
+            check.unfused,
+        )
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """What `qprof quantize` prints.
+
+    Attributes:
+        model: file that was written.
+        float_bytes, quantized_bytes: sizes of both models, external data included.
+        nodes: kind to number of nodes.
+        floats: nodes that stay float, a group for each code of a reason.
+        notes: remarks.
+        speed: what was measured with --check-speed.
+    """
+
+    model: str
+    float_bytes: int
+    quantized_bytes: int
+    nodes: Mapping[str, int]
+    floats: tuple[FloatGroup, ...]
+    notes: tuple[str, ...]
+    speed: Speed | None
+
+    @classmethod
+    def of(cls, result: QuantizeResult) -> Quantization:
+        """Return what is printed of a result."""
+        return cls(
+            str(result.model_path),
+            result.float_bytes,
+            result.quantized_bytes,
+            result.summary.counts,
+            result.summary.floats,
+            result.notes,
+            None if result.speed is None else Speed.of(result.speed),
+        )
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What `qprof rules` prints: a target, and what becomes of each operator there."""
+
+    target: str
+    operators: tuple[OperatorReference, ...]
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """A target with the settings that it starts from."""
+
+    config: QuantConfig
+    target: Target
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What `qprof targets` prints."""
+
+    targets: tuple[TargetRecord, ...]
+
+
+@dataclass(frozen=True)
+class ShownProfile:
+    """What `qprof show PROFILE` prints: the profile in the words of its file, with counts as lists.
+
+    Attributes:
+        file_format: of the profile file that a dump would have now.
+        tool, origin, model, data: who made it, of which model and data.
+        tensors: name to what was recorded.
+    """
+
+    file_format: str
+    tool: str
+    origin: str
+    model: Mapping[str, Any] | None
+    data: Mapping[str, Any] | None
+    tensors: Mapping[str, Mapping[str, Any]]

@@ -1,0 +1,93 @@
+"""The JSON Schemas of files and of `--json` documents, made from their records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ..json_document import format_of
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
+"""A number of a `--json` document: JSON has no infinity."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One kind of file or `--json` document.
+
+    Attributes:
+        about: where it comes from, in a few words.
+        record: returns its type; called when its schema is made, as importing it may take long.
+        version: of a `--json` document; 0 for a file that people write.
+        more: keys besides the fields of the record, with their types.
+    """
+
+    about: str
+    record: Callable[[], type]
+    version: int = 0
+    more: Mapping[str, type] | None = None
+
+
+def _record(module: str, name: str) -> Callable[[], type]:
+    def load() -> type:
+        from importlib import import_module
+
+        found: type = getattr(import_module(module, __package__), name)
+        return found
+
+    return load
+
+
+DOCUMENTS: Mapping[str, Document] = {
+    "config": Document("a configuration file, for --config", _record(".files", "ConfigDocument")),
+    "plan": Document("a plan: quantize --save-plan, show --json", _record(".files", "PlanDocument")),
+    "quantization": Document("quantize --json", _record(".results", "Quantization"), 1),
+    "operators": Document("rules --json", _record(".results", "Operators"), 1),
+    "targets": Document("targets --json", _record(".results", "Targets"), 1),
+    "shown-profile": Document("show PROFILE --json", _record(".results", "ShownProfile"), 1),
+}
+"""Every document with a schema. A new `--json` document is one entry here."""
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one of `DOCUMENTS`; unknown keys are refused by it."""
+    document = DOCUMENTS[name]
+    schema = msgspec.json.schema(document.record())
+    top = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    if document.version:
+        schema = _with_infinities(schema)
+        top = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+        head = {"format": {"const": format_of(name, document.version)}}
+        more = {key: msgspec.json.schema(kind) for key, kind in (document.more or {}).items()}
+        top["properties"] = {**head, **top["properties"], **more}
+        top["required"] = [*head, *top["required"], *more]
+    for record in schema["$defs"].values():
+        if "properties" in record:
+            record["additionalProperties"] = False
+            _describe(record)
+    title = f"qprof {name}: {document.about}"
+    return {"$schema": DRAFT, "title": title, **schema}
+
+
+def _describe(record: dict[str, Any]) -> None:
+    """Give each property the sentence that the docstring of its record has about it."""
+    text, _, attributes = str(record.get("description", "")).partition("\n\n    Attributes:\n")
+    record["description"] = " ".join(text.split())
+    for names, sentence in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
+        for name in names.split(", "):
+            if name in record["properties"]:
+                record["properties"][name].setdefault("description", " ".join(sentence.split()))
+
+
+def _with_infinities(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        if schema.get("type") == "number":
+            rest = {key: value for key, value in schema.items() if key != "type"}
+            return {**rest, **NUMBER}
+        return {key: _with_infinities(value) for key, value in schema.items()}
+    return [_with_infinities(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,171 @@
+"""How results show themselves in Python: one line, a dict, Markdown, and a small table for notebooks.
+
+A result says what there is to show, once, as texts (`Presentation`); the forms are made from that here.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .atomic_files import write_atomically
+from .errors import ConfigError
+from .json_values import to_jsonable
+
+NOTEBOOK_ROWS = 30
+"""Rows of a table that a notebook shows; `to_markdown` and files have all."""
+
+_STYLE = "border-collapse:collapse;font-size:90%"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        header: of the columns.
+        rows: each as long as the header.
+        left: so many columns, from the first, are aligned to the left; numbers to the right.
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """What a result shows of itself below its headline.
+
+    Attributes:
+        facts: name and value of what is no table.
+        tables: the rest.
+    """
+
+    facts: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+REPORTS = (".html", ".md", ".json")
+"""Endings of the names of reports."""
+
+
+def is_report(path: str | os.PathLike[str]) -> bool:
+    """Whether a name asks for a report, and not for the file that an object has of its own."""
+    return Path(path).suffix.lower() in REPORTS
+
+
+class Presented:
+    """A result that can be shown: a mixin of frozen dataclasses, which give up the `repr` of their own."""
+
+    def headline(self) -> str:
+        """Return the result in one line."""
+        raise NotImplementedError
+
+    def presentation(self) -> Presentation:
+        """Return what there is to show below the headline."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """Return one line."""
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as dicts, lists, strings, numbers, booleans and None, ready for `json.dumps`."""
+        found: dict[str, Any] = to_jsonable(self)
+        return found
+
+    def to_markdown(self) -> str:
+        """Return the result as Markdown: a heading, the facts as a list, the tables in full."""
+        return "\n".join(_markdown(self.headline(), self.presentation()))
+
+    def _repr_html_(self) -> str:
+        return "".join(_html(self.headline(), self.presentation(), NOTEBOOK_ROWS))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a report, in the format that the name ends in: .html, .md or .json.
+
+        Raises:
+            ConfigError: the name ends in something else, or the file cannot be written.
+        """
+        write_atomically(path, self._report(path))
+
+    def _report(self, path: str | os.PathLike[str]) -> str:
+        match Path(path).suffix.lower():
+            case ".html":
+                page = "".join(_html(self.headline(), self.presentation()))
+                head = f'<meta charset="utf-8"><title>{html.escape(self.headline())}</title>'
+                return f'<!DOCTYPE html>\n<html lang="en">{head}{page}</html>\n'
+            case ".md":
+                return self.to_markdown()
+            case ".json":
+                return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        raise ConfigError(f"{path}: a report ends in .html, .md or .json; choose one of these")
+
+
+def _markdown(headline: str, shown: Presentation) -> Iterator[str]:
+    yield f"## {_cell(headline)}\n"
+    if shown.facts:
+        yield from (f"* {_cell(name)}: {_cell(value)}" for name, value in shown.facts)
+        yield ""
+    for table in shown.tables:
+        rules = [":--" if number < table.left else "--:" for number in range(len(table.header))]
+        for line in (table.header, rules, *table.rows):
+            yield _line(line)
+        yield ""
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(_cell, cells)) + " |"
+
+
+def _cell(text: str) -> str:
+    """Return a text that stays in its cell: names of tensors may hold what Markdown takes for markup."""
+    for character in ("\\", "|", "*", "_", "<", "`"):
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split("\n"))
+
+
+def _html(headline: str, shown: Presentation, limit: int | None = None) -> Iterator[str]:
+    yield f"<div><b>{html.escape(headline)}</b>"
+    if shown.facts:
+        pairs = (f"{html.escape(name)}: {html.escape(value)}" for name, value in shown.facts)
+        yield f"<br>{'<br>'.join(pairs)}"
+    for table in shown.tables:
+        yield f'<table style="{_STYLE}"><tr>{_cells(table.header, table.left, "th")}</tr>'
+        yield from (f"<tr>{_cells(row, table.left, 'td')}</tr>" for row in table.rows[:limit])
+        more = 0 if limit is None else len(table.rows) - limit
+        if more > 0:
+            yield f'<tr><td colspan="{len(table.header)}">... and {more} more</td></tr>'
+        yield "</table>"
+    yield "</div>"
+
+
+def _cells(cells: Sequence[str], left: int, tag: str) -> str:
+    return "".join(
+        f'<{tag} style="text-align:{"left" if number < left else "right"};white-space:pre">'
+        f"{html.escape(cell)}</{tag}>"
+        for number, cell in enumerate(cells)
+    )
+
+
+def decibels(value: float | None) -> str:
+    """Return a ratio in dB with two digits; "equal" for an infinite one, "-" for none."""
+    if value is None:
+        return "-"
+    return "equal" if value == float("inf") else f"{value:.2f}"
+
+
+def kilobytes(size: int) -> str:
+    """Return a number of bytes in kB, or in MB from 10 MB on."""
+    return f"{size / 1e6:.1f} MB" if size >= 10_000_000 else f"{size / 1e3:.1f} kB"
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """Return a share in percent, "-" for none."""
+    return "-" if share is None else f"{100 * share:.{digits}f} %"

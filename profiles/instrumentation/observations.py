@@ -1,0 +1,226 @@
+"""The decision which tensors are observed, where each is read, and which axis counts its channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ..base.errors import ConfigError, nearest
+from .activations import resolved
+from .subgraph_tensors import subgraph_tensors
+
+_SAME_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators whose output holds exactly the elements of their first input, in the same order."""
+
+_SAME_ELEMENTS = (*_SAME_ORDER, "Transpose", "DepthToSpace", "SpaceToDepth")
+"""Operators whose output holds exactly the elements of their first input, in whatever order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A tensor of which a profile is wanted, or which is read in the place of one.
+
+    Attributes:
+        name: of the tensor.
+        dtype: its element type.
+        shape: its declared shape.
+        producer: the node or graph input that it comes from, for messages.
+        same_as: tensor with exactly the same elements, which is read in its place; None for none.
+        axis: axis of the channels that are recorded one by one; None for none.
+        scan_axes: for a tensor of a subgraph, how many leading dimensions of its arrays count the iterations
+            of Scans; None for a tensor of the main graph. A subgraph may run many times, or not at all.
+        source: output of the edited graph that holds it (see `tensor_outputs`); None for a graph input, where
+            `same_as` names another tensor, and before the graph was edited.
+    """
+
+    name: str
+    dtype: ir.DataType
+    shape: ir.Shape | None
+    producer: str
+    same_as: str | None = None
+    axis: int | None = None
+    scan_axes: int | None = None
+    source: str | None = None
+
+    @property
+    def channels(self) -> int:
+        """Number of channels that are recorded one by one; 0 for none."""
+        dim = 0 if self.axis is None or self.shape is None else self.shape[self.axis]
+        return dim if isinstance(dim, int) else 0
+
+    @property
+    def blocks_keep_channels(self) -> bool:
+        """Whether blocks of channels, which are of axis 1, hold those that are recorded."""
+        return self.axis is not None and self.shape is not None and self.axis % len(self.shape) == 1
+
+
+def observations(
+    model: ir.Model, wanted: Collection[str] | None = None, channels: Mapping[str, int] | None = None
+) -> tuple[Observation, ...]:
+    """Return what is observed of a model, in graph order: the wanted tensors and those read in their place.
+
+    Args:
+        model: the prepared model.
+        wanted: names of the tensors; None for all floating-point activations that can be read.
+        channels: axis of the channels of the tensors whose channels are to be recorded. A tensor whose number
+            of channels is not declared is profiled without them; one that is not wanted is passed over.
+
+    Raises:
+        ConfigError: a wanted tensor is not a floating-point activation, or cannot be read.
+        ModelError: a type is unknown, and onnxruntime cannot load the model.
+    """
+    in_subgraphs = {str(inner.value.name): inner for inner in subgraph_tensors(model) if not inner.hidden}
+    types = {str(value.name): (value, dtype) for value, dtype in resolved(model)}
+    types |= {name: (inner.value, inner.dtype) for name, inner in in_subgraphs.items() if inner.dtype}
+    values = {name: value for name, (value, _) in types.items()}
+    names = list(types) if wanted is None else _checked_names(wanted, values)
+    axes = _declared_axes(values, names, channels or {})
+    same_as = dict[str, str]()
+    for first, members in _groups(values, names).items():
+        pairs, axis_read = _read_once(values, first, members, axes, first in names)
+        same_as |= pairs
+        axes |= axis_read
+    observed = {*names, *same_as.values()}
+    return tuple(
+        Observation(
+            name,
+            dtype,
+            value.shape,
+            _producer_text(value),
+            same_as.get(name),
+            axes.get(name),
+            in_subgraphs[name].scan_axes if name in in_subgraphs else None,
+        )
+        for name, (value, dtype) in types.items()
+        if name in observed
+    )
+
+
+def _checked_names(wanted: Collection[str], values: Mapping[str, ir.Value]) -> list[str]:
+    """Return the wanted names in graph order."""
+    unknown = sorted(set(wanted) - set(values))
+    if unknown:
+        raise ConfigError(
+            f"tensor '{unknown[0]}': is not a floating-point activation of the model; "
+            f"give names of the prepared model.{nearest(unknown[0], values)}"
+        )
+    chosen = set(wanted)
+    return [name for name in values if name in chosen]
+
+
+def _declared_axes(
+    values: Mapping[str, ir.Value], names: Collection[str], channels: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the axes of those names whose number of channels is declared."""
+    axes = {}
+    for name in names:
+        axis, shape = channels.get(name), values[name].shape
+        if axis is not None and shape is not None and -len(shape) <= axis < len(shape):
+            dim = shape[axis]
+            if isinstance(dim, int) and dim > 0:
+                axes[name] = axis
+    return axes
+
+
+# Tensors with the same elements: one of them is read --------------------------------------------------------
+
+
+def _groups(values: Mapping[str, ir.Value], names: Collection[str]) -> dict[str, list[str]]:
+    """Return the names in groups with the same elements, by the tensor that all of a group are made of.
+
+    A tensor without a declared shape is in no group: its shape is only known from its own arrays.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if values[name].shape is not None:
+            groups.setdefault(str(_origin(values[name], values, _SAME_ELEMENTS).name), []).append(name)
+    return groups
+
+
+def _read_once(
+    values: Mapping[str, ir.Value],
+    first: str,
+    members: Collection[str],
+    axes: Mapping[str, int],
+    first_is_wanted: bool,
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Return which member takes the profile of which tensor, and axes of channels to be recorded in addition.
+
+    The first tensor is read, or the first member whose channels are recorded where the first tensor does not
+    have the same channels. A member with other channels than the tensor that is read is read itself.
+    """
+    read, axis, added = first, axes.get(first), dict[str, int]()
+    with_channels = [name for name in members if name in axes]
+    if with_channels and axis is None:
+        candidate = with_channels[0]
+        axis = _same_channels(values, first, candidate, axes[candidate])
+        if axis is not None:
+            added[first] = axis
+        elif not first_is_wanted or first in members:
+            read, axis = candidate, axes[candidate]
+    pairs = {
+        name: read
+        for name in members
+        if name != read and (name not in axes or _has_channels(values, read, axis, name, axes[name]))
+    }
+    return pairs, added
+
+
+def _has_channels(
+    values: Mapping[str, ir.Value], read: str, read_axis: int | None, name: str, axis: int
+) -> bool:
+    """Whether the channels of `read` on its axis are those of `name` on `axis`."""
+    shape = values[read].shape
+    if read_axis is None or shape is None:
+        return False
+    return _same_channels(values, read, name, axis) == read_axis % len(shape)
+
+
+def _same_channels(values: Mapping[str, ir.Value], read: str, name: str, axis: int) -> int | None:
+    """Return the axis of `read` on which its channels are those of `name` on `axis`; None for none."""
+    shape, own = values[name].shape, values[read].shape
+    if shape is None or own is None:
+        return None
+    if read == name:
+        return axis % len(shape)
+    inner = _inner_size(shape, axis % len(shape))
+    if inner is None or _origin(values[read], values, _SAME_ORDER) is not _origin(
+        values[name], values, _SAME_ORDER
+    ):
+        return None
+    axes = (i for i, dim in enumerate(own) if isinstance(dim, int) and dim == shape[axis])
+    return next((i for i in axes if _inner_size(own, i) == inner), None)
+
+
+def _inner_size(shape: ir.Shape, axis: int) -> int | None:
+    """Return the product of the dimensions after an axis; None when one is free."""
+    dims = [dim for dim in shape[axis + 1 :] if isinstance(dim, int)]
+    return math.prod(dims) if len(dims) == len(shape) - axis - 1 else None
+
+
+def _origin(value: ir.Value, values: Mapping[str, ir.Value], operators: Collection[str]) -> ir.Value:
+    """Return the first of a chain of activations, each made from the one before by one of the operators."""
+    *_, first = _chain(value, values, operators)
+    return first
+
+
+def _chain(value: ir.Value, values: Mapping[str, ir.Value], operators: Collection[str]) -> Iterator[ir.Value]:
+    yield value
+    while (node := value.producer()) is not None:
+        source = node.inputs[0] if node.inputs else None
+        if node.op_type not in operators or node.domain not in ("", "ai.onnx") or source is None:
+            return
+        if values.get(str(source.name)) is not source or source.graph is not value.graph:
+            return  # a subgraph runs as often as its node decides
+        yield source
+        value = source
+
+
+def _producer_text(value: ir.Value) -> str:
+    node = value.producer()
+    if node is None:
+        return f"graph input '{value.name}'"
+    return f"{node.op_type} node '{node.name}'" if node.name else f"unnamed {node.op_type} node"

@@ -1,0 +1,48 @@
+"""The subgraphs of a model: branches of If, and what Loop, Scan and other operators have as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def subgraphs_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs that a node has as attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def nested_graphs(
+    graph: ir.Graph, owners: tuple[ir.Node, ...] = ()
+) -> Iterator[tuple[tuple[ir.Node, ...], ir.Graph]]:
+    """Yield all graphs inside a graph, at any depth, each with the nodes that own the graphs around it.
+
+    Args:
+        graph: not yielded itself.
+        owners: of `graph`, the outermost first; they come first in what is yielded.
+    """
+    for node in graph:
+        for subgraph in subgraphs_of(node):
+            yield (*owners, node), subgraph
+            yield from nested_graphs(subgraph, (*owners, node))
+
+
+def activations_of(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield the inputs of a graph and the outputs of its nodes; no constants, nothing of subgraphs."""
+    yield from (value for value in graph.inputs if value.name not in graph.initializers)
+    for node in graph:
+        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+            yield from node.outputs
+
+
+def value_names(model: ir.Model) -> set[str]:
+    """Return the names of all values of a model: inputs, initialisers and outputs of nodes, of any graph."""
+    values: list[ir.Value] = []
+    for graph in model.graphs():
+        values += [*graph.inputs, *graph.initializers.values()]
+        values += [value for node in graph for value in node.outputs]
+    return {value.name for value in values if value.name}

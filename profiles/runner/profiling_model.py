@@ -1,0 +1,50 @@
+"""A model made ready for calibration: what onnxruntime runs, with the observed tensors as outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ..instrumentation.observations import Observation, observations
+from ..instrumentation.tensor_outputs import with_outputs
+from ..runtime.profiling_session import OptimisedGraph, optimised
+from ..samples.samples import InputSpec, input_specs
+from .settings import RunSettings
+
+
+@dataclass(frozen=True, eq=False)
+class ProfilingModel:
+    """A model that is ready to be profiled on one set of samples after another.
+
+    Attributes:
+        settings: of the run, checked.
+        graph: what onnxruntime runs.
+        observations: every observed tensor, in graph order.
+        specs: inputs of the model.
+    """
+
+    settings: RunSettings
+    graph: OptimisedGraph
+    observations: tuple[Observation, ...]
+    specs: tuple[InputSpec, ...]
+
+    @property
+    def read(self) -> tuple[Observation, ...]:
+        """The tensors that are read; the others have the same elements as one of these."""
+        return tuple(observation for observation in self.observations if observation.same_as is None)
+
+
+@contextmanager
+def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[ProfilingModel]:
+    """Yield a prepared model, made ready with these settings; raises as `calibrate` does."""
+    settings = settings.checked()
+    copy, observed = with_outputs(model, observations(model, settings.names, settings.axes))
+    outputs = [observation.source for observation in observed if observation.source is not None]
+    # Blocks of channels are read as they are, unless channels of another axis are recorded.
+    ordered = {o.source for o in observed if o.axis is not None and not o.blocks_keep_channels}
+    split = settings.memory_limit is not None
+    with optimised(copy, outputs, settings.provider, split, ordered) as graph:
+        yield ProfilingModel(settings, graph, observed, tuple(input_specs(model)))

@@ -1,0 +1,192 @@
+"""The observer of samples: counts the elements of all small arrays of a sample in one compiled call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from ..base.errors import DataError
+from ..instrumentation.activations import declared_shape, dtype_name
+from ..instrumentation.observations import Observation
+from ..observers.channel_counter import ArraySlice, accumulate_channels
+from ..observers.histogram_counter import count_histograms
+from ..observers.tensor_observer import TensorObserver
+from ..records.profile import Dim, TensorProfile, merged_shape
+from ..runtime.profiling_session import block_channels
+from ..runtime.run_sample import Output
+from ..samples.samples import fixed_shapes
+from .profiling_model import ProfilingModel
+
+Array = npt.NDArray[Any]
+Shapes = tuple[tuple[int, ...], ...]
+
+LARGE = 1 << 16
+"""Elements from which on an array is counted in a call of its own, in slices: the call costs little then."""
+
+PLANS = 64
+"""Counting plans that are kept, by the shapes of a sample's arrays; samples seldom come in more shapes."""
+
+
+class CountingPlan(NamedTuple):
+    """How the arrays of a sample of certain shapes are counted. Numbers are indices of the observed tensors.
+
+    Attributes:
+        small: arrays that are counted in one call.
+        large: those that are counted one by one.
+        with_channels: those of the small ones whose channels are recorded.
+        slices: where these channels are.
+    """
+
+    small: list[int]
+    large: list[int]
+    with_channels: list[int]
+    slices: list[ArraySlice]
+
+
+class SampleObserver:
+    """Observes the tensors of a pass, for one thread at a time; each has a `TensorObserver`."""
+
+    def __init__(self, model: ProfilingModel, observations: Sequence[Observation]) -> None:
+        """Begin with nothing.
+
+        Args:
+            model: the model.
+            observations: the tensors to be counted.
+        """
+        sources = model.graph.sources
+        self._skip = model.settings.non_finite == "skip"
+        self._fixed_inputs = fixed_shapes(model.specs)
+        self._main = [o for o in observations if o.scan_axes is None]
+        self._inner = [o for o in observations if o.scan_axes is not None]
+        self._keys = {o.name: o.name if o.source is None else sources[o.source] for o in observations}
+        in_blocks = [
+            o for o in observations if o.axis is not None and o.source not in (None, self._keys[o.name])
+        ]
+        self._blocks = {o.name: block_channels() for o in in_blocks}
+        self._observers = [tensor_observer(o) for o in self._main]
+        self._inner_observers = [tensor_observer(o) for o in self._inner]
+        self._plans: dict[Shapes, CountingPlan] = {}
+
+    def add(self, sample: str, outputs: Mapping[str, Output]) -> None:
+        """Count the arrays of one sample.
+
+        Args:
+            sample: its name, for messages.
+            outputs: the arrays by the name of the value that holds them, contiguous; not copied.
+
+        Raises:
+            DataError: an array has another shape than the model declares, or NaN or Inf appeared where they
+                must not.
+        """
+        arrays: list[Any] = [outputs[self._keys[o.name]] for o in self._main]
+        shapes = tuple([array.shape for array in arrays])
+        plan = self._plans.get(shapes) or self._planned(sample, shapes)
+        non_finite = self._count(arrays, plan)
+        for number in sorted(non_finite):
+            self._refuse(sample, self._main[number], non_finite[number], arrays[number].size)
+        for observation, observer in zip(self._inner, self._inner_observers, strict=True):
+            for array in _iterations(outputs[self._keys[observation.name]], observation):
+                _check_channels(sample, observation, array.shape)
+                # The subgraph may not run at all, so record the declared shape, not the observed one.
+                counts = observer.add(array, declared_shape(observation.shape))
+                self._refuse(sample, observation, counts, array.size)
+
+    def profiles(self) -> dict[str, TensorProfile]:
+        """Return the profiles of the tensors of which there was an array."""
+        observers = self._observers + self._inner_observers
+        pairs = zip(self._main + self._inner, observers, strict=True)
+        return {o.name: observer.profile() for o, observer in pairs if observer.has_shape}
+
+    def _count(self, arrays: list[Array], plan: CountingPlan) -> dict[int, tuple[int, int]]:
+        """Count arrays, and return the numbers of NaN and of infinite elements of those that may have any."""
+        observers = self._observers
+        non_finite = {}
+        small = [arrays[i] for i in plan.small]
+        for remainder in count_histograms(small, [observers[i].bins for i in plan.small]):
+            number = plan.small[remainder.number]
+            non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
+        accumulate_channels([arrays[i] for i in plan.with_channels], plan.slices)
+        for number in plan.large:
+            block = self._blocks.get(self._main[number].name, 1)
+            non_finite[number] = observers[number].count(arrays[number], block)
+        return non_finite
+
+    def _planned(self, sample: str, shapes: Shapes) -> CountingPlan:
+        """Return how arrays of these shapes are counted, and note the shapes."""
+        plan = CountingPlan([], [], [], [])
+        for number, (observation, shape) in enumerate(zip(self._main, shapes, strict=True)):
+            _check_channels(sample, observation, shape)
+            observer = self._observers[number]
+            observer.note_shape(self._recorded_shape(observation, shape))
+            if math.prod(shape) >= LARGE:
+                plan.large.append(number)
+                continue
+            plan.small.append(number)
+            array_slice = observer.channel_slice(shape, self._blocks.get(observation.name, 1))
+            if array_slice is not None:
+                plan.with_channels.append(number)
+                plan.slices.append(array_slice)
+        if len(self._plans) == PLANS:
+            self._plans.clear()
+        self._plans[shapes] = plan
+        return plan
+
+    def _recorded_shape(self, observation: Observation, shape: tuple[int, ...]) -> tuple[Dim, ...] | None:
+        """Return the shape that a profile records for an array."""
+        declared = declared_shape(observation.shape)
+        if declared is None:
+            # Any dimension may depend on a free one of the inputs, such as the batch.
+            declared = shape if self._fixed_inputs else (None,) * len(shape)
+        return merged_shape(declared, shape)
+
+    def _refuse(self, sample: str, observation: Observation, counts: tuple[int, int], size: int) -> None:
+        """Raise an error where there are NaN or infinite elements, unless they are to be left out."""
+        if self._skip or not any(counts):
+            return
+        kinds = zip(counts, ("NaN", "Inf"), strict=True)
+        non_finite = " and ".join(f"{number} {kind}" for number, kind in kinds if number)
+        raise DataError(
+            f"sample {sample}: tensor '{observation.name}' ({observation.producer}) holds {non_finite} among "
+            f"{size} elements; repair the sample or the model, or leave such values out of the profile with "
+            "--non-finite skip"
+        )
+
+
+def tensor_observer(observation: Observation) -> TensorObserver:
+    """Return an observer of a tensor that has seen nothing yet."""
+    return TensorObserver(dtype_name(observation.dtype), axis=observation.axis, channels=observation.channels)
+
+
+def merged_profiles(*several: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
+    """Return the profiles of all tensors, each merged from the mappings that have it."""
+    merged: dict[str, TensorProfile] = {}
+    for profiles in several:
+        for name, profile in profiles.items():
+            merged[name] = merged[name].merged(profile) if name in merged else profile
+    return merged
+
+
+def _iterations(output: Output, observation: Observation) -> Iterator[Array]:
+    """Yield the arrays of a tensor of a subgraph: one for each time that it ran."""
+    for array in output if isinstance(output, list) else [output]:
+        if observation.scan_axes:
+            own = array.shape[observation.scan_axes :]
+            yield from array.reshape(math.prod(array.shape[: observation.scan_axes]), *own)
+        else:
+            yield array
+
+
+def _check_channels(sample: str, observation: Observation, shape: tuple[int, ...]) -> None:
+    """Check that an array has the channels that the model declares, if they are to be recorded."""
+    if observation.axis is None:
+        return
+    declared = observation.shape
+    if declared is None or len(shape) != len(declared) or shape[observation.axis] != observation.channels:
+        raise DataError(
+            f"sample {sample}: tensor '{observation.name}' ({observation.producer}) has shape {shape}, "
+            f"but the model declares {declared_shape(declared)}; "
+            "repair the model's shapes, or leave out channels with --channels off"
+        )

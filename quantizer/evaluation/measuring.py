@@ -1,0 +1,32 @@
+"""On which samples two models are compared, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...profiles.base.errors import ConfigError
+from ..runtime.latency import LatencySettings
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How two models are compared.
+
+    Attributes:
+        limit: use the first so many samples only; None for all.
+        output: the output that labels belong to; None for the first.
+        threads: threads inside an operator, for both models.
+        latency: how latency is measured, on as many threads; None leaves it out.
+    """
+
+    limit: int | None = None
+    output: str | None = None
+    threads: int = 1
+    latency: LatencySettings | None = field(default_factory=LatencySettings)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers that make no sense."""
+        if self.threads < 1:
+            raise ConfigError(
+                f"threads: {self.threads} is below 1; models are compared on a stated number of threads"
+            )

@@ -1,0 +1,7 @@
+"""The functions of `import qprof_onnx`: objects or paths in, objects out, settings as keywords.
+
+Enters: models, samples, profiles and plans, each a path or an object; keywords.
+Leaves: results that show and save themselves.
+Imports: pipeline, tuning, evaluation, speed, plan, ranges, prepare, targets, runtime, model,
+profiles.runner, profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
+"""

@@ -1,0 +1,252 @@
+"""`evaluate`, `compare_layers`, `sensitivity`, `diff` and `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from ...profiles.base.tool import Progress
+from ...profiles.samples.objects import DataSource
+from ...profiles.samples.samples import input_specs
+from ..evaluation import evaluate as evaluation
+from ..evaluation import layers
+from ..evaluation.gates import Gate
+from ..evaluation.layers import LayerReport
+from ..evaluation.measuring import Measuring
+from ..model.files import ModelLike, load_model, model_file
+from ..pipeline import drift_check, explanation
+from ..pipeline.drift_check import DriftLimits, DriftReport
+from ..pipeline.explanation import NodeExplanation, TensorExplanation
+from ..pipeline.quantization import QuantizeResult
+from ..plan.store import PlanLike
+from ..prepare.opening import ProfileLike
+from ..runtime.latency import LatencySettings
+from ..runtime.sessions import open_session
+from ..tuning import sensitivity as analysis
+from ..tuning.scores import Score
+from ..tuning.sensitivity import LIMIT, Sensitivities, SensitivityRun
+from ..tuning.trial import score_model
+from ..tuning.tuning_data import MetricFunction, TuningData, metric_name, read_samples
+from .results import Evaluation, TuneResult, with_more
+from .settings import Settings, TargetLike, chosen
+from .sources import LabelsLike, QuantizedLike, Transform, labels_file, quantized_file, samples_of
+
+
+class LayerOptions(TypedDict, total=False):
+    """Keywords of `compare_layers`.
+
+    transform: makes a sample of an item of the data; limit: number of samples to use; threads: inside an
+    operator; progress: called after each sample.
+    """
+
+    transform: Transform | None
+    limit: int | None
+    threads: int
+    progress: Progress | None
+
+
+class EvaluateOptions(LayerOptions, total=False):
+    """Keywords of `evaluate`: those of `LayerOptions`, and these.
+
+    latency: False leaves it out; scored_output: the output that labels belong to, the first when None.
+    """
+
+    latency: bool
+    scored_output: str | None
+
+
+class SensitivityOptions(Settings, LayerOptions, total=False):
+    """Keywords of `sensitivity`: those of `Settings` and of `LayerOptions`."""
+
+
+class DiffOptions(Settings, total=False):
+    """Keywords of `diff`: those of `Settings`, the limits of `DriftLimits`, and this.
+
+    allow_different: compares tensors of the same name in models of different structure.
+    """
+
+    max_clipping: float | None
+    max_range_growth: float | None
+    max_js_distance: float | None
+    max_wasserstein: float | None
+    max_non_finite: float | None
+    allow_different: bool
+
+
+def evaluate(
+    model: ModelLike,
+    quantized: QuantizedLike,
+    data: DataSource,
+    *,
+    labels: LabelsLike | None = None,
+    metric: str | MetricFunction | None = None,
+    gate: Gate | None = None,
+    **options: Unpack[EvaluateOptions],
+) -> Evaluation:
+    """Compare a quantized model with the float one on samples: SQNR, accuracy, size and latency.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`.
+        labels: class of each row: a file, or integers.
+        metric: a function, or "module:function": called with the outputs of a model (a dict from output name
+            to array for each sample) and the indices of the samples; returns a score from 0 to 100 for each.
+            The outputs of both models are then in memory, and the data are read twice.
+        gate: what the quantized model must keep.
+        options: those of `EvaluateOptions`.
+
+    Raises:
+        ModelError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword is not known, or the gate asks for what is not measured.
+    """
+    others = dict(chosen("evaluate", options, EvaluateOptions).others)
+    samples = samples_of(data, others.pop("transform", None))
+    progress = others.pop("progress", None)
+    measuring = measuring_of(others)
+    with model_file(model) as path, quantized_file(quantized) as other, labels_file(labels) as truth:
+        found = evaluation.evaluate(
+            path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
+        )
+        if metric is None:
+            return _evaluation(found)
+        score = _score(path, other, TuningData(samples, metric=metric, limit=measuring.limit))
+        return _evaluation(found, metric=metric_name(metric), score=score)
+
+
+def measuring_of(options: Mapping[str, Any]) -> Measuring:
+    """Return the record of keywords limit, threads, latency and scored_output."""
+    return Measuring(
+        limit=options.get("limit"),
+        output=options.get("scored_output"),
+        threads=options.get("threads", 1),
+        latency=LatencySettings() if options.get("latency", True) else None,
+    )
+
+
+def _evaluation(found: evaluation.Evaluation, **more: Any) -> Evaluation:
+    result: Evaluation = with_more(Evaluation, found, **more)
+    return result
+
+
+def _score(path: Path, quantized: Path, data: TuningData) -> Score:
+    session = open_session(str(path), path.name)
+    return score_model(quantized, read_samples(session, input_specs(load_model(path)), data))
+
+
+def compare_layers(
+    model: ModelLike,
+    quantized: QuantizedLike,
+    data: DataSource,
+    *,
+    plan: PlanLike | None = None,
+    **options: Unpack[LayerOptions],
+) -> LayerReport:
+    """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`.
+        plan: path or object: names the kinds of nodes, and finds more quantized tensors; that of a result
+            when None.
+        options: those of `LayerOptions`.
+
+    Raises:
+        ModelError, DataError, PlanError: what is wrong, where, and what to do.
+        ConfigError: a keyword is not known.
+    """
+    others = dict(chosen("compare_layers", options, LayerOptions).others)
+    samples, progress = samples_of(data, others.pop("transform", None)), others.pop("progress", None)
+    if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
+        plan = quantized.plan
+    with model_file(model) as path, quantized_file(quantized) as other:
+        return layers.compare_layers(
+            path, other, samples, plan=plan, measuring=measuring_of(others), progress=progress
+        )
+
+
+def sensitivity(
+    model: ModelLike,
+    profile: ProfileLike | None,
+    data: DataSource,
+    *,
+    plan: PlanLike | None = None,
+    target: TargetLike | None = None,
+    **options: Unpack[SensitivityOptions],
+) -> Sensitivities:
+    """Measure how sensitive the outputs are to each quantized node, and rank the nodes.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        profile: path or object; not needed with a plan.
+        data: samples, as in `profile`; by default the first few, which are held in memory.
+        plan: path or object: the plan to measure instead of the one that the settings give.
+        target: as in `quantize`.
+        options: settings as in `quantize`, and those of `LayerOptions`.
+
+    Raises:
+        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    given = chosen("sensitivity", options, SensitivityOptions)
+    others = given.others
+    with model_file(model) as path:
+        return analysis.sensitivity(
+            path,
+            profile,
+            samples_of(data, others.get("transform")),
+            recipe=given.recipe(target),
+            plan_path=plan,
+            run=SensitivityRun(others.get("limit", LIMIT), others.get("threads", 0)),
+            progress=others.get("progress"),
+        )
+
+
+def diff(
+    old: ProfileLike, new: ProfileLike, *, target: TargetLike | None = None, **options: Unpack[DiffOptions]
+) -> DriftReport:
+    """Compare new data with the data that a model was quantized for: which tensors drifted, and how far.
+
+    Args:
+        old: the profile that a model was quantized with: path or object.
+        new: a profile of newer data.
+        target: as in `quantize`: with the settings it chooses the parameters that `old` led to.
+        options: settings as in `quantize`, and those of `DiffOptions`.
+
+    Raises:
+        ProfileError: a profile cannot be read, or the two cannot be compared.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    given = chosen("diff", options, DiffOptions)
+    limits = dict(given.others)
+    allow_different = limits.pop("allow_different", False)
+    return drift_check.diff(
+        old, new, limits=DriftLimits(**limits), recipe=given.recipe(target), allow_different=allow_different
+    )
+
+
+def explain(
+    plan: PlanLike | QuantizeResult,
+    name: str,
+    model: ModelLike | None = None,
+    profile: ProfileLike | None = None,
+) -> TensorExplanation | NodeExplanation:
+    """Explain why a tensor has its parameters (who shares them, whose range set them), or a node its kind.
+
+    Args:
+        plan: path or object, or the result of `quantize`.
+        name: of a tensor or a node of the prepared model.
+        model: the float model, for what is around it.
+        profile: its profile, for the noise; goes with `model`.
+
+    Raises:
+        ConfigError: there is no such tensor (with the nearest name), or a profile without the model.
+        PlanError, ModelError, ProfileError: something cannot be read, or belongs to another model.
+    """
+    plan = plan.plan if isinstance(plan, QuantizeResult) else plan
+    if model is None:
+        return explanation.explain(plan, name, None, profile)
+    with model_file(model) as path:
+        return explanation.explain(plan, name, path, profile)

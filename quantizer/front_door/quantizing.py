@@ -1,0 +1,198 @@
+"""`profile`, `quantize` and what goes with them: `dump_profile`, `instrument`, `merge`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.tool import Progress
+from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
+from ...profiles.records.merge import merge_profiles
+from ...profiles.records.profile import Profile
+from ...profiles.records.store import load_profile, save_profile
+from ...profiles.runner.settings import RunSettings
+from ...profiles.samples.objects import DataSource
+from ..model.files import ModelLike, model_file, save_model, temporary_folder
+from ..pipeline import profiling, quantization
+from ..pipeline.quantization import QuantizeResult
+from ..plan.store import PlanLike
+from ..prepare.opening import ProfileLike, open_prepared, profile_name
+from ..speed.float_fallback import SpeedDemand
+from .settings import RunOptions, Settings, TargetLike, chosen
+from .sources import Transform, in_memory, quantized_name, samples_of
+
+
+class QuantizeOptions(Settings, total=False):
+    """Keywords of `quantize`: those of `Settings`, and these.
+
+    transform: makes a sample of an item of `data`; limit: number of samples to use; progress: called after
+    each sample; speed: measures the model against float, and keeps float what is slower in int8;
+    accept_retrained: takes a profile of the same graph with other weights.
+    """
+
+    transform: Transform | None
+    limit: int | None
+    progress: Progress | None
+    speed: SpeedDemand | None
+    accept_retrained: bool
+
+
+def profile(
+    model: ModelLike,
+    data: DataSource,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    transform: Transform | None = None,
+    progress: Progress | None = None,
+    **run: Unpack[RunOptions],
+) -> Profile:
+    """Run a float model on samples and record statistics of its activations.
+
+    Args:
+        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
+        data: samples: a folder of .npz, .npy or .pb files; "module:function"; or an iterable (a list, a
+            generator, a data loader), or a function that returns one. Its items are dicts from input name to
+            array; for a model with one input also arrays, or (x, y) pairs, of which x is taken. An array is
+            whatever numpy can read: a numpy array, or anything with `__array__` or `__dlpack__`, such as a
+            tensor of torch.
+        output: where to write the profile; None for nowhere.
+        transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
+        progress: called after each sample with how many are done and, where known, how many there are.
+        run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
+
+    Returns:
+        The profile: a mapping from tensor name to `TensorProfile`.
+
+    Raises:
+        ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    settings = RunSettings(**chosen("profile", run, RunOptions).others)
+    with model_file(model) as path:
+        return profiling.dump_profile(
+            path, samples_of(data, transform), _path(output), settings, progress=progress
+        )
+
+
+def dump_profile(
+    model: ModelLike,
+    data: DataSource,
+    output: str | os.PathLike[str],
+    *,
+    transform: Transform | None = None,
+    progress: Progress | None = None,
+    **run: Unpack[RunOptions],
+) -> Profile:
+    """Write the profile of a model to a file, as the command does; see `profile`."""
+    return profile(model, data, output, transform=transform, progress=progress, **run)
+
+
+def quantize(
+    model: ModelLike,
+    profile: ProfileLike | None = None,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    target: TargetLike | None = None,
+    plan: PlanLike | None = None,
+    data: DataSource | None = None,
+    **options: Unpack[QuantizeOptions],
+) -> QuantizeResult:
+    """Quantize a float model with its profile, or with a plan.
+
+    Args:
+        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
+        profile: path or object; not needed with a plan, nor in mode "dynamic" or "weight-only".
+        output: where to write the quantized model; None for nowhere.
+        target: the runtime that the model is for (`target_names`), a configuration file, or a `Recipe`.
+        plan: path or object: apply this instead of making one; it holds its own settings.
+        data: samples, as in `profile`, for `rounding="gptq"`; nothing else needs any.
+        options: fields of `QuantConfig`, such as `calibrator="mse"`, `schema="symmetric"`,
+            `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`.
+
+    Returns:
+        The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `notes`; `save(path)` writes the model.
+
+    Raises:
+        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    given = chosen("quantize", options, QuantizeOptions)
+    recipe = given.recipe(target)
+    if plan is not None and recipe is not None:
+        raise ConfigError("plan: holds its own settings; give no others, and no target")
+    others = dict(given.others)
+    samples = None if data is None else samples_of(data, others.pop("transform", None))
+    others.pop("transform", None)
+    with model_file(model) as path, _output_file(output, path) as written:
+        result = quantization.quantize(
+            path, profile, written, recipe=recipe, plan_path=plan, data=samples, **others
+        )
+        if not isinstance(model, str | os.PathLike):
+            in_memory(result.model)
+    return result if output is not None else replace(result, model_path=None)
+
+
+def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:
+    """Return the prepared model with a QuantizationProfile node on every floating-point activation.
+
+    Args:
+        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
+        output: where to write it; None for nowhere.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    with model_file(model) as path:
+        instrumented = instrument_model(open_prepared(path).model)
+        if output is not None:
+            save_model(instrumented, output)
+        return instrumented if isinstance(model, str | os.PathLike) else in_memory(instrumented)
+
+
+def merge(
+    profiles: Iterable[ProfileLike],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    allow_duplicates: bool = False,
+) -> Profile:
+    """Return the profile of all the data that several profiles have seen: exact, in any order.
+
+    Args:
+        profiles: paths or objects, at least one; all of one model.
+        output: where to write the result; None for nowhere.
+        allow_duplicates: accept data that seems to be counted twice.
+
+    Raises:
+        ProfileError: they do not fit together, one cannot be read, or data is counted twice.
+    """
+    loaded = (_named(number, source) for number, source in enumerate(profiles))
+    merged = merge_profiles(loaded, allow_duplicates=allow_duplicates).profile
+    if output is not None:
+        save_profile(merged, output)
+    return merged
+
+
+def _named(number: int, source: ProfileLike) -> tuple[str, Profile]:
+    if isinstance(source, Profile):
+        return f"profiles[{number}]", source
+    return profile_name(source), load_profile(source)
+
+
+@contextmanager
+def _output_file(output: str | os.PathLike[str] | None, model: Path) -> Iterator[Path]:
+    if output is not None:
+        yield Path(output)
+        return
+    with temporary_folder() as folder:
+        yield folder / quantized_name(model.name)
+
+
+def _path(output: str | os.PathLike[str] | None) -> Path | None:
+    return None if output is None else Path(output)

@@ -1,0 +1,77 @@
+"""Results of the public functions that hold more than those of the functions behind them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.json_values import to_jsonable
+from ...profiles.base.presentation import Presentation, is_report
+from ..evaluation import evaluate as evaluation
+from ..model.files import save_model
+from ..plan.plan import QuantPlan
+from ..tuning import result as tuning
+from ..tuning.scores import Score
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(evaluation.Evaluation):
+    """A float and a quantized model, compared.
+
+    Attributes:
+        metric: name of the metric that was given; "" without one.
+        score: of both models by that metric; None without one.
+    """
+
+    metric: str = ""
+    score: Score | None = None
+
+    def presentation(self) -> Presentation:
+        """Return size, latency, accuracy and the score of the metric, and a table of the outputs."""
+        shown = super().presentation()
+        if self.score is None:
+            return shown
+        found = f"{self.score.float_percent:.2f} float, {self.score.quantized_percent:.2f} quantized"
+        return Presentation((*shown.facts, (self.metric, found)), shown.tables)
+
+
+@dataclass(frozen=True, repr=False)
+class TuneResult(tuning.TuneResult):
+    """The result of a tuning, with its plan and its model.
+
+    Attributes:
+        plan: of the best trial, whether it meets the target or not; None where none could be run.
+        quantized: its model; None where the target is missed.
+    """
+
+    plan: QuantPlan | None = None
+    quantized: ir.Model | None = field(default=None, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the plan and the model; the plan has a `to_dict` of its own."""
+        names = [f.name for f in fields(tuning.TuneResult)]
+        return {
+            name: to_jsonable(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model; a name that ends in .html, .md or .json asks for a report.
+
+        Raises:
+            ConfigError: there is no model, as the target is missed, or the file cannot be written.
+        """
+        if is_report(path):
+            super().save(path)
+        elif self.quantized is None:
+            raise ConfigError(f"{path}: no plan met the target, so there is no model; see `limits`")
+        else:
+            save_model(self.quantized, path)
+
+
+def with_more(kind: type, result: Any, **more: object) -> Any:
+    """Return a result as one of a class that has more fields."""
+    return kind(**{f.name: getattr(result, f.name) for f in fields(result)}, **more)

@@ -1,0 +1,136 @@
+"""The keywords of the public functions: what each may be, for editors and type checkers, and at the call.
+
+`Settings` has the fields of `QuantConfig`, `RunOptions` those of `RunSettings`; tests hold them equal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from ...profiles.base.errors import ConfigError, nearest
+from ..ranges.calibrators import parse_calibrator
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+
+Schema: TypeAlias = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+Calibrator: TypeAlias = Literal[
+    "minmax",
+    "percentile",
+    "percentile:99",
+    "percentile:99.9",
+    "percentile:99.99",
+    "percentile:99.999",
+    "kl",
+    "mse",
+]
+
+TargetLike: TypeAlias = str | os.PathLike[str] | Recipe
+"""The name of a packaged target, the path of a configuration file, or a recipe that was loaded."""
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a quantization, see `QuantConfig`; what is not given comes from the target."""
+
+    mode: Literal["static", "dynamic", "weight-only", "auto"]
+    form: Literal["qdq", "qoperator", "integer", "primitives", "regions"]
+    schema: Schema
+    calibrator: Calibrator
+    activation_type: Literal["uint8", "int8", "uint16", "int16"]
+    keep_16bit: Collection[str]
+    inter_layer: Literal["quantized", "float"]
+    weight_schema: Schema
+    weight_type: Literal["int8", "uint8", "int7", "int4", "uint4"]
+    block_size: int
+    granularity: Literal["per-tensor", "per-channel"]
+    lookup_tables: Literal["target", "runtime", "sigmoid", "portable", "off"]
+    scale_sharing: Literal["auto", "unified", "separate"]
+    min_sqnr: float
+    min_output_sqnr: float
+    equalization: Literal["auto", "free", "off"]
+    bias_correction: Literal["auto", "off"]
+    rounding: Literal["nearest", "squant", "gptq"]
+    keep_float: Collection[str]
+
+
+class RunOptions(TypedDict, total=False):
+    """How a model is profiled, see `RunSettings`."""
+
+    tensors: Literal["all", "needed"] | Collection[str]
+    channels: Literal["weighted-layers", "off"] | Mapping[str, int]
+    non_finite: Literal["error", "skip"]
+    limit: int | None
+    by_row: bool
+    provider: str
+    threads: int
+    memory_limit: int | None
+    checkpoint: str | os.PathLike[str] | None
+    every: float
+    workers: int
+    scheduler: str | None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Keywords of a call, sorted.
+
+    Attributes:
+        settings: those of `Settings`.
+        others: the rest.
+    """
+
+    settings: Mapping[str, Any]
+    others: Mapping[str, Any]
+
+    def recipe(self, target: TargetLike | None) -> Recipe | None:
+        """Return the settings with their target; None where neither was given.
+
+        Raises:
+            ConfigError: a setting or a combination of settings is not allowed.
+        """
+        if not isinstance(target, Recipe):
+            return recipe_of(target, self.settings) if self.settings or target is not None else None
+        if self.settings:
+            raise ConfigError(
+                f"{min(self.settings)}: a recipe holds its settings; give a target, or leave them out"
+            )
+        return target
+
+
+def chosen(function: str, options: Mapping[str, Any], allowed: type) -> Chosen:
+    """Return the keywords of a call, checked and sorted.
+
+    Args:
+        function: the function that was called, for messages.
+        options: its keywords.
+        allowed: the TypedDict that names all of them.
+
+    Raises:
+        ConfigError: a keyword is not known; the nearest one is named.
+    """
+    known = allowed.__optional_keys__  # type: ignore[attr-defined]
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{nearest(name, known)}")
+    settings = {name: value for name, value in options.items() if name in Settings.__optional_keys__}
+    return Chosen(settings, {name: value for name, value in options.items() if name not in settings})
+
+
+def recipe_of(target: str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> Recipe:
+    """Return the settings of a target, overruled by keywords.
+
+    Raises:
+        ConfigError: there is no such target, or a setting is not allowed.
+    """
+    given = {name: _as_list(value) for name, value in settings.items()}
+    recipe = load_recipe(None if target is None else os.fspath(target), given)
+    parse_calibrator(recipe.config.calibrator)
+    return recipe
+
+
+def _as_list(value: object) -> object:
+    if isinstance(value, Collection) and not isinstance(value, str | Sequence):
+        return sorted(value)  # a set has no order that could be kept
+    return value

@@ -1,0 +1,128 @@
+"""`tune`: the best plan that meets a quality target, with its model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.samples.objects import DataSource
+from ..model.files import ModelLike, load_model, model_file, save_model, temporary_folder
+from ..plan.store import load_plan
+from ..prepare.opening import ProfileLike
+from ..tuning import tune as search
+from ..tuning.quality_target import QualityTarget
+from ..tuning.tune import OnTrial, TuneFiles
+from ..tuning.tuning_data import MetricFunction, TuningData
+from .results import TuneResult, with_more
+from .settings import Settings, TargetLike, chosen
+from .sources import LabelsLike, Transform, in_memory, labels_file, quantized_name, samples_of
+
+
+class TuneOptions(Settings, total=False):
+    """Keywords of `tune`: those of `Settings`, from which it starts, and these.
+
+    objective: what is made as good as possible; budget: seconds after which no new trial starts; seed: of the
+    split into tuning and held-out samples; threads: of the latency measurement; labels, metric: as in
+    `evaluate`; scored_output: the output that labels belong to; holdout_data, holdout_labels: other samples
+    to verify the plan on; transform, limit: as in `profile`; state: file from which an interrupted tuning is
+    resumed; on_trial: called after each trial.
+    """
+
+    objective: Literal["latency", "size", "int8-share"]
+    budget: float | None
+    seed: int
+    threads: int
+    labels: LabelsLike | None
+    metric: str | MetricFunction | None
+    scored_output: str | None
+    holdout_data: DataSource | None
+    holdout_labels: LabelsLike | None
+    transform: Transform | None
+    limit: int | None
+    state: str | os.PathLike[str] | None
+    on_trial: OnTrial | None
+
+
+def tune(
+    model: ModelLike,
+    profile: ProfileLike,
+    data: DataSource,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    max_drop: float = 0.5,
+    target: TargetLike | None = None,
+    **options: Unpack[TuneOptions],
+) -> TuneResult:
+    """Find the best plan that meets a quality target, and verify it on held-out samples.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        profile: path or object.
+        data: samples, as in `profile`; all are held in memory.
+        output: where to write the model, if the target is met; None for nowhere.
+        max_drop: percentage points that the score may be below the float model's: top-1 accuracy with
+            `labels`, a score of your own with `metric`, else agreement with the float model.
+        target: as in `quantize`.
+        options: settings as in `quantize`, and those of `TuneOptions`.
+
+    Returns:
+        The result: `quantized` (an `onnx_ir.Model`, None where the target is missed), `plan`, all trials.
+
+    Raises:
+        ModelError, ProfileError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword or its value is not allowed.
+    """
+    given = chosen("tune", options, TuneOptions)
+    others = dict(given.others)
+    limits = {name: others.pop(name) for name in ("objective", "budget", "seed", "threads") if name in others}
+    recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
+    if output is not None and not Path(output).resolve().parent.is_dir():
+        raise ConfigError(f"{output}: there is no folder '{Path(output).parent}'; make it first")
+    on_trial, state = others.pop("on_trial", None), others.pop("state", None)
+    with (
+        model_file(model) as path,
+        temporary_folder() as folder,
+        labels_file(others.pop("labels", None)) as labels,
+        labels_file(others.pop("holdout_labels", None)) as holdout_labels,
+    ):
+        files = TuneFiles(
+            folder / quantized_name(path.name), folder / "plan.yaml", None if state is None else Path(state)
+        )
+        found = search.tune(
+            path,
+            profile,
+            _tuning_data(data, others, labels, holdout_labels),
+            quality,
+            recipe=recipe,
+            files=files,
+            on_trial=on_trial,
+        )
+        quantized = _model(files.model)
+        plan = load_plan(folder / "plan.yaml") if (folder / "plan.yaml").exists() else None
+    if output is not None and quantized is not None:
+        save_model(quantized, output)
+    result: TuneResult = with_more(TuneResult, found, plan=plan, quantized=quantized)
+    return result
+
+
+def _tuning_data(
+    data: DataSource, others: dict[str, Any], labels: Path | None, holdout_labels: Path | None
+) -> TuningData:
+    transform, holdout = others.get("transform"), others.get("holdout_data")
+    return TuningData(
+        samples_of(data, transform),
+        labels=labels,
+        output=others.get("scored_output"),
+        metric=others.get("metric"),
+        holdout_data=None if holdout is None else samples_of(holdout, transform),
+        holdout_labels=holdout_labels,
+        limit=others.get("limit"),
+    )
+
+
+def _model(path: Path | None) -> ir.Model | None:
+    return in_memory(load_model(path)) if path is not None and path.exists() else None

@@ -1,0 +1,139 @@
+"""The quantized model with the names in it: which tensor and node stands for which of the prepared model.
+
+A step that has just lowered a model is given `WrittenNames`. The model file itself has a record in its
+metadata, of the tensors that are there in quantized form only and that nothing else in the file leads to: a
+tensor is found without it under its own name, or by the QuantizeLinear after the node that makes it. A model
+without such tensors has no record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from ..model.editing import value_names
+from ..numerics.affine import QuantParams
+
+RECORD = "qprof.quantized_tensors"
+"""Key in the metadata of a written model."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The forms that one tensor of the prepared model has in the quantized one, by their names there.
+
+    Attributes:
+        floats: float forms: under its own name, before its QuantizeLinear, after DequantizeLinear.
+        quantized: quantized forms, with their parameters.
+        stored: the quantized form that the tensor is stored in, "" for a tensor that is stored as float.
+    """
+
+    floats: tuple[str, ...] = ()
+    quantized: Mapping[str, QuantParams] = field(default_factory=dict)
+    stored: str = ""
+
+
+@dataclass(frozen=True)
+class WrittenNames:
+    """What stands for the tensors and nodes of the prepared model in the quantized one.
+
+    Attributes:
+        tensors: tensor, those of subgraphs included -> its forms. What is inside the functions of form
+            regions is not among them.
+        nodes: node -> the nodes that compute it: itself where it is still there, and what was added for it.
+            Conversions belong to tensors, not to nodes.
+    """
+
+    tensors: Mapping[str, Written] = field(default_factory=dict)
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A quantized model.
+
+    Attributes:
+        model: the new model.
+        notes: remarks for the user, such as an opset that had to be raised.
+        names: what stands for what in it.
+    """
+
+    model: ir.Model
+    notes: tuple[str, ...] = ()
+    names: WrittenNames = field(default_factory=WrittenNames)
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """One entry of the record.
+
+    Attributes:
+        name: of the tensor of the file.
+        scale: one element, or one for each index along `axis`.
+        zero_point: as many integers.
+        axis: None for one scale.
+    """
+
+    name: str
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+def with_record(lowered: Lowered) -> Lowered:
+    """Return a model that was just lowered, its metadata completed in place by the record."""
+    entries = {tensor: _entry(name, params) for tensor, name, params in _unexplained(lowered)}
+    lowered.model.metadata_props.pop(RECORD, None)
+    if entries:
+        lowered.model.metadata_props[RECORD] = json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    return lowered
+
+
+def _unexplained(lowered: Lowered) -> Iterator[tuple[str, str, QuantParams]]:
+    """Yield each tensor that belongs into the record, the name of its stored form and the parameters."""
+    tensors = lowered.names.tensors
+    # A Relu or Clip that changes no quantized value shares its input's form, which holds its own output.
+    owner = {written.stored: tensor for tensor, written in tensors.items()}
+    first = {written.stored: tensor for tensor, written in reversed(list(tensors.items()))}
+    present = value_names(lowered.model)
+    made_by = {value.name: node for node in lowered.model.graph for value in node.outputs}
+    for tensor, written in tensors.items():
+        if not written.stored or tensor in present or owner[written.stored] != tensor:
+            continue
+        params, node = written.quantized[written.stored], made_by.get(written.stored)
+        if params.block_size is not None or params.qtype.bits <= 4:  # no outputs of a graph in any runtime
+            continue
+        if node is not None and not (first[written.stored] == tensor and _quantizes(node, params)):
+            yield tensor, written.stored, params
+
+
+def _quantizes(node: ir.Node, params: QuantParams) -> bool:
+    """Return whether the node is a QuantizeLinear with these parameters."""
+    scale = node.inputs[1].const_value if node.op_type == "QuantizeLinear" and node.inputs[1] else None
+    return scale is not None and np.array_equal(scale.numpy(), params.scale_array)
+
+
+def _entry(name: str, params: QuantParams) -> dict[str, object]:
+    axis = {} if params.axis is None else {"axis": params.axis}
+    return {"name": name, "scale": params.scale, "zero_point": params.zero_point, **axis}
+
+
+def read_record(model: ir.Model) -> dict[str, QuantizedTensor]:
+    """Return the record of a written model: tensor of the prepared model -> where it is; empty without one.
+
+    A record that another tool has spoiled counts as none.
+    """
+    try:
+        entries = json.loads(model.metadata_props.get(RECORD, "{}"))
+        return {
+            tensor: QuantizedTensor(
+                entry["name"], tuple(entry["scale"]), tuple(entry["zero_point"]), entry.get("axis")
+            )
+            for tensor, entry in entries.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,35 @@
+"""The packaged targets by name: one YAML file for each in configs/."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from ...profiles.base.errors import ConfigError, nearest
+
+PLACE = "qprof_onnx.configs"
+
+
+def target_names() -> tuple[str, ...]:
+    """Return the names of the packaged targets, sorted."""
+    return tuple(
+        sorted(
+            file.name.removesuffix(".yaml")
+            for file in resources.files(PLACE).iterdir()
+            if file.name.endswith(".yaml")
+        )
+    )
+
+
+def packaged_text(name: str) -> str:
+    """Return the text of a packaged target's file.
+
+    Raises:
+        ConfigError: there is no such target; the nearest is suggested.
+    """
+    names = target_names()
+    if name not in names:
+        raise ConfigError(
+            f"target '{name}': no such target.{nearest(name, names)} There are {', '.join(names)}; "
+            "or give a YAML file with --config"
+        )
+    return resources.files(PLACE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

@@ -1,0 +1,52 @@
+"""The quality target of a tuning: how much the score may drop, and what is then made as good as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...profiles.base.errors import ConfigError, nearest
+
+OBJECTIVES: Mapping[str, str] = {
+    "latency": "times as fast as float",
+    "size": "times smaller than float",
+    "int8-share": "of the arithmetic in int8",
+}
+"""Objectives that can be chosen, and the unit of each one's value. A larger value is better."""
+
+
+@dataclass(frozen=True)
+class QualityTarget:
+    """The quality that a tuned model has to keep, and how the search for it is run.
+
+    Attributes:
+        max_drop: percentage points that the score of the quantized model (see `scores`) may be below the
+            float model's.
+        objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
+            it is chosen.
+        budget: seconds after which no new trial starts; None for no limit. A running trial is finished.
+        seed: of the random split into tuning and held-out samples.
+        threads: inside an operator, for the latency measurement.
+
+    Raises:
+        ConfigError: a value is outside its range.
+    """
+
+    max_drop: float = 0.5
+    objective: str = "latency"
+    budget: float | None = None
+    seed: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(
+                f"objective '{self.objective}' is not one of {', '.join(OBJECTIVES)}."
+                f"{nearest(self.objective, OBJECTIVES)}"
+            )
+        if not 0.0 <= self.max_drop <= 100.0:
+            raise ConfigError(f"max_drop: {self.max_drop:g} is not a number of percentage points, 0 to 100")
+        if self.budget is not None and not self.budget > 0.0:
+            raise ConfigError(f"budget: {self.budget:g} is not a number of seconds above 0")
+        if self.threads < 1:
+            raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")

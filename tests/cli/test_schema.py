@@ -1,0 +1,125 @@
+"""`qprof schema`: what files and `--json` documents hold, and that they hold it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+from qprof_onnx.cli.render.json_document import document
+from qprof_onnx.cli.render.schemas.files import PlanDocument
+from qprof_onnx.cli.render.schemas.schema import DOCUMENTS, schema_of
+from qprof_onnx.profiles.base.strict_yaml import parse
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits"
+PROFILE = ROOT / "tests" / "data" / "profile-2.yaml"
+
+
+def printed(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def check(found: object, name: str) -> None:
+    """Hold a document against its schema."""
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator(schema_of(name)).validate(found)
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("quantized")
+    profile, plan = folder / "p.yaml", folder / "plan.yaml"
+    printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
+    files = ("--profile", profile, "-o", folder / "q.onnx", "--save-plan", plan)
+    text = printed("quantize", DIGITS / "model.onnx", *files, "--json")
+    return {"quantization": json.loads(text), "plan": parse(plan.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_schema_can_be_printed(name: str) -> None:
+    schema = json.loads(printed("schema", name))
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert schema["$ref"].removeprefix("#/$defs/") in schema["$defs"]
+
+
+def test_without_a_name_the_names_are_listed() -> None:
+    assert [line.split()[0] for line in printed("schema").splitlines()[1:]] == list(DOCUMENTS)
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["schema", "cofnig"])
+    assert result.exit_code == 2
+    assert "Did you mean 'config'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("operators", ("rules", "--json")),
+        ("targets", ("targets", "--json")),
+        ("shown-profile", ("show", PROFILE, "--json")),
+    ],
+)
+def test_what_a_command_prints_says_its_format_first_and_keeps_to_the_schema(
+    name: str, arguments: tuple[str | Path, ...]
+) -> None:
+    found = json.loads(printed(*arguments))
+    assert next(iter(found.items())) == ("format", f"qprof-{name}/{DOCUMENTS[name].version}")
+    check(found, name)
+
+
+@pytest.mark.parametrize("name", ["quantization", "plan"])
+def test_what_quantize_writes_keeps_to_the_schema(quantized: dict[str, Any], name: str) -> None:
+    assert str(quantized[name]["format"]).startswith(f"qprof-{name}/")
+    check(quantized[name], name)
+
+
+def test_a_plan_is_read_by_the_record_of_the_schema(quantized: dict[str, Any]) -> None:
+    assert msgspec.convert(quantized["plan"], PlanDocument).config.calibrator == "mse"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_packaged_target_keeps_to_the_schema(path: Path) -> None:
+    check(yaml.safe_load(path.read_text(encoding="utf-8")), "config")
+
+
+def test_the_schema_of_a_configuration_file_is_shipped_as_it_is_printed() -> None:
+    assert (ROOT / "configs" / "config.schema.json").read_text(encoding="utf-8") == printed(
+        "schema", "config"
+    )
+
+
+def test_infinities_are_words_in_a_document() -> None:
+    @dataclass(frozen=True)
+    class Measured:
+        sqnr: float
+
+    assert json.loads(document("x", 3, Measured(float("inf")), passed=True)) == {
+        "format": "qprof-x/3",
+        "sqnr": "inf",
+        "passed": True,
+    }
+
+
+def test_what_is_no_record_is_no_document() -> None:
+    with pytest.raises(TypeError, match="list is no record"):
+        document("x", 1, [1])
+
+
+def test_what_check_speed_prints_keeps_to_the_schema(tmp_path: Path) -> None:
+    profile = tmp_path / "p.yaml"
+    printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
+    files = ("--profile", profile, "-o", tmp_path / "q.onnx")
+    speed = ("--check-speed", "--data", DIGITS / "heldout", "--limit", "1")
+    found = json.loads(printed("quantize", DIGITS / "model.onnx", *files, *speed, "--json"))
+    assert found["speed"]["passed"]
+    check(found, "quantization")

@@ -1,0 +1,216 @@
+"""Samples from objects of Python: what may be given, what is copied, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.samples.objects import Transformed
+from qprof_onnx.profiles.samples.samples import InputSpec, Samples, open_samples
+
+X = InputSpec("x", np.dtype(np.float32), ("N", 3))
+MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
+ROWS = np.arange(12, dtype=np.float32).reshape(4, 1, 3)
+
+
+class Tensor:
+    """What a framework's tensor shows of itself to numpy."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values, np.float32)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.values
+
+
+class Capsule:
+    """A tensor that can be read through DLPack alone."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values, np.float32)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.values.__dlpack_device__()
+
+
+class OnTheGpu:
+    """A tensor that refuses to be read."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+class Loader:
+    """A data loader: iterated anew for each epoch, with a length, giving [images, labels]."""
+
+    def __init__(self, tensor: Callable[[Any], Any]) -> None:
+        self.tensor = tensor
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __iter__(self) -> Iterator[Any]:
+        return ([self.tensor(row), 7] for row in ROWS)
+
+
+class DataSet:
+    """A data set with a length and items, and no end that an iterator would find."""
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: int) -> Any:
+        return ROWS[index % 4], 7
+
+
+class Stream:
+    """A loader of a stream: its length raises."""
+
+    def __len__(self) -> int:
+        raise TypeError("object of type 'IterableDataset' has no len()")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(ROWS)
+
+
+def generator() -> Iterator[Any]:
+    yield from ROWS
+
+
+def arrays(samples: Samples) -> list[Any]:
+    return [sample.feed["x"] for sample in samples]
+
+
+def refusal(data: Any, *specs: InputSpec) -> str:
+    with pytest.raises(DataError) as caught:
+        list(open_samples(data, specs or (X,)))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"x": row} for row in ROWS],
+        list(ROWS),
+        ROWS,
+        [(row, 7) for row in ROWS],
+        [({"x": row}, 7) for row in ROWS],
+        Loader(Tensor),
+        Loader(Capsule),
+        Loader(np.asarray),
+        DataSet(),
+        Stream(),
+        generator,
+        lambda: Loader(Tensor),
+        Transformed([{"picture": row} for row in ROWS], lambda item: {"x": item["picture"]}),
+        Transformed(generator, lambda item: item),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_every_kind_of_object_gives_the_same_samples_twice(data: Any) -> None:
+    samples = open_samples(data, (X,))
+    for _ in range(2):
+        np.testing.assert_array_equal(arrays(samples), ROWS)
+    assert [sample.name for sample in samples] == [f"data[{number}]" for number in range(4)]
+
+
+def test_a_generator_is_read_once() -> None:
+    samples = open_samples(generator(), (X,))
+    np.testing.assert_array_equal(arrays(samples), ROWS)
+    with pytest.raises(
+        DataError, match="has to be read a second time, and an iterator can be read only once"
+    ):
+        arrays(samples)
+
+
+def test_a_generator_that_was_read_before_is_told_from_no_data() -> None:
+    used = generator()
+    list(used)
+    assert "was read before" in refusal(used)
+    assert arrays(open_samples([], (X,))) == []
+
+
+def test_a_limit_asks_a_generator_for_no_more() -> None:
+    used = generator()
+    assert len(arrays(open_samples(used, (X,), limit=1))) == 1
+    assert len(list(used)) == 3
+
+
+def test_the_total_is_known_where_there_is_a_length() -> None:
+    assert [open_samples(data, (X,)).total for data in (Loader(Tensor), Stream(), generator())] == [
+        4,
+        None,
+        None,
+    ]
+    assert open_samples(Loader(Tensor), (X,), limit=3).total == 3
+
+
+def test_one_dict_or_one_array_of_the_right_rank_is_one_sample() -> None:
+    for data in ({"x": ROWS[0]}, ROWS[:, 0], Tensor(ROWS[0])):
+        assert open_samples(data, (X,)).total == len(arrays(open_samples(data, (X,)))) == 1
+
+
+def test_parts_of_an_object_are_counted_from_its_begin() -> None:
+    part = open_samples(list(ROWS), (X,)).part(1, 4, 2)
+    assert [sample.name for sample in part] == ["data[1]", "data[3]"]
+
+
+@pytest.mark.parametrize("wrapped", [np.asarray, Tensor, Capsule, lambda a: {"x": a}, lambda a: (a, 1)])
+def test_arrays_are_copied_so_that_a_buffer_may_be_refilled(wrapped: Callable[[Any], Any]) -> None:
+    def refilling() -> Iterator[Any]:
+        buffer = np.empty((1, 3), np.float32)
+        for row in ROWS:
+            buffer[...] = row
+            yield wrapped(buffer)
+
+    np.testing.assert_array_equal(arrays(open_samples(refilling, (X,))), ROWS)
+
+
+def test_an_array_that_is_not_aligned_is_copied_to_one_that_is() -> None:
+    raw = np.frombuffer(b"\0" + ROWS.tobytes(), np.uint8)[1:].view(np.float32).reshape(ROWS.shape)
+    assert not raw.flags.aligned
+    assert all(array.flags.aligned for array in arrays(open_samples(raw, (X,))))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (3, "data: is of type int; give a folder, module:function, an iterable of samples"),
+        ([3], "data[0]: yielded an object of type int, expected a dict from input name to array, an array"),
+        ([ROWS[0], ROWS[0, 0]], "data[1]: input 'x': has shape (3,) of rank 1"),
+        ([ROWS[0].astype(float)], "data[0]: input 'x': has type float64, expected float32"),
+        ([{"y": ROWS[0]}], "data[0]: input 'x' is missing"),
+        ([OnTheGpu()], "data[0]: input 'x': raised TypeError: can't convert cuda:0"),
+        ([(ROWS[0].astype(np.int32), 7)], "data[0]: input 'x': has type int32"),
+        (lambda: 1 / 0, "data: raised ZeroDivisionError: division by zero; repair the function"),
+        (lambda: 3, "data: returned an object of type int"),
+        (Transformed(list(ROWS), lambda item: item["x"]), "data[0]: transform: raised IndexError"),
+        (Transformed(list(ROWS), lambda item: None), "data[0]: yielded an object of type NoneType"),
+    ],
+)
+def test_an_object_that_does_not_fit_is_refused_with_the_number_of_the_sample(data: Any, said: str) -> None:
+    assert said in refusal(data)
+
+
+def test_an_iterable_that_raises_is_refused() -> None:
+    def failing() -> Iterator[Any]:
+        yield ROWS[0]
+        raise OSError("disk on fire")
+
+    assert re.search(r"data\[1\]: raised OSError: disk on fire; repair the data", refusal(failing()))
+
+
+@pytest.mark.parametrize("item", [ROWS[0], (ROWS[0], ROWS[0])])
+def test_a_model_with_two_inputs_wants_dicts(item: Any) -> None:
+    assert "yield {'x': array, 'mask': array}" in refusal([item], X, MASK)
+
+
+def test_a_transform_of_a_folder_is_refused(tmp_path: Any) -> None:
+    assert "a transform is for objects" in refusal(Transformed(tmp_path, lambda item: item))

@@ -1,0 +1,242 @@
+"""The public functions on the digits example: objects in and out, the same bytes as with paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import qprof_onnx as qprof
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+
+def same_file(a: Path, b: Path) -> bool:
+    return a.read_bytes() == b.read_bytes()
+
+
+def top1_of(labels: Any) -> Callable[..., Any]:
+    def top1(outputs: Any, indices: Any) -> list[float]:
+        return [
+            100.0 * float((out["logits"].argmax(1) == labels[50 * i : 50 * i + 50]).mean())
+            for out, i in zip(outputs, indices, strict=True)
+        ]
+
+    return top1
+
+
+# ----------------------------------------------------------------------------------------------- what goes in
+
+
+@pytest.mark.parametrize("kind", [Path, str, onnx.load, ir.load])
+def test_a_model_may_be_a_path_or_an_object_and_gives_the_same_bytes(
+    kind: Callable[[Path], Any], path: Path, loader: Any, result: Any, tmp_path: Path
+) -> None:
+    model = kind(path)
+    profile = qprof.profile(model, loader)
+    made = qprof.quantize(model, profile, tmp_path / "made.onnx")
+    result.save(tmp_path / "expected.onnx")
+    assert same_file(tmp_path / "made.onnx", tmp_path / "expected.onnx")
+    assert made.plan == result.plan
+
+
+def test_an_object_is_only_read(proto: onnx.ModelProto, loader: Any, heldout: Any) -> None:
+    model = ir.from_proto(proto)
+    copies = [onnx.ModelProto(), ir.to_proto(model)]
+    copies[0].CopyFrom(proto)
+    for given in (proto, model):
+        made = qprof.quantize(given, qprof.profile(given, loader))
+        qprof.evaluate(given, made, heldout, latency=False)
+        qprof.instrument(given)
+    assert [proto, ir.to_proto(model)] == copies
+
+
+def test_a_loader_that_refills_its_buffer_gives_the_profile_of_the_folder(
+    path: Path, loader: Any, profile: qprof.Profile
+) -> None:
+    assert qprof.profile(path, loader, threads=4) == profile
+    assert qprof.profile(path, loader, transform=lambda batch: {"image": batch[0]}) == profile
+    assert qprof.profile(path, loader.batches) == profile
+    assert qprof.profile(path, iter(loader)) == profile
+
+
+def test_a_loader_is_read_again_where_passes_are_needed_and_a_generator_refused(
+    path: Path, loader: Any, profile: qprof.Profile
+) -> None:
+    assert qprof.profile(path, loader, memory_limit=1 << 40) == profile
+    assert loader.epochs > 1
+    with pytest.raises(qprof.QprofError, match="give a list, or a function that returns a new iterator"):
+        qprof.profile(path, iter(loader), memory_limit=1 << 40)
+
+
+def test_a_generator_that_the_profile_has_read_is_refused_by_evaluate(
+    path: Path, result: Any, heldout: Any
+) -> None:
+    samples = iter(heldout)
+    qprof.profile(path, samples)
+    with pytest.raises(qprof.DataError, match="was read before"):
+        qprof.evaluate(path, result, samples, latency=False)
+
+
+def test_objects_cannot_be_shared_by_workers(path: Path, loader: Any) -> None:
+    with pytest.raises(qprof.ConfigError, match="each opens the samples itself"):
+        qprof.profile(path, loader, workers=2)
+
+
+@pytest.mark.parametrize("form", ["object", "file"])
+def test_profiles_and_plans_may_be_files_or_objects(
+    form: str, path: Path, profile: Any, result: Any, tmp_path: Path
+) -> None:
+    profile.save(tmp_path / "profile.yaml")
+    result.plan.save(tmp_path / "plan.yaml")
+    given = profile if form == "object" else tmp_path / "profile.yaml"
+    plan = result.plan if form == "object" else tmp_path / "plan.yaml"
+    assert qprof.quantize(path, given).plan == result.plan
+    assert qprof.quantize(path, plan=plan).plan == result.plan
+    assert qprof.explain(plan, "logits", path, given).tensor == "logits"
+    assert qprof.diff(given, given).drift.tensors
+    assert qprof.load_plan(tmp_path / "plan.yaml") == result.plan
+
+
+def test_merge_takes_objects_and_files(path: Path, loader: Any, profile: Any, tmp_path: Path) -> None:
+    first = qprof.profile(path, loader.batches[:1])
+    first.save(tmp_path / "first.yaml")
+    rest = qprof.profile(path, loader.batches[1:])
+    assert qprof.merge([tmp_path / "first.yaml", rest], tmp_path / "all.yaml") == profile
+    assert qprof.load_profile(tmp_path / "all.yaml") == profile
+
+
+def test_labels_may_be_a_file_or_integers(path: Path, result: Any, heldout: Any, labels: Any) -> None:
+    found = [
+        qprof.evaluate(path, result, heldout, labels=given, latency=False).accuracy
+        for given in (labels, list(labels), DIGITS / "heldout" / "labels.txt")
+    ]
+    assert found[0] == found[1] == found[2]
+    with pytest.raises(qprof.DataError, match="labels: are of type float64; give one integer for each row"):
+        qprof.evaluate(path, result, heldout, labels=[0.5])  # type: ignore[list-item]
+
+
+# --------------------------------------------------------------------------------------------- what comes out
+
+
+def test_quantize_writes_only_where_it_is_told_to(path: Path, profile: Any, tmp_path: Path) -> None:
+    made = qprof.quantize(path, profile, tmp_path / "a.onnx")
+    assert made.model_path == tmp_path / "a.onnx"
+    only = qprof.quantize(path, profile)
+    assert only.model_path is None
+    assert isinstance(only.model, ir.Model)
+    only.save(tmp_path / "b.onnx")
+    assert same_file(tmp_path / "a.onnx", tmp_path / "b.onnx")
+
+
+def test_a_metric_scores_both_models(path: Path, result: Any, heldout: Any, labels: Any) -> None:
+    found = qprof.evaluate(path, result, heldout, metric=top1_of(labels), labels=labels, latency=False)
+    assert found.metric == "top1"
+    assert found.score is not None
+    assert found.accuracy is not None
+    assert found.score.float_percent == pytest.approx(
+        found.accuracy.float_percent, abs=1e-9
+    )  # means of means
+    assert "top1" in found.to_markdown()
+
+
+def test_a_gate_is_asked(path: Path, result: Any, heldout: Any) -> None:
+    found = qprof.evaluate(path, result, heldout, gate=qprof.Gate(min_sqnr=90.0), latency=False)
+    assert not found.passed
+    assert found.to_dict()["passed"] is False
+
+
+def test_compare_layers_takes_the_plan_of_a_result(path: Path, result: Any, heldout: Any) -> None:
+    found = qprof.compare_layers(path, result, heldout, limit=1)
+    assert {layer.kind for layer in found.layers} >= {"quantized", "pass-through"}
+
+
+def test_sensitivity_takes_settings(path: Path, profile: Any, heldout: Any) -> None:
+    found = qprof.sensitivity(path, profile, heldout, limit=1, keep_float=["Conv"])
+    assert found.nodes
+    assert not any("Conv" in node.op_type for node in found.nodes)
+
+
+def test_tune_gives_plan_and_model(
+    proto: Any, profile: Any, heldout: Any, labels: Any, tmp_path: Path
+) -> None:
+    found = qprof.tune(
+        proto,
+        profile,
+        heldout,
+        tmp_path / "tuned.onnx",
+        objective="size",
+        metric=top1_of(labels),
+        calibrator="minmax",
+    )
+    assert found.target_met
+    assert found.plan is not None
+    assert qprof.evaluate(proto, found, heldout, latency=False).outputs
+    found.save(tmp_path / "again.onnx")
+    assert same_file(tmp_path / "tuned.onnx", tmp_path / "again.onnx")
+
+
+def test_a_tuning_that_finds_nothing_has_no_model(proto: Any, profile: Any, heldout: Any) -> None:
+    first: dict[int, Any] = {}
+
+    def the_same_bits(outputs: Any, indices: Any) -> list[float]:
+        pairs = zip(indices, outputs, strict=True)
+        return [100.0 * np.array_equal(first.setdefault(i, out["logits"]), out["logits"]) for i, out in pairs]
+
+    found = qprof.tune(proto, profile, heldout, metric=the_same_bits, budget=1e-9, objective="size")
+    assert found.quantized is None
+    for call in (lambda: found.save("none.onnx"), lambda: qprof.evaluate(proto, found, heldout)):
+        with pytest.raises(qprof.ConfigError, match="no plan met"):
+            call()
+
+
+def test_instrument_gives_a_model(path: Path, tmp_path: Path) -> None:
+    found = qprof.instrument(path, tmp_path / "out.onnx")
+    assert "QuantizationProfile" in {node.op_type for node in found.graph}
+    assert (tmp_path / "out.onnx").is_file()
+
+
+# -------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"calibratr": "mse"}, "there is no keyword 'calibratr'; see help. Did you mean 'calibrator'?"),
+        ({"calibrator": "msee"}, "Did you mean 'mse'?"),
+        ({"schema": "symetric"}, "schema 'symetric' is not one of .* Did you mean 'symmetric'?"),
+        ({"keep_float": "Gemm"}, "keep_float must be a list of names"),
+        ({"target": "onnxruntime-x68"}, "Did you mean 'onnxruntime-x86'?"),
+        ({"plan": "plan.yaml", "calibrator": "mse"}, "plan: holds its own settings"),
+        ({"target": qprof.load_recipe(), "form": "qdq"}, "form: a recipe holds its settings"),
+    ],
+)
+def test_a_wrong_keyword_is_refused_at_the_call(path: Path, options: Any, said: str) -> None:
+    with pytest.raises(qprof.ConfigError, match=said):
+        qprof.quantize(path, "no such profile.yaml", **options)
+
+
+def test_a_profile_of_another_model_is_refused(profile: qprof.Profile) -> None:
+    other = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> other (float[N, 2] x) => (float[N, 2] y) { y = Relu(x) }'
+    )
+    with pytest.raises(qprof.ProfileError, match="the profile"):
+        qprof.quantize(other, profile)
+
+
+def test_errors_of_a_model_in_memory_name_no_temporary_folder(loader: Any) -> None:
+    broken = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> my_net (float[N] x) => (float[N] y) { y = Nothing(x) }'
+    )
+    with pytest.raises(qprof.ModelError) as caught:
+        qprof.profile(broken, loader)
+    assert str(caught.value).startswith("my_net.onnx: ")
+
+
+def test_a_quantized_model_that_is_not_there_is_named(path: Path, loader: Any) -> None:
+    with pytest.raises(qprof.ModelError, match=r"nowhere\.onnx: no such file"):
+        qprof.evaluate(path, "nowhere.onnx", loader)

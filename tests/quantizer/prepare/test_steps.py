@@ -1,0 +1,403 @@
+"""Each normalisation pass by itself on a tiny graph, and where onnx_ir's pass of the same name does more."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from onnx_ir.passes.common import (
+    DeduplicateInitializersPass,
+    IdentityEliminationPass,
+    LiftConstantsToInitializersPass,
+    NameFixPass,
+    RemoveInitializersFromInputsPass,
+    RemoveUnusedNodesPass,
+    ShapeInferencePass,
+)
+from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.quantizer.prepare.passes.cleanup import (
+    merge_equal_initializers,
+    remove_dead,
+    trim_inputs,
+    trim_outputs,
+)
+from qprof_onnx.quantizer.prepare.passes.constant_folding import fold_constants, lift_constants
+from qprof_onnx.quantizer.prepare.passes.float16 import narrow_type, widen
+from qprof_onnx.quantizer.prepare.passes.inlining import (
+    inline_functions,
+    raise_ir_version,
+    take_constant_branches,
+    unlist_initializers,
+)
+from qprof_onnx.quantizer.prepare.passes.names import (
+    collect_origin,
+    forget_origin,
+    mark_origin,
+    name_nodes,
+    name_values,
+    unshare_names,
+)
+from qprof_onnx.quantizer.prepare.passes.noops import (
+    drop_noops,
+    merge_transposes,
+    scalar_ranges,
+    sums_to_adds,
+)
+from qprof_onnx.quantizer.prepare.passes.opset import raise_opset
+from qprof_onnx.quantizer.prepare.passes.shapes import clean_shapes, infer_shapes, skeleton
+
+
+def parsed(text: str, opset: int = 17, ir_version: int = 8, domains: str = "") -> ir.Model:
+    head = f'<ir_version: {ir_version}, opset_import: ["" : {opset}{domains}]>\n'
+    return ir.from_proto(onnx.parser.parse_model(head + text))
+
+
+def operators(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph]
+
+
+BRANCHES = (
+    "d = If(c)<then_branch = a () => (float[2] p) { p = Neg(u) },"
+    " else_branch = e () => (float[2] q) { q = Abs(u) }>"
+)
+
+# unused nodes, outputs and constants
+
+
+def test_what_only_a_removed_if_reads_is_removed_with_it() -> None:
+    text = f"g (float[2] x, bool c) => (float[2] y) {{ u = Exp(x)  {BRANCHES}  y = Relu(x) }}"
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert remove_dead(model) == 2
+    assert operators(model) == ["Relu"]
+    RemoveUnusedNodesPass()(by_onnx_ir)
+    assert operators(by_onnx_ir) == ["Exp", "Relu"]
+
+
+def test_an_unused_output_before_a_used_one_keeps_its_name() -> None:
+    text = (
+        "g (float[1,1,2] x, float[1,8,2] w, float[1,8,2] r) => (float[1,1,2] h)"
+        "{ s, h = LSTM<hidden_size = 2>(x, w, r) }"
+    )
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert remove_dead(model) + trim_outputs(model) == 0
+    assert [value.name for value in model.graph[0].outputs] == ["s", "h"]
+    RemoveUnusedNodesPass()(by_onnx_ir)
+    assert [value.name for value in by_onnx_ir.graph[0].outputs] == ["", "h"]
+
+
+def test_unused_initialisers_are_removed_and_those_that_are_outputs_are_not() -> None:
+    model = parsed(
+        "g (float[1] x) => (float[1] y, float[1] k) <float[1] k = {1}, float[1] l = {2}> { y = Relu(x) }"
+    )
+    assert remove_dead(model) == 1
+    assert list(model.graph.initializers) == ["k"]
+
+
+def test_trailing_unused_outputs_are_cut_off_except_those_of_training() -> None:
+    model = parsed("g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y, i = MaxPool<kernel_shape = [2, 2]>(x) }")
+    assert trim_outputs(model) == 1
+    assert len(model.graph[0].outputs) == 1
+    norm = parsed(
+        "g (float[1,2] x, float[2] p) => (float[1,2] y)"
+        "{ y, m, v = BatchNormalization<training_mode = 1>(x, p, p, p, p) }"
+    )
+    assert trim_outputs(norm) == 0
+
+
+def test_trailing_inputs_that_are_left_out_are_cut_off() -> None:
+    model = parsed('g (float[2] x) => (float[2] y) { y = Clip(x, "", "") }')
+    assert trim_inputs(model) == 2
+    assert len(model.graph[0].inputs) == 1
+    assert trim_inputs(model) == 0
+
+
+def test_equal_matrices_are_merged_and_equal_vectors_of_floats_are_not() -> None:
+    text = (
+        "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1, 2, 3, 4}, float[2,2] u = {1, 2, 3, 4},"
+        "float[2] b = {0, 0}, float[2] c = {0, 0}> { t = Gemm(x, w, b)  y = Gemm(t, u, c) }"
+    )
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert merge_equal_initializers(model) == 1
+    assert list(model.graph.initializers) == ["w", "b", "c"]
+    DeduplicateInitializersPass()(by_onnx_ir)
+    assert list(by_onnx_ir.graph.initializers) == ["w", "b"]
+
+
+def test_constants_of_other_types_or_shapes_are_not_merged() -> None:
+    model = parsed(
+        "g (int64[2] x) => (int64[2] y, int32[2] z) <int64[2] a = {0, 0}, int64[1,2] b = {0, 0},"
+        "int32[2] c = {0, 0}> { s = Add(x, a)  t = Add(s, b)  y = Squeeze(t)  z = Neg(c) }"
+    )
+    assert merge_equal_initializers(model) == 0
+
+
+# constants
+
+
+def test_constants_of_every_kind_but_strings_become_initialisers() -> None:
+    text = (
+        "g (float[2] x) => (float[2] y) { a = Constant<value_float = 2.0>()"
+        "b = Constant<value_ints = [1, 2]>()  c = Constant<value = float[2] {1, 2}>()"
+        "s = Constant<value_strings = ['t']>()"
+        "i = Cast<to = 1>(b)  l = StringSplit(s)  d = Mul(a, i)  e = Mul(c, d)  y = Add(x, e) }"
+    ).replace("'", '"')
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert lift_constants(model) == 3
+    assert list(model.graph.initializers) == ["a", "b", "c"]
+    assert model.graph.initializers["b"].const_value.numpy().dtype == np.int64
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(by_onnx_ir)
+    assert list(by_onnx_ir.graph.initializers) == ["a", "b", "c", "s"]
+
+
+def test_constants_in_branches_become_initialisers_of_the_branch() -> None:
+    model = parsed(
+        "g (float[2] x, bool c) => (float[2] y) { y = If(c)<then_branch = a () => (float[2] p)"
+        "{ k = Constant<value_floats = [1.0, 2.0]>()  p = Add(x, k) },"
+        "else_branch = e () => (float[2] q) { q = Abs(x) }> }"
+    )
+    assert lift_constants(model) == 1
+    assert "k" in model.graph[0].attributes["then_branch"].as_graph().initializers
+
+
+def test_a_node_with_constant_inputs_is_folded_under_the_name_of_its_output() -> None:
+    model = parsed(
+        "g (float[2] x) => (float[2] y) <float[2] a = {1, 2}> { t = Neg(a)  u = Add(x, a)  y = Mul(u, t) }"
+    )
+    infer_shapes(model)
+    assert fold_constants(model) == 1
+    assert model.graph.initializers["t"].const_value.numpy().tolist() == [-1.0, -2.0]
+    assert fold_constants(model) == 0
+
+
+@pytest.mark.parametrize(
+    "node", ["t = RandomNormalLike(a)", "q = QuantizeLinear(a, s)  t = DequantizeLinear(q, s)"]
+)
+def test_random_numbers_and_conversions_of_constants_are_not_folded(node: str) -> None:
+    model = parsed(
+        f"g (float[2] x) => (float[2] y) <float[2] a = {{1, 2}}, float s = {{1}}> {{ {node}  y = Add(x, t) }}"
+    )
+    infer_shapes(model)
+    assert fold_constants(model) == 0
+
+
+# one form for one graph
+
+
+def test_initialisers_leave_the_inputs_of_the_model_but_not_of_a_loop() -> None:
+    body = (
+        "y = Loop(n, c, x)<body = b (int64 i, bool k, float[2] s) => (bool l, float[2] t)"
+        "<float[2] s = {1, 2}> { l = Identity(k)  u = Add(s, w)  t = Neg(u) }>"
+    )
+    text = f"g (int64 n, bool c, float[2] x, float[2] w) => (float[2] y) <float[2] w = {{3, 4}}> {{ {body} }}"
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert len(unlist_initializers(model)) == 1
+    assert [value.name for value in model.graph.inputs] == ["n", "c", "x"]
+    assert len(model.graph[0].attributes["body"].as_graph().inputs) == 3
+    RemoveInitializersFromInputsPass()(by_onnx_ir)
+    assert len(by_onnx_ir.graph[0].attributes["body"].as_graph().inputs) == 2
+
+
+def test_a_model_without_listed_initialisers_gives_no_note() -> None:
+    assert unlist_initializers(parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }")) == ()
+
+
+def test_the_ir_version_is_raised_once_and_the_default_domain_has_one_name() -> None:
+    model = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", ir_version=4)
+    model.graph.opset_imports["ai.onnx"] = model.graph.opset_imports.pop("")
+    assert raise_ir_version(model) == ("IR version raised from 4 to 8",)
+    assert model.graph.opset_imports == {"": 17}
+    assert raise_ir_version(model) == ()
+
+
+FUNCTION = '\n<domain: "own", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }'
+
+
+def test_functions_are_inlined_and_uncalled_ones_dropped() -> None:
+    text = "g (float[2] x) => (float[2] y) { [call] y = own.twice(x) }" + FUNCTION
+    model = parsed(text, domains=', "own" : 1')
+    assert inline_functions(model) == ("1 model-local functions inlined",)
+    assert operators(model) == ["Add"]
+    uncalled = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }" + FUNCTION, domains=', "own" : 1')
+    inline_functions(uncalled)
+    assert not uncalled.functions
+
+
+def test_a_recursive_function_is_refused() -> None:
+    function = '\n<domain: "own", opset_import: ["own" : 1]> f (a) => (b) { b = own.f(a) }'
+    model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')
+    with pytest.raises(ModelError, match="cannot be inlined"):
+        inline_functions(model)
+
+
+@pytest.mark.parametrize(("condition", "operator"), [(1, "Neg"), (0, "Abs")])
+def test_an_if_of_constant_condition_becomes_its_branch(condition: int, operator: str) -> None:
+    model = parsed(f"g (float[2] x) => (float[2] d) <bool c = {{{condition}}}> {{ u = Exp(x)  {BRANCHES} }}")
+    name_nodes(model)
+    assert take_constant_branches(model) == 1
+    assert operators(model) == ["Exp", operator]
+    assert model.graph[1].outputs[0].name == "d"
+
+
+def test_an_if_of_computed_condition_stays() -> None:
+    model = parsed(f"g (float[2] x, bool c) => (float[2] d) {{ u = Exp(x)  {BRANCHES} }}")
+    assert take_constant_branches(model) == 0
+
+
+# names
+
+
+def test_nodes_get_unique_names_over_all_graphs_and_onnx_ir_gives_others() -> None:
+    text = (
+        f"g (float[2] x, bool c) => (float[2] d) {{ u = Exp(x)  [n] v = Neg(x)  [n] w = Abs(x)  {BRANCHES} }}"
+    )
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert name_nodes(model) == 5
+    names = [node.name for node in ir.traversal.RecursiveGraphIterator(model.graph)]
+    assert names == ["Exp_u", "n", "n_2", "If_d", "Neg_p", "Abs_q"]
+    assert name_nodes(model) == 0
+    NameFixPass()(by_onnx_ir)
+    assert [node.name for node in by_onnx_ir.graph][:3] == ["node", "n", "n_1"]
+
+
+def test_used_outputs_without_a_name_get_one_after_their_node() -> None:
+    model = parsed("g (float[2] x) => (float[2] y) { [first] t = Exp(x)  y = Neg(t) }")
+    model.graph[0].outputs[0].name = None
+    assert name_values(model) == 1
+    assert model.graph[0].outputs[0].name == "first_output_0"
+
+
+def test_two_branches_with_one_name_get_two() -> None:
+    model = parsed(
+        "g (float[2] x, bool c) => (float[2] y) { y = If(c)<"
+        "then_branch = a () => (float[2] p) { p = Neg(x) },"
+        "else_branch = e () => (float[2] p) { p = Abs(x) }> }"
+    )
+    assert unshare_names(model) == 1
+    assert [node.outputs[0].name for node in model.graph.all_nodes()] == ["y", "p", "p_2"]
+    assert unshare_names(model) == 0
+
+
+def test_origins_are_recorded_and_forgotten() -> None:
+    model = parsed("g (float[2] x) => (float[2] y) { [n] y = Neg(x) }")
+    mark_origin(model)
+    assert collect_origin(model) == {"n": ("n",)}
+    forget_origin(model)
+    assert collect_origin(model) == {"n": ()}
+
+
+# nodes without effect
+
+
+def test_an_identity_between_two_outputs_stays() -> None:
+    text = "g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x)  z = Identity(y) }"
+    model, by_onnx_ir = parsed(text), parsed(text)
+    assert drop_noops(model) == 0
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+    IdentityEliminationPass()(by_onnx_ir)
+    assert [value.name for value in by_onnx_ir.graph.outputs] == ["z", "z"]
+
+
+def test_nodes_without_effect_are_removed() -> None:
+    model = parsed(
+        "g (float[2] x) => (float[2] y) { t = Identity(x)  u = Sum(t)  v = Dropout(u)  y = Neg(v) }"
+    )
+    assert drop_noops(model) == 3
+    assert operators(model) == ["Neg"]
+
+
+@pytest.mark.parametrize(("inputs", "count", "operator"), [("x, x", 1, "Add"), ("x, x, x", 0, "Sum")])
+def test_a_sum_of_two_inputs_is_an_add(inputs: str, count: int, operator: str) -> None:
+    model = parsed(f"g (float[2] x) => (float[2] y) {{ y = Sum({inputs}) }}")
+    assert sums_to_adds(model) == count
+    assert operators(model) == [operator]
+
+
+def test_vectors_of_one_element_that_a_range_reads_become_scalars() -> None:
+    model = parsed("g (int64 n) => (int64[N] y) <int64[1] s = {0}, int64 d = {1}> { y = Range(s, n, d) }")
+    name_nodes(model)
+    assert scalar_ranges(model) == 1
+    assert model.graph.initializers["s"].const_value.shape == ()
+
+
+def test_two_transposes_become_one() -> None:
+    model = parsed(
+        "g (float[2,3,4] x) => (float[A,B,C] y)"
+        "{ t = Transpose<perm = [1, 0, 2]>(x)  y = Transpose<perm = [0, 2, 1]>(t) }"
+    )
+    assert merge_transposes(model) == 1
+    assert list(model.graph[0].attributes["perm"].as_ints()) == [1, 2, 0]
+
+
+def test_a_transpose_with_another_consumer_is_not_merged() -> None:
+    model = parsed(
+        "g (float[2,3] x) => (float[2,3] y, float[3,2] z) { t = Transpose(x)  y = Transpose(t)  z = Neg(t) }"
+    )
+    assert merge_transposes(model) == 0
+
+
+# shapes, types and opset
+
+
+def test_stale_shapes_are_removed_and_inferred_again() -> None:
+    model = parsed("g (float[N,3] x) => (float[A,3] y) { t = Relu(x)  y = Neg(t) }")
+    model.graph[0].outputs[0].shape = ir.Shape([7, 3])
+    clean_shapes(model)
+    assert model.graph[0].outputs[0].shape is None
+    assert infer_shapes(model) == 1
+    assert str(model.graph[0].outputs[0].shape) == "[N,3]"
+    assert infer_shapes(model) == 0
+
+
+def test_the_declared_shape_of_an_output_stays_although_more_is_known() -> None:
+    text = "g (float[2,3] x) => (float[A,3] y) { t = Relu(x)  y = Neg(t) }"
+    model, by_onnx_ir = parsed(text), parsed(text)
+    infer_shapes(model)
+    assert str(model.graph.outputs[0].shape) == "[A,3]"
+    ShapeInferencePass()(by_onnx_ir)
+    assert str(by_onnx_ir.graph.outputs[0].shape) == "[2,3]"
+
+
+def test_a_reshape_to_a_computed_shape_has_a_rank() -> None:
+    text = "g (float[2,6] x, int64[3] s) => (float[A,B,C] y) { t = Reshape(x, s)  y = Relu(t) }"
+    model = parsed(text)
+    clean_shapes(model)
+    infer_shapes(model)
+    assert len(model.graph[0].outputs[0].shape) == 3
+
+
+def test_large_constants_are_inputs_of_the_skeleton() -> None:
+    numbers = ", ".join(["1"] * 400)
+    model = parsed(
+        f"g (float[1,400] x) => (float[1,1] y) <float[400,1] w = {{{numbers}}}, float[1] b = {{1}}>"
+        "{ t = MatMul(x, w)  y = Add(t, b) }"
+    )
+    bare = skeleton(model)
+    assert [tensor.name for tensor in bare.graph.initializer] == ["b"]
+    assert [value.name for value in bare.graph.input] == ["x", "w"]
+    assert list(model.graph.initializers) == ["w", "b"]
+
+
+def test_a_model_in_float16_computes_in_float32_between_casts() -> None:
+    model = parsed("g (float16[2] x) => (float16[2] y) <float16[2] k = {1, 2}> { [n] y = Add(x, k) }")
+    infer_shapes(model)
+    assert narrow_type(model) == ir.DataType.FLOAT16
+    assert len(widen(model)) == 1
+    assert operators(model) == ["Cast", "Add", "Cast"]
+    assert model.graph.initializers["k"].const_value.dtype == ir.DataType.FLOAT
+    assert {value.dtype for value in (*model.graph.inputs, *model.graph.outputs)} == {ir.DataType.FLOAT16}
+
+
+def test_a_model_in_float32_is_not_converted() -> None:
+    model = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert narrow_type(model) is None
+    assert widen(model) == ()
+    assert operators(model) == ["Relu"]
+
+
+@pytest.mark.parametrize(("opset", "after"), [(11, 14), (13, 13), (17, 17)])
+def test_opsets_below_13_are_raised(opset: int, after: int) -> None:
+    model = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset=opset)
+    assert bool(raise_opset(model)) == (opset < 13)
+    assert model.graph.opset_imports[""] == after

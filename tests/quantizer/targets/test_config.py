@@ -1,0 +1,76 @@
+"""One definition of a setting: its words are those of the registries, and every reader takes it so."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+from qprof_onnx.cli.options.tuning import OBJECTIVES
+from qprof_onnx.profiles.base.strict_yaml import MalformedError
+from qprof_onnx.quantizer.numerics.affine import TYPES
+from qprof_onnx.quantizer.numerics.schema_table import SCHEMAS, SchemaName
+from qprof_onnx.quantizer.ranges.calibrators import CALIBRATORS
+from qprof_onnx.quantizer.targets.calibrator_names import CALIBRATOR_NAMES
+from qprof_onnx.quantizer.targets.config import (
+    FORMS,
+    ActivationType,
+    QuantConfig,
+    WeightType,
+    settings,
+)
+from qprof_onnx.quantizer.targets.records import config_from_mapping
+from qprof_onnx.quantizer.tuning import trial
+
+
+def test_the_names_of_schemas_are_those_of_the_table() -> None:
+    assert get_args(SchemaName) == tuple(SCHEMAS)
+
+
+def test_the_names_of_calibrators_are_those_of_the_registry() -> None:
+    assert tuple(CALIBRATORS) == CALIBRATOR_NAMES
+    assert all(name == calibrator.name for name, calibrator in CALIBRATORS.items())
+
+
+def test_the_integer_types_of_settings_are_quantized_types() -> None:
+    assert {*get_args(ActivationType), *get_args(WeightType)} <= set(TYPES)
+
+
+def test_the_objectives_of_the_option_are_those_of_the_tuner() -> None:
+    assert tuple(trial.OBJECTIVES) == OBJECTIVES
+
+
+def test_every_field_is_a_setting_with_a_description_and_a_group() -> None:
+    assert list(settings()) == [field.name for field in fields(QuantConfig)]
+    assert all(setting.description.endswith(".") and setting.group for setting in settings().values())
+
+
+def test_every_default_is_one_of_the_words() -> None:
+    config = QuantConfig()
+    assert all(getattr(config, s.name) in s.words for s in settings().values() if s.words)
+    assert config.form in FORMS
+
+
+def test_an_empty_mapping_gives_the_defaults() -> None:
+    assert config_from_mapping({}) == QuantConfig()
+
+
+def test_settings_can_be_read_back_from_their_own_values() -> None:
+    config = QuantConfig(keep_float=("Conv",), min_sqnr=20.0, calibrator="percentile:99.5")
+    assert config_from_mapping({f.name: getattr(config, f.name) for f in fields(QuantConfig)}) == config
+
+
+@pytest.mark.parametrize(
+    ("mapping", "sentence"),
+    [
+        ([], "config must be a mapping, not a list"),
+        ({"min_sqnr": True}, "config: min_sqnr must be a number, not True"),
+        ({"block_size": 8}, "config: block_size 8 must be 0 or a power of two from 16"),
+        ({"keep_float": ["Conv", 3]}, "config: keep_float must be text, not 3"),
+        ({"mode": None}, "config: mode must be one of static, dynamic, weight-only, auto, not empty"),
+    ],
+)
+def test_what_is_malformed_is_named(mapping: object, sentence: str) -> None:
+    with pytest.raises(MalformedError) as error:
+        config_from_mapping(mapping, "config")
+    assert sentence in str(error.value)
