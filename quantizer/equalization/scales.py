@@ -223,7 +223,7 @@ def _best(
     largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
     weights = np.sqrt(sum((r.energy for r in readers), np.zeros_like(largest)))
     ones = np.ones_like(largest)
-    before = _noise(tensor, density, ones, readers, config)
+    before = _noise(tensor, density, ones, _weight_noise(density, ones, readers, config), config)
     best, least = ones, before
     tried = {ones.tobytes()}
     for a, b in EXPONENTS:
@@ -231,7 +231,10 @@ def _best(
         if scales.tobytes() in tried:  # rounded to powers of two, several are equal
             continue
         tried.add(scales.tobytes())
-        noise = _noise(equalized(tensor, density, scales), density, scales, readers, config)
+        weight_noise = _weight_noise(density, scales, readers, config)
+        if sum(part.noise / part.signal for part in weight_noise) > least:
+            continue  # the activation's noise, which takes longer to compute, can only add to that
+        noise = _noise(equalized(tensor, density, scales), density, scales, weight_noise, config)
         if noise < least:
             best, least = scales, noise
     return (ones, 0.0) if least <= 0.0 else (best, decibels(before, least))
@@ -251,7 +254,11 @@ def _powers_of_two(largest: Floats, weights: Floats, a: float, b: float) -> Floa
 
 
 def _noise(
-    tensor: TensorProfile, density: ChannelDensity, scales: Floats, readers: list[Reader], config: QuantConfig
+    tensor: TensorProfile,
+    density: ChannelDensity,
+    scales: Floats,
+    weight_noise: list[WeightNoise],
+    config: QuantConfig,
 ) -> float:
     """Return the expected noise of the readers' outputs relative to their signal, summed.
 
@@ -259,20 +266,45 @@ def _noise(
         tensor: profile of the equalized activation.
         density: of the channels before they are equalized.
         scales: one for each channel.
-        readers: what reads it.
+        weight_noise: what the rounding of the readers' weights adds.
         config: calibrator, schemas and types.
     """
     schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
     limits = calibrate(tensor, config.calibrator, schema, qtype)
     params = choose_params(limits.low, limits.high, schema, qtype)
     errors = channel_mse(density, scales, params) * scales**2
-    half = 2.0 ** (TYPES[config.weight_type].bits - 1) - 1
     total = 0.0
+    for part in weight_noise:
+        total += (float(errors @ part.energy) + part.noise) / part.signal
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class WeightNoise:
+    """What the rounding of a reader's weights adds to its outputs.
+
+    Attributes:
+        noise: expected, summed over the outputs.
+        energy, signal: see `Reader`; the signal is above 0.
+    """
+
+    noise: float
+    energy: Floats
+    signal: float
+
+
+def _weight_noise(
+    density: ChannelDensity, scales: Floats, readers: list[Reader], config: QuantConfig
+) -> list[WeightNoise]:
+    """Return the noise of the weights of each reader with a signal; see `_noise`."""
+    half = 2.0 ** (TYPES[config.weight_type].bits - 1) - 1
+    found = []
     for reader in readers:
+        if reader.signal <= 0.0:
+            continue
         step = (reader.largest * scales).max(1) / half
         if config.granularity == "per-tensor":
             step = np.full_like(step, step.max())
-        of_weights = float((step**2 / 12.0) @ (reader.connected @ (density.power / scales**2))) * reader.taps
-        if reader.signal > 0.0:
-            total += (float(errors @ reader.energy) + of_weights) / reader.signal
-    return total
+        noise = float((step**2 / 12.0) @ (reader.connected @ (density.power / scales**2))) * reader.taps
+        found.append(WeightNoise(noise, reader.energy, reader.signal))
+    return found

@@ -255,11 +255,13 @@ def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ..
 def summarize(plan: QuantPlan) -> Summary:
     """Count what became of the nodes, and why those that stay float do."""
     counts = Counter(node.kind.value for node in plan.nodes.values())
-    by_code: dict[ReasonCode, list[FloatReason]] = {}
+    found: dict[tuple[ReasonCode, str], list[FloatReason]] = {}
     for node in plan.nodes.values():
         if node.kind is Kind.FLOAT:
-            by_code.setdefault(node.float_reason.code, []).append(node.float_reason)
-    groups = [FloatGroup(code, len(found), summary(found)) for code, found in by_code.items()]
+            reason = node.float_reason
+            words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
+            found.setdefault((reason.code, words), []).append(reason)
+    groups = [FloatGroup(code, len(reasons), summary(reasons)) for (code, _), reasons in found.items()]
     return Summary(
         {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
         tuple(sorted(groups, key=lambda group: -group.nodes)),

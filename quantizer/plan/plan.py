@@ -31,13 +31,13 @@ class Kind(StrEnum):
     """What becomes of one node."""
 
     QUANTIZED = "quantized"
-    """Computes on codes. An output with parameters in `QuantPlan.tensors` is stored in them; an output
-    without returns to float."""
+    """Computes quantized values. An output with parameters in `QuantPlan.tensors` is stored in them; an
+    output without returns to float."""
     LOOKUP_TABLE = "lookup-table"
-    """A function of one variable, looked up: code in, code out. Several nodes can be one table: then the last
-    has an entry with the parameters of its output, and the outputs of the others have none."""
+    """A function of one variable, looked up: integer in, integer out. Several nodes can be one table: then
+    the last has an entry with the parameters of its output, and the outputs of the others have none."""
     PASS_THROUGH = "pass-through"
-    """Moves, selects or clips codes; its output has the parameters of its input."""
+    """Moves, selects or clips quantized values; its output has the parameters of its input."""
     DYNAMIC = "dynamic"
     """Integer with activation parameters computed at run time."""
     WEIGHT_ONLY = "weight-only"
@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 ON_CODES = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
-"""Kinds that read activations in codes; the others read and make real numbers."""
+"""Kinds that read quantized activations; the others read and make float values."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class NodePlan:
 
     @property
     def float_reason(self) -> FloatReason:
-        """Why a node stays float; what was told in words alone has the code UNKNOWN."""
+        """Why a node stays float; a reason in words alone has the code UNKNOWN."""
         if isinstance(self.because, FloatReason):
             return self.because
         return because(ReasonCode.UNKNOWN, text=self.because)

@@ -3,7 +3,7 @@ words.
 
 The planner says `FloatReason(ReasonCode.NO_KERNEL, target="qnn", operator="Sin")`, the plan file keeps that,
 and `sentence` and `summary` make words of it. Adding a reason is adding a code, its sentence and, where the
-figures of many nodes are better told together, its summary.
+figures of many nodes are better shown together, its summary.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ReasonCode(StrEnum):
     SMALL_RECURRENT = "small-recurrent"
     SLOWER_IN_INT8 = "slower-in-int8"
     UNKNOWN = "unknown"
-    """Told in words alone: by hand, or in a plan of format 1."""
+    """Given in words alone: by hand, or in a plan of format 1."""
 
 
 _SENTENCES: Mapping[ReasonCode, str] = {
@@ -104,8 +104,8 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     "of {sqnr:.1f} dB; the limit is {limit:g} dB",
     ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
     "{cost_share:.1f} % of the multiplications each",
-    ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float (from {origin}) and "
-    "conversions cost more than they save",
+    ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float and conversions cost "
+    "more than they save",
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel for dynamic quantization: {operator}",
     ReasonCode.SMALL_RECURRENT: "small recurrent weights ({elements} elements): float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",

@@ -62,11 +62,11 @@ def _scales_are_finite_and_positive(plan: QuantPlan, graph: Graph) -> Iterator[s
             yield f"tensor '{name}': every scale must be finite and positive"
 
 
-def _zero_points_are_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+def _zero_points_are_values_of_the_type(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for name, params in plan.tensors.items():
         low, high = params.qtype.low, params.qtype.high
         if not all(low <= z <= high for z in params.zero_point):
-            yield f"tensor '{name}': zero_point must lie in {low}..{high}, the codes of {params.qtype.name}"
+            yield f"tensor '{name}': zero_point must lie in {low}..{high}, the values of {params.qtype.name}"
 
 
 def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -106,13 +106,13 @@ def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             yield f"node '{name}': a float node needs a reason"
 
 
-def _quantized_nodes_read_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+def _quantized_nodes_read_quantized_values(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
         if entry is None or entry.kind not in (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH):
             continue
         if rule is None:
-            yield f"node '{node.name}': there is no rule for {node.op_type}, so it must be float"
+            yield f"node '{node.name}': operator {node.op_type} is not supported for int8: it must be float"
             continue
         for index in rule.activations(node):
             name = input_name(node, index)
@@ -151,7 +151,7 @@ def _tables_are_whole(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             )
 
 
-def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry = plan.nodes.get(name_of(node))
         if entry is None or entry.kind is not Kind.PASS_THROUGH:
@@ -160,7 +160,8 @@ def _moved_codes_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Iterato
         for output in outputs_of(node):
             if plan.tensors.get(output) != source:
                 yield (
-                    f"node '{node.name}': it moves codes, so '{output}' must have the parameters of its input"
+                    f"node '{node.name}': it passes values through, so '{output}' must have the parameters "
+                    "of its input"
                 )
 
 
@@ -187,7 +188,7 @@ def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 
 def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, str, QuantParams | None]]:
-    """Yield node, constant and its parameters, for each input that nodes of a kind may have in codes."""
+    """Yield node, constant and its parameters, for each input that nodes of a kind may have quantized."""
     for node in graph.nodes:
         entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
         if entry is None or entry.kind is not kind or rule is None:
@@ -198,7 +199,7 @@ def _weights(plan: QuantPlan, graph: Graph, kind: Kind) -> Iterator[tuple[str, s
                 yield name_of(node), name, plan.params_read(name_of(node), weight.index, name)
 
 
-def _hybrid_nodes_have_a_weight_in_codes(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+def _hybrid_nodes_have_a_quantized_weight(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for kind in (Kind.DYNAMIC, Kind.WEIGHT_ONLY):
         stored = {node for node, _, params in _weights(plan, graph, kind) if params is not None}
         for name, entry in plan.nodes.items():
@@ -227,18 +228,18 @@ def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
 
 CHECKS: tuple[Check, ...] = (
     _scales_are_finite_and_positive,
-    _zero_points_are_codes,
+    _zero_points_are_values_of_the_type,
     _symmetric_has_zero_point_0,
     _power_of_two_scales,
     _nodes_are_those_of_the_model,
     _tensors_are_those_of_the_model,
     _float_nodes_have_a_reason,
-    _quantized_nodes_read_codes,
+    _quantized_nodes_read_quantized_values,
     _tables_are_whole,
-    _moved_codes_keep_their_parameters,
+    _passed_values_keep_their_parameters,
     _bias_scales_are_products,
-    _hybrid_nodes_have_a_weight_in_codes,
+    _hybrid_nodes_have_a_quantized_weight,
     _dynamic_weights_have_8_bits,
     _blocks_divide_their_axis,
 )
-"""Every predicate, in the order in which breaches are told."""
+"""Every predicate, in the order in which breaches are reported."""

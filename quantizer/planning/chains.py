@@ -1,19 +1,19 @@
-"""Chains: pieces of a graph that are one function of one variable: x * sigmoid(x), a written-out Gelu.
+"""Pointwise chains: nodes that together are a function of one variable: x * sigmoid(x), a written-out Gelu.
 
-A chain reads one activation, and scalar constants; each of its operators works element by element; nobody
-else reads what it makes on the way. So it can be one look-up table with no rounding but the last, which no
+A chain reads one activation, and scalar constants; each of its operators works element by element; no
+other node reads its inner tensors. So it can be one look-up table with no rounding but the last, which no
 sequence of integer operators is. A target says by `Target.lookup_tables` what it does with them:
 
 ===========  ===============================================================================================
-"separate"   each operator is planned by itself, where all of them can be in codes; elsewhere the chain stays
+"separate"   each operator is planned by itself, where all of them can be quantized; elsewhere the chain stays
              float as a whole
-"portable"   one table, looked up in standard ONNX
-"runtime"    one piece in float between conversions, which the runtime compiles as it likes
+"portable"   one look-up table, in standard ONNX
+"runtime"    float between conversions, which the runtime compiles as it likes
 ===========  ===============================================================================================
 
-A chain that is taken as one is one node while the plan is made (`Contracted`): its inner tensors need no
+A chain that is planned as one is one node while the plan is made (`contracted`): its inner tensors need no
 profile and have no parameters. In the plan each of its nodes has an entry;
-`Kind.LOOKUP_TABLE` without parameters of the output means a part of the table behind it.
+`Kind.LOOKUP_TABLE` without parameters of the output means a part of the look-up table of the node after it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def planned_separately(
 
 
 def _alone(node: ir.Node, target: Target, tables: str) -> bool:
-    """Whether an operator can be in codes by itself."""
+    """Whether an operator can be quantized by itself."""
     rule = rule_of(node)
     curve = rule is not None and rule.curve
     return node.op_type in target.operators or (

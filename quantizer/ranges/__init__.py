@@ -1,4 +1,4 @@
-"""Range setting: which range of each activation its codes should cover.
+"""Range setting: which range of each activation its quantized values should cover.
 
 Enters: `Profile`, graph, recipe.
 Leaves: a `Range` for each activation.

@@ -1,4 +1,4 @@
-"""Calibrators: which range of a tensor the codes should cover, from its profile.
+"""Calibrators: which range of a tensor its quantized values should cover, from its profile.
 
 A calibrator is a pure function from a profile to a range. Adding one is adding a function here, and its name
 in `targets.calibrator_names`.
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Range:
-    """The real numbers from `low` to `high`.
+    """The float values from `low` to `high`.
 
     Attributes:
         low, high: finite, low <= high.
@@ -76,7 +76,7 @@ def calibrate(
     qtype: QuantType,
     curve: UnaryFunction | None = None,
 ) -> Range:
-    """Return the range that the codes of a tensor should cover.
+    """Return the range that the quantized values of a tensor should cover.
 
     It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor that held nothing, or one
     value only, has nothing to choose: its range is that value, extended to 0.
@@ -214,7 +214,7 @@ def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judg
         if floor < 0.0:
             lows = np.append(low, np.maximum(around_low, floor))
             low, high = best(lows, np.full(lows.size, high))
-    return widened_range(low, high, schema, qtype)  # what the codes reach anyway is not cut
+    return widened_range(low, high, schema, qtype)  # what quantized values reach anyway is not cut
 
 
 CALIBRATORS: dict[CalibratorName, Calibrator] = {

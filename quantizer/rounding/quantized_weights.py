@@ -115,8 +115,18 @@ def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
 
 
 def params_digest(params: QuantParams) -> str:
-    """Return what tells parameters apart: 16 hexadecimal digits."""
-    return hashlib.sha256(repr(params).encode()).hexdigest()[:16]
+    """Return what tells parameters apart: 16 hexadecimal digits.
+
+    They stand in plan files, so the text that is hashed stays as it was in format 1, whatever classes are
+    called.
+    """
+    qtype = params.qtype
+    text = (
+        f"QuantParams(scale={params.scale!r}, zero_point={params.zero_point!r}, "
+        f"qtype=QuantType(name={qtype.name!r}, bits={qtype.bits}, signed={qtype.signed}, "
+        f"stored_as={qtype.stored_as!r}), axis={params.axis!r}, block={params.block_size!r})"
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _with_offsets(weight: Weight, rounding: RoundingOffsets, where: str) -> Array:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -227,26 +228,24 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 
 
 def _planned(folder: Path) -> Record:
-    from qprof_onnx.quantizer.model.files import load_model
-    from qprof_onnx.quantizer.model.graph import index
-    from qprof_onnx.quantizer.model.identity import model_id
     from qprof_onnx.quantizer.pipeline.profiling import dump_profile
     from qprof_onnx.quantizer.pipeline.quantization import summarize
+    from qprof_onnx.quantizer.plan.plan import Kind
     from qprof_onnx.quantizer.plan.store import save_plan
+    from qprof_onnx.quantizer.planning.facts import planning_facts
     from qprof_onnx.quantizer.planning.planner import make_plan
-    from qprof_onnx.quantizer.prepare.prepare import prepare
+    from qprof_onnx.quantizer.prepare.opening import open_prepared
 
     path = folder / "model.onnx"
     profile = dump_profile(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
-    prepared = prepare(load_model(path))
-    identity = model_id(prepared.model, path.name)
-    plan = make_plan(index(prepared.model), profile, _everything(), identity, start_everywhere=True)
+    facts = planning_facts(open_prepared(path), profile, _everything())
+    plan = make_plan(facts, start_everywhere=True)
     for form in FORMS:
         own = replace(plan, config=replace(plan.config, form=form))
         save_plan(own, folder / f"{form}.yaml")
     summary = summarize(plan)
-    reasons = {_general(reason): count for reason, count in summary.float_reasons.items()}
-    return {"counts": dict(summary.counts), "reasons": reasons}
+    reasons = Counter(_general(node.reason) for node in plan.nodes.values() if node.kind is Kind.FLOAT)
+    return {"counts": dict(summary.counts), "reasons": dict(reasons)}
 
 
 def _everything() -> Any:

@@ -15,6 +15,7 @@ from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan, SharedScale
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads, save_plan
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
@@ -196,6 +197,42 @@ def test_reading_without_libyaml_gives_the_same(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ["plan-1.yaml"])
 def test_files_of_released_formats_still_load(name: str) -> None:
     assert load_plan(DATA / name) == PLAN
+
+
+def test_a_plan_of_format_1_with_adjustments_reads_like_the_same_plan_of_format_2() -> None:
+    old, new = (load_plan(DATA / f"{name}.yaml") for name in ("plan-1-adjusted", "plan-2"))
+    assert old.tensors == new.tensors
+    assert old.adjustments == new.adjustments
+    assert old.shared_scales == new.shared_scales
+    assert [entry.kind for entry in old.nodes.values()] == [entry.kind for entry in new.nodes.values()]
+    assert old.nodes["sin_s"].float_reason.code is ReasonCode.UNKNOWN
+    assert old.nodes["sin_s"].reason == "onnxruntime-x86 has no integer kernel for Sin"
+
+
+def test_a_plan_of_format_2_has_every_section_and_is_written_as_it_was_read() -> None:
+    text = (DATA / "plan-2.yaml").read_text(encoding="utf-8")
+    plan = loads(text)
+    assert plan.shared_scales
+    assert all((plan.adjustments.equalization, plan.adjustments.biases, plan.adjustments.roundings))
+    codes = {entry.float_reason.code for entry in plan.nodes.values() if entry.kind is Kind.FLOAT}
+    assert {ReasonCode.NOISE_BUDGET, ReasonCode.NO_KERNEL, ReasonCode.BY_REQUEST} <= codes
+    assert dumps(plan) == text
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("{code: no-kernal, target: t, operator: o}", "reason: code 'no-kernal' is unknown"),
+        ("{code: no-kernel, target: t}", "key 'operator' is missing"),
+        ("{code: by-request, pattern: 7}", "must be text"),
+        ("{code: below-sqnr-limit, tensor: x, type: uint8, sqnr: low, limit: 20}", "must be a number"),
+    ],
+)
+def test_a_malformed_reason_is_named(reason: str, sentence: str) -> None:
+    text = TEXT.replace('reason: "no rule for Einsum: it has \\"many\\" forms"', f"reason: {reason}")
+    assert text != TEXT
+    with pytest.raises(PlanError, match=sentence):
+        loads(text)
 
 
 def test_an_older_plan_without_a_setting_has_its_default() -> None:
