@@ -59,13 +59,13 @@ class Node:
     Attributes:
         kind: as what it is written.
         implementation: how, where there are several ways.
-        reason: why it stays float.
+        reason: why it stays float, a code with its figures; or a remark.
         inputs: number of an input to parameters that it reads instead of the tensor's.
     """
 
     kind: Kind
     implementation: str = ""
-    reason: str = ""
+    reason: str | Mapping[str, Any] = ""
     inputs: Mapping[str, Parameters] | None = None
 
 
@@ -80,5 +80,5 @@ class PlanDocument:
     nodes: Mapping[str, Node]
     tool: str = ""
     notes: tuple[str, ...] = ()
-    groups: tuple[Mapping[str, Any], ...] = ()
+    shared_scales: tuple[Mapping[str, Any], ...] = ()
     adjustments: Mapping[str, Any] | None = None

@@ -20,7 +20,7 @@ from qprof_onnx.quantizer.targets.config import (
     settings,
 )
 from qprof_onnx.quantizer.targets.records import config_from_mapping
-from qprof_onnx.quantizer.tuning import trial
+from qprof_onnx.quantizer.tuning import quality_target
 
 
 def test_the_names_of_schemas_are_those_of_the_table() -> None:
@@ -37,7 +37,7 @@ def test_the_integer_types_of_settings_are_quantized_types() -> None:
 
 
 def test_the_objectives_of_the_option_are_those_of_the_tuner() -> None:
-    assert tuple(trial.OBJECTIVES) == OBJECTIVES
+    assert tuple(quality_target.OBJECTIVES) == OBJECTIVES
 
 
 def test_every_field_is_a_setting_with_a_description_and_a_group() -> None:
