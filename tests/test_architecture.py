@@ -141,6 +141,12 @@ def test_a_file_imports_rooms_of_lower_layers_only(path: Path) -> None:
     assert not [(used, line) for used, line in rooms_used(path) if LEVELS[used] <= LEVELS[room]]
 
 
+def test_the_architecture_page_shows_the_layers() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    shown = page.partition("<!-- layers -->\n```\n")[2].partition("```")[0]
+    assert shown == "".join(f"{', '.join(line)}\n" for line in LAYERS)
+
+
 def test_a_file_is_in_a_room() -> None:
     tops = {ROOT / top / "__init__.py" for top in TOPS}
     assert not [path for path in SOURCES if room_of(path) is None and path not in tops]
