@@ -1,6 +1,6 @@
-"""What a node, or a chain of nodes, with one varying input computes, as a function of one variable.
+"""Unary functions: what a node, or a fused pointwise chain of nodes, with one varying input computes.
 
-Neutral ground: the planner asks how steep it is, a lowering what stands in a look-up table.
+Planning asks how steep such a function is, lowering what its look-up table holds.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CHAIN, CHAIN_DOMAIN = "Chain", "qprof"
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Nodes that together compute a function of one variable, such as x * sigmoid(x).
+    """Nodes that together compute a unary function, such as x * sigmoid(x).
 
     Attributes:
-        nodes: in topological order; the last makes the result, and nobody else reads what the others make.
+        nodes: in topological order; the last returns the result, and only they read what the others return.
         source: the tensor that they are a function of.
     """
 
@@ -47,7 +47,7 @@ class Chain:
 
     @property
     def result(self) -> ir.Value:
-        """The tensor that the chain makes."""
+        """The tensor that the chain returns."""
         return self.nodes[-1].outputs[0]
 
     @property
@@ -64,7 +64,7 @@ def chain_of(node: ir.Node) -> Chain:
     source = node.inputs[0] if node.inputs else None
     if source is None:
         raise PlanError(
-            f"node '{node.name}': {node.op_type} as a table: it has no input; keep this node float"
+            f"node '{node.name}': {node.op_type} as a look-up table: it has no input; keep this node float"
         )
     return Chain((node,), source)
 
@@ -91,7 +91,7 @@ def curve_of(chain: Chain, opset: int) -> UnaryFunction:
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
-    where = f"node '{chain.name}': {chain.operators} as a table"
+    where = f"node '{chain.name}': {chain.operators} as a look-up table"
     names: dict[ir.Value, str] = {chain.source: "x"}
     constants: list[onnx.TensorProto] = []
     protos: list[onnx.NodeProto] = []
@@ -103,8 +103,8 @@ def curve_of(chain: Chain, opset: int) -> UnaryFunction:
                 raise PlanError(f"{where}: input '{value.name}' is not a constant; keep this node float")
             names[value] = f"c{len(constants)}"
             array = value.const_value.numpy()
-            wide = array.astype(np.float64) if array.dtype.kind == "f" else array
-            constants.append(numpy_helper.from_array(wide, names[value]))
+            widened = array.astype(np.float64) if array.dtype.kind == "f" else array
+            constants.append(numpy_helper.from_array(widened, names[value]))
         names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"
         protos.append(_renamed(node, names))
     x = helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])
@@ -119,15 +119,15 @@ def curve_of(chain: Chain, opset: int) -> UnaryFunction:
 
     def curve(values: Floats) -> Floats:
         (result,) = evaluator.run(None, {"x": values})
-        made = np.asarray(result, np.float64)
-        # Constants of one element may have more dimensions than the values, and give them to the result.
-        return made.reshape(values.shape) if made.size == values.size else made
+        output = np.asarray(result, np.float64)
+        # Constants of one element may have more dimensions than the values, and the result gets them.
+        return output.reshape(values.shape) if output.size == values.size else output
 
     return curve
 
 
 def _renamed(node: ir.Node, names: dict[ir.Value, str]) -> onnx.NodeProto:
-    """Return a node as it is written, with other names of the tensors that it reads and makes."""
+    """Return a node in ONNX, with other names of the tensors that it reads and returns."""
     proto = ir.serde.serialize_node(node)
     del proto.input[:], proto.output[:]
     proto.input.extend("" if value is None else names[value] for value in node.inputs)
@@ -141,9 +141,9 @@ def nodes_between(
     """Walk back from the result of a chain, over the tensors inside it.
 
     Args:
-        result: what the chain makes.
-        is_inner: tells whether a tensor is made inside the chain.
-        is_constant: tells whether it is a constant.
+        result: what the chain returns.
+        is_inner: whether a tensor is computed inside the chain.
+        is_constant: whether it is a constant.
 
     Returns:
         The nodes in topological order, and the tensors that they read from outside, constants left out.

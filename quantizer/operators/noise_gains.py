@@ -1,4 +1,4 @@
-"""How much noise power operators let through, where it is not as much as signal: values of `Rule.gain`."""
+"""How much noise power operators let through, where that differs from the signal: values of `Rule.gain`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OCTAVES = 10
 
 @dataclass(frozen=True)
 class Step:
-    """One input of one node, and what is known around it."""
+    """One input of one node, with the graph, profile and powers that its gain follows from."""
 
     node: ir.Node
     index: int
@@ -47,7 +47,7 @@ class Step:
         return self.profile[self.source].count / max(self.profile[result].count, 1)
 
     def slope(self) -> float | None:
-        """Return the mean square of the slope of a function of one variable."""
+        """Return the mean square of the slope of a unary function."""
         try:
             curve = function_of(self.node, self.opset)
         except PlanError:
@@ -55,28 +55,28 @@ class Step:
         tensor = self.profile[self.source]
         step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
         return mean_of(
-            _spread_near_zero(density(tensor)),
+            _octaves_near_zero(density(tensor)),
             lambda x: np.square((curve(x + step) - curve(x - step)) / (2.0 * step)),
         )
 
 
-def _spread_near_zero(seen: Density) -> Density:
+def _octaves_near_zero(whole: Density) -> Density:
     """Split the bin next to zero into octaves of equal mass.
 
     Small values lie as densely in each octave as in the next, and a logarithm is the steeper the smaller they
-    are: an even spread over the bin would hide it.
+    are: a uniform distribution over the bin would hide that.
     """
-    first = int(np.argmax(seen.mass > 0.0))
-    low, high = seen.edges[first], seen.edges[first + 1]
+    first = int(np.argmax(whole.mass > 0.0))
+    low, high = whole.edges[first], whole.edges[first + 1]
     if not 0.0 <= low < high / 2.0:
-        return seen
+        return whole
     ends = high * 2.0 ** -np.arange(OCTAVES + 1.0)[::-1]
     ends[0] = max(low, 0.0)
     return Density(
-        np.concatenate([ends, seen.edges[first + 2 :]]),
-        np.concatenate([np.full(OCTAVES, seen.mass[first] / OCTAVES), seen.mass[first + 1 :]]),
-        seen.points,
-        seen.point_mass,
+        np.concatenate([ends, whole.edges[first + 2 :]]),
+        np.concatenate([np.full(OCTAVES, whole.mass[first] / OCTAVES), whole.mass[first + 1 :]]),
+        whole.points,
+        whole.point_mass,
     )
 
 

@@ -53,5 +53,5 @@ def activation_names(node: ir.Node, rule: Rule, graph: Graph) -> list[str]:
 
 
 def outputs_of(node: ir.Node) -> list[str]:
-    """Return the names of the node's outputs that are used and can be in codes: no indices, as of TopK."""
+    """Return the names of the node's outputs that are used and can be quantized: no indices, as of TopK."""
     return [v.name for v in node.outputs if v.name and (v.dtype is None or not v.dtype.is_integer())]

@@ -1,8 +1,8 @@
-"""THE TABLE: everything that qprof knows about an operator stands in its entry here, and nowhere else.
+"""The operator table: everything that qprof knows about an operator stands in its entry here only.
 
 An entry says which inputs carry activations, which may be a constant weight and where its channels and its
-bias are (`weight_layout`), and how the parameters of output and inputs hang together. What a given runtime
-can execute is not a fact about the operator: it stands in the target (see `targets`).
+bias are (`weight_layout`), and how the parameters of the output follow from those of the inputs. What a
+given runtime can execute is not a fact about the operator: it stands in the target (see `targets`).
 Adding an operator is adding an entry.
 """
 
@@ -32,7 +32,7 @@ from .conditions import (
     many_products,
     never,
     one_number,
-    pad_value_is_a_code,
+    pad_value_is_zero,
     several_along_axis,
     undilated,
 )
@@ -67,14 +67,14 @@ from .weight_layout import (
 
 
 class Constraint(StrEnum):
-    """How the parameters of a node's output hang together with those of its inputs."""
+    """How the quantization parameters of a node's output follow from those of its inputs."""
 
     OWN = "own"
     """The output has parameters of its own, from its own profile."""
     SAME = "same-as-input"
-    """Moves or selects values: codes pass through, the output has the parameters of the input."""
+    """Moves or selects values: quantized values pass through, the output has the input's parameters."""
     ALL_SAME = "all-same"
-    """Inputs and output live in one code space, or each input is converted to the output's."""
+    """Inputs and output share their parameters, or each input is requantized to the output's."""
     CLAMP = "clamp"
     """Only clips: a producer without other uses takes the output's range, so that the clip is free."""
     FIXED = "fixed"
@@ -120,18 +120,20 @@ class Rule:
         weight: the input that is usually a constant weight, if there is one, and where its channels and its
             bias are. When it is constant it has the weight's parameters; when not it is an activation like
             `data`.
-        stored: constant inputs that a dynamic or weight-only node keeps in codes, where `weight` is not all.
+        stored: constant inputs that a dynamic or weight-only node has quantized, where there are other ones
+            than `weight`.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
-        curve: the output is a function of one input element alone, so it can become a look-up table.
-        elementwise: each output element follows from the input elements at its place, as with every curve: a
-            piece of such operators that reads one activation is a function of one variable (see `chains`).
-        heavy: does so much arithmetic per element that integers pay for conversions at its border; given the
-            node and the graph.
-        useful: the interval of inputs outside which the output no longer changes: a producer needs no codes
-            there. None when every input matters.
-        refuse: conditions of which the first that gives a sentence keeps the node float.
-        gain: how much noise power the operator lets through (see `noise_flow`); None where that follows from
-            weight, curve or constraint, or is as much as signal.
+        curve: a unary function: the output is a function of one input element alone, so it can become a
+            look-up table.
+        elementwise: each output element follows from the input elements at its position, as with every unary
+            function: a subgraph of such operators that reads one activation is a unary function.
+        heavy: compute-bound: does so much arithmetic per element that int8 pays for the conversions of its
+            inputs and output; given the node and the graph.
+        useful: the effective range: the interval of inputs outside which the output no longer changes, so
+            that a producer needs no quantized values there. None when every input matters.
+        refuse: conditions of which the first that returns a sentence keeps the node float.
+        gain: how much noise power the operator lets through (see `noise_gains`); None where that follows from
+            weight, unary function or constraint, or is as much as signal.
         scaling: how scales of the output's channels are handed on to what the node reads.
         in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
         domain: operator domain, "" for the standard one.
@@ -165,7 +167,7 @@ class Rule:
 
     @property
     def constants(self) -> tuple[WeightLayout, ...]:
-        """The inputs that may be constants in codes of their own, for a float operator."""
+        """The inputs that may be quantized constants of a float operator."""
         return self.stored if self.weight is None else (self.weight,)
 
     @property
@@ -222,7 +224,7 @@ _RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule("MatMul", data=(0,), weight=MATMUL, heavy=constant_weight),
-    # Recurrent: both weights, of the input and of what is remembered, have codes where one has
+    # Recurrent: both weights, of the input and of the state, are quantized where one is
     *(
         Rule(
             op_type,
@@ -255,7 +257,7 @@ _RULES: tuple[Rule, ...] = (
     Rule("MaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
     Rule("GlobalMaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
     *_moves("ReduceMax", "ReduceMin"),
-    # Movers
+    # Operators that move values
     Rule("Reshape", Constraint.SAME, scaling=ChannelScaling.MERGED),
     *_moves("Flatten", "Squeeze", "Unsqueeze"),
     Rule("Transpose", Constraint.SAME, scaling=ChannelScaling.PERMUTED),
@@ -264,8 +266,8 @@ _RULES: tuple[Rule, ...] = (
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
     Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
-    Rule("Pad", Constraint.SAME, refuse=(pad_value_is_a_code,)),
-    # One code space
+    Rule("Pad", Constraint.SAME, refuse=(pad_value_is_zero,)),
+    # Shared parameters
     Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),
     Rule("Where", Constraint.ALL_SAME, data=(1, 2)),
     *(
@@ -274,7 +276,7 @@ _RULES: tuple[Rule, ...] = (
     ),
     Rule("Max", Constraint.ALL_SAME, data=None, elementwise=True),
     Rule("Min", Constraint.ALL_SAME, data=None, elementwise=True),
-    # Clips
+    # Operators that clip values
     Rule(
         "Relu",
         Constraint.CLAMP,
@@ -283,7 +285,7 @@ _RULES: tuple[Rule, ...] = (
         scaling=ChannelScaling.ELEMENTS,
     ),
     Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds, in_decompositions=True),
-    # Functions of one variable (no steps: Sign, Round, ... turn the noise of their input into whole steps)
+    # Unary functions (no steps: Sign, Round, ... turn the noise of their input into whole steps)
     Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
     Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=hard_sigmoid_rises),
     Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
@@ -348,7 +350,7 @@ def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
 
 
 CHAIN_RULE = Rule(CHAIN, curve=True, domain=CHAIN_DOMAIN, useful=_chain_changes)
-"""What is true of a chain of operators that stands for one function of one variable."""
+"""The entry of a fused pointwise chain, which stands for one unary function."""
 
 
 def rule_of(node: ir.Node) -> Rule | None:
@@ -360,7 +362,7 @@ def rule_of(node: ir.Node) -> Rule | None:
 
 
 def is_clip(node: ir.Node) -> bool:
-    """Whether a node cuts values off and changes no others."""
+    """Whether a node clips values and changes no others."""
     rule = rule_of(node)
     return rule is not None and rule.constraint is Constraint.CLAMP
 

@@ -1,14 +1,14 @@
-"""Convolutions and matrix products as exact sums of integers, and one rescale.
+"""Convolutions and matrix products as exact sums of integers, and one requantization.
 
-A product of codes is summed with the zero points taken off, so that every scale can be taken out of the sum:
-the sums are integers, and are rescaled in one place, in this order (float32 throughout):
+Products of quantized values are summed with the zero points taken off, so that every scale can be taken out
+of the sum: the sums are integers, and are requantized in one place, in this order (float32 throughout):
 
 1. sums = sum((x - zero_point(x)) * (w - zero_point(w))) + bias, int32; the bias has scale(x) * scale(w);
 2. multiplier = (scale(x) * scale(w)) / scale(y), a constant for each output channel;
 3. y = saturate(round(sums * multiplier) + zero_point(y)), halves to even.
 
-A node that returns float ends with y = sums * (scale(x) * scale(w)). With parameters made at run time
-(`Kind.DYNAMIC`) the multiplier is computed there too, and the bias is added in float, after the
+A node that returns float ends with y = sums * (scale(x) * scale(w)). With dynamic quantization parameters
+(`Kind.DYNAMIC`) the multiplier is computed at run time too, and the bias is added in float, after the
 multiplication.
 """
 
@@ -33,18 +33,18 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Operand:
-    """Codes, and their zero point: a tensor of the same type without dimensions, None for 0."""
+    """A quantized tensor and its zero point: a tensor of the same type without dimensions, None for 0."""
 
-    codes: ir.Value
+    quantized: ir.Value
     zero_point: ir.Value | None
 
 
 Sums = Callable[[Task, Operand, Operand, ir.Value | None], ir.Value]
-"""Adds the nodes that make the sums: task, data, weight, bias codes (int32) -> sums, int32 or float32."""
+"""Adds the nodes that compute the sums: task, data, weight, int32 bias -> sums, int32 or float32."""
 
 
 def static_product(task: Task, sums: Sums) -> bool:
-    """Write a product whose parameters are known, or what does not fit between conversions."""
+    """Write a product with static parameters; between conversions where it does not fit."""
     if not fits(task):
         return between_conversions(task)
     node, emitter = task.node, task.emitter
@@ -53,8 +53,8 @@ def static_product(task: Task, sums: Sums) -> bool:
     assert weight is not None
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     bias_params = task.params(2) if bias is not None else None
-    bias_codes = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
-    made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), bias_codes)
+    quantized_bias = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
+    made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), quantized_bias)
     scale = product_scale(data, weight)
     if result is not None:
         scale = scale / result.scale_array
@@ -68,18 +68,18 @@ def static_product(task: Task, sums: Sums) -> bool:
 
 
 def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
-    """Write a product whose data gets its parameters at run time; the result is float.
+    """Write a product whose data has dynamic quantization parameters; the result is float.
 
     Raises:
-        PlanError: the node is no product of data and a weight in 8-bit codes.
+        PlanError: the node is not a product of data and a weight in 8 bits.
     """
     node, emitter = task.node, task.emitter
     layout = product_layout(node)
     weight = None if layout is None or layout.kernel is Kernel.SCATTERS else task.params(layout.index)
     if weight is None or not _weight_fits(task, weight):
         raise task.error(
-            "dynamic parameters are for Conv, Gemm (alpha = beta = 1) and MatMul with a weight in 8-bit "
-            "codes; plan this node otherwise"
+            "dynamic parameters are for Conv, Gemm (alpha = beta = 1) and MatMul with a weight of 8 bits; "
+            "plan this node otherwise"
         )
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
@@ -92,18 +92,18 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
     weight_scale = emitter.constant(f"{name}_weight_scale", scales)
     multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
     emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
-    real = as_float(emitter, made, node)
+    unscaled_sums = as_float(emitter, made, node)
     if bias is None:
-        become(node, "Mul", real, multiplier)
+        become(node, "Mul", unscaled_sums, multiplier)
         return False
     scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
-    emitter.add("Mul", [real, multiplier], scaled, node)
+    emitter.add("Mul", [unscaled_sums, multiplier], scaled, node)
     become(node, "Add", scaled, _spread_bias(task, emitter.floating(bias, node)))
     return False
 
 
 def fits(task: Task) -> bool:
-    """Whether every scale of a product can be taken out of its sums, and the codes have 8 bits."""
+    """Whether every scale of a product can be taken out of its sums, and all is quantized to 8 bits."""
     node = task.node
     if product_layout(node) is None:
         return False
@@ -130,8 +130,8 @@ def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | No
     node, emitter = task.node, task.emitter
     layout = product_layout(node)
     assert layout is not None
-    left = _transposed(task, data.codes, layout.data_swapped_by)
-    right = _transposed(task, weight.codes, layout.swapped_by)
+    left = _transposed(task, data.quantized, layout.data_swapped_by)
+    right = _transposed(task, weight.quantized, layout.swapped_by)
     inputs: list[ir.Value | None] = [left, right, data.zero_point, weight.zero_point]
     if data.zero_point is None and weight.zero_point is not None:
         assert left.dtype is not None
@@ -151,7 +151,7 @@ def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | No
 
 
 def float_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
-    """Write the sums with the float operator on codes without their zero points.
+    """Write the sums with the float operator on quantized values without their zero points.
 
     Sums are exact as long as none exceeds 2 ** 24, whatever the order of adding.
     """
@@ -172,25 +172,25 @@ def as_float(emitter: Emitter, value: ir.Value, before: ir.Node) -> ir.Value:
 
 
 def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
-    codes = as_float(emitter, operand.codes, before)
+    values = as_float(emitter, operand.quantized, before)
     if operand.zero_point is None:
-        return codes
-    known = constant_array(operand.zero_point)
-    if known is None:
+        return values
+    constant = constant_array(operand.zero_point)
+    if constant is None:
         zero_point = as_float(emitter, operand.zero_point, before)
     else:
-        zero_point = emitter.constant(f"{operand.zero_point.name}_float", known.astype(np.float32))
-    centred = new_value(f"{operand.codes.name}_centred", ir.DataType.FLOAT, operand.codes)
-    return emitter.add("Sub", [codes, zero_point], centred, before)
+        zero_point = emitter.constant(f"{operand.zero_point.name}_float", constant.astype(np.float32))
+    centred = new_value(f"{operand.quantized.name}_centred", ir.DataType.FLOAT, operand.quantized)
+    return emitter.add("Sub", [values, zero_point], centred, before)
 
 
 def _operand(task: Task, index: int, params: QuantParams) -> Operand:
     value = task.node.inputs[index]
     assert value is not None
-    codes = task.emitter.quantized(value, params, task.node)
+    quantized = task.emitter.quantized(value, params, task.node)
     if not any(params.zero_point):
-        return Operand(codes, None)
-    return Operand(codes, task.emitter.param_values(task.emitter.name(value), params)[1])
+        return Operand(quantized, None)
+    return Operand(quantized, task.emitter.param_values(task.emitter.name(value), params)[1])
 
 
 def _weight_fits(task: Task, weight: QuantParams) -> bool:
@@ -233,18 +233,18 @@ def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
     return emitter.add("Reshape", [bias, target], spread, task.node)
 
 
-def _transposed(task: Task, codes: ir.Value, attribute: str) -> ir.Value:
+def _transposed(task: Task, quantized: ir.Value, attribute: str) -> ir.Value:
     if not attribute or not _number(task.node, attribute, 0):
-        return codes
-    array, name = constant_array(codes), f"{codes.name}_transposed"
+        return quantized
+    array, name = constant_array(quantized), f"{quantized.name}_transposed"
     if array is not None:
         return task.emitter.constant(name, np.ascontiguousarray(array.T))
-    made = ir.Value(name=name, type=codes.type)
-    return task.emitter.add("Transpose", [codes], made, task.node, {"perm": [1, 0]})
+    made = ir.Value(name=name, type=quantized.type)
+    return task.emitter.add("Transpose", [quantized], made, task.node, {"perm": [1, 0]})
 
 
 def become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None:
-    """Make a node the last step of what stands for it, so that its readers need not be touched."""
+    """Make a node the last step of what replaces it, so that its readers need not be changed."""
     node.op_type, node.domain = op_type, ""
     for name in list(node.attributes):
         del node.attributes[name]

@@ -219,12 +219,12 @@ def test_an_operator_that_is_not_element_by_element_is_refused() -> None:
 
 def test_an_operator_that_onnx_does_not_know_is_refused_by_name() -> None:
     strange = ir.node("QuickGelu", [ir.Value(name="x")], domain="com.microsoft", name="act_3")
-    with pytest.raises(PlanError, match="node 'act_3': QuickGelu as a table"):
+    with pytest.raises(PlanError, match="node 'act_3': QuickGelu as a look-up table"):
         function_of(strange, 17)
 
 
 def test_an_input_that_is_no_constant_is_refused_by_name() -> None:
-    with pytest.raises(PlanError, match="node 'pow': Pow as a table: input 'x1' is not a constant"):
+    with pytest.raises(PlanError, match="node 'pow': Pow as a look-up table: input 'x1' is not a constant"):
         function_of(node("Pow", inputs=2), 17)
 
 
