@@ -136,13 +136,13 @@ def gain(step: Step, result: str) -> float:
         found = rule.gain(step, result)
     elif rule.weight is not None:
         found = _white(step, rule)
-    elif (rule.curve or rule.constraint is Constraint.CLAMP) and step.index == 0:
+    elif (rule.unary or rule.constraint is Constraint.CLAMP) and step.index == 0:
         found = step.slope()
     else:
         found = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
     if found is None:
         return kept
-    return found if rule.curve else min(found, kept)
+    return found if rule.unary else min(found, kept)
 
 
 def _white(step: Step, rule: Rule) -> float | None:

@@ -15,7 +15,7 @@ from ..model.graph import Graph, name_of
 Refusal = Callable[[ir.Node, Graph], str]
 """Says why this node of the operator cannot be quantized; "" when it can."""
 
-Useful = Callable[[ir.Node, Graph], tuple[float, float]]
+EffectiveRange = Callable[[ir.Node, Graph], tuple[float, float]]
 """Returns smallest and largest input at which the node's output still changes."""
 
 

@@ -29,7 +29,7 @@ CHAIN, CHAIN_DOMAIN = "Chain", "qprof"
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class PointwiseChain:
     """Nodes that together compute a unary function, such as x * sigmoid(x).
 
     Attributes:
@@ -56,25 +56,25 @@ class Chain:
         return ", ".join(node.op_type for node in self.nodes)
 
 
-def chain_of(node: ir.Node) -> Chain:
+def chain_of(node: ir.Node) -> PointwiseChain:
     """Return the chain that a node stands for, or the node alone as a function of its first input."""
     held = node.meta.get(CHAIN)
-    if isinstance(held, Chain):
+    if isinstance(held, PointwiseChain):
         return held
     source = node.inputs[0] if node.inputs else None
     if source is None:
         raise PlanError(
             f"node '{node.name}': {node.op_type} as a look-up table: it has no input; keep this node float"
         )
-    return Chain((node,), source)
+    return PointwiseChain((node,), source)
 
 
 def function_of(node: ir.Node, opset: int) -> UnaryFunction:
-    """Return what a node computes from its first input, the others being constants; see `curve_of`."""
-    return curve_of(chain_of(node), opset)
+    """Return what a node computes from its first input, the others being constants."""
+    return function_of_chain(chain_of(node), opset)
 
 
-def curve_of(chain: Chain, opset: int) -> UnaryFunction:
+def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
     """Return what a chain computes from its source.
 
     The operators' own definitions are evaluated (onnx's reference implementation), so that every attribute
@@ -117,13 +117,13 @@ def curve_of(chain: Chain, opset: int) -> UnaryFunction:
     except (NotImplementedError, KeyError, RuntimeError) as error:
         raise PlanError(f"{where}: onnx has no definition of it ({error}); keep this node float") from error
 
-    def curve(values: Floats) -> Floats:
+    def function(values: Floats) -> Floats:
         (result,) = evaluator.run(None, {"x": values})
         output = np.asarray(result, np.float64)
         # Constants of one element may have more dimensions than the values, and the result gets them.
         return output.reshape(values.shape) if output.size == values.size else output
 
-    return curve
+    return function
 
 
 def _renamed(node: ir.Node, names: dict[ir.Value, str]) -> onnx.NodeProto:

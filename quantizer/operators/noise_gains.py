@@ -49,14 +49,14 @@ class Step:
     def slope(self) -> float | None:
         """Return the mean square of the slope of a unary function."""
         try:
-            curve = function_of(self.node, self.opset)
+            function = function_of(self.node, self.opset)
         except PlanError:
             return None
         tensor = self.profile[self.source]
         step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
         return mean_of(
             _octaves_near_zero(density(tensor)),
-            lambda x: np.square((curve(x + step) - curve(x - step)) / (2.0 * step)),
+            lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
         )
 
 

@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from ..model.graph import Graph
 from .conditions import (
+    EffectiveRange,
     Refusal,
-    Useful,
     above_zero,
     absent_input,
     always,
@@ -123,14 +123,14 @@ class Rule:
         stored: constant inputs that a dynamic or weight-only node has quantized, where there are other ones
             than `weight`.
         bounds: smallest and largest output that the mathematics allows, for FIXED.
-        curve: a unary function: the output is a function of one input element alone, so it can become a
-            look-up table.
+        unary: each output element is a function of one input element alone, so the node can become a look-up
+            table.
         elementwise: each output element follows from the input elements at its position, as with every unary
             function: a subgraph of such operators that reads one activation is a unary function.
-        heavy: compute-bound: does so much arithmetic per element that int8 pays for the conversions of its
-            inputs and output; given the node and the graph.
-        useful: the effective range: the interval of inputs outside which the output no longer changes, so
-            that a producer needs no quantized values there. None when every input matters.
+        compute_bound: whether it does so much arithmetic per element that int8 pays for the conversions of
+            its inputs and output; given the node and the graph.
+        effective_range: the interval of inputs outside which the output no longer changes, so that a producer
+            needs no quantized values there. None when every input matters.
         refuse: conditions of which the first that returns a sentence keeps the node float.
         gain: how much noise power the operator lets through (see `noise_gains`); None where that follows from
             weight, unary function or constraint, or is as much as signal.
@@ -145,11 +145,11 @@ class Rule:
     weight: WeightLayout | None = None
     stored: tuple[WeightLayout, ...] = ()
     bounds: tuple[float, float] | None = None
-    curve: bool = False
+    unary: bool = False
     elementwise: bool = False
-    heavy: Callable[[ir.Node, Graph], bool] = never
+    compute_bound: Callable[[ir.Node, Graph], bool] = never
     refuse: tuple[Refusal, ...] = ()
-    useful: Useful | None = None
+    effective_range: EffectiveRange | None = None
     gain: Gain | None = None
     scaling: ChannelScaling = ChannelScaling.NONE
     in_decompositions: bool = False
@@ -193,8 +193,8 @@ def _moves(*op_types: str) -> Iterable[Rule]:
     return (Rule(op_type, Constraint.SAME) for op_type in op_types)
 
 
-def _curves(*op_types: str) -> Iterable[Rule]:
-    return (Rule(op_type, curve=True) for op_type in op_types)
+def _unary(*op_types: str) -> Iterable[Rule]:
+    return (Rule(op_type, unary=True) for op_type in op_types)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -202,19 +202,19 @@ _RULES: tuple[Rule, ...] = (
     Rule(
         "Conv",
         weight=CONV,
-        heavy=many_products,
+        compute_bound=many_products,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "ConvTranspose",
         weight=CONV_TRANSPOSE,
-        heavy=always,
+        compute_bound=always,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(
         "Gemm",
         weight=GEMM,
-        heavy=always,
+        compute_bound=always,
         refuse=(
             constant_input(1, "weight"),
             constant_bias,
@@ -223,7 +223,7 @@ _RULES: tuple[Rule, ...] = (
             attribute_is("transA", 0, 0),
         ),
     ),
-    Rule("MatMul", data=(0,), weight=MATMUL, heavy=constant_weight),
+    Rule("MatMul", data=(0,), weight=MATMUL, compute_bound=constant_weight),
     # Recurrent: both weights, of the input and of the state, are quantized where one is
     *(
         Rule(
@@ -281,25 +281,25 @@ _RULES: tuple[Rule, ...] = (
         "Relu",
         Constraint.CLAMP,
         elementwise=True,
-        useful=above_zero,
+        effective_range=above_zero,
         scaling=ChannelScaling.ELEMENTS,
     ),
-    Rule("Clip", Constraint.CLAMP, elementwise=True, useful=clip_bounds, in_decompositions=True),
+    Rule("Clip", Constraint.CLAMP, elementwise=True, effective_range=clip_bounds, in_decompositions=True),
     # Unary functions (no steps: Sign, Round, ... turn the noise of their input into whole steps)
-    Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True),
-    Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), curve=True, useful=hard_sigmoid_rises),
-    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
-    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True, in_decompositions=True),
-    Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
-    Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
-    Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), curve=True),
-    Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), curve=True),
-    Rule("LeakyRelu", curve=True, scaling=ChannelScaling.ELEMENTS),
-    *_curves("ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
-    Rule("HardSwish", curve=True, useful=hard_swish_rises),
-    *_curves("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
-    *_curves("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
-    Rule("Pow", curve=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
+    Rule("Sigmoid", Constraint.FIXED, bounds=(0.0, 1.0), unary=True),
+    Rule("HardSigmoid", Constraint.FIXED, bounds=(0.0, 1.0), unary=True, effective_range=hard_sigmoid_rises),
+    Rule("Tanh", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True, in_decompositions=True),
+    Rule("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True, in_decompositions=True),
+    Rule("Sin", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
+    Rule("Cos", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
+    Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
+    Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), unary=True),
+    Rule("LeakyRelu", unary=True, scaling=ChannelScaling.ELEMENTS),
+    *_unary("ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
+    Rule("HardSwish", unary=True, effective_range=hard_swish_rises),
+    *_unary("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
+    *_unary("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+    Rule("Pow", unary=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
     # Normalisation
     Rule("Softmax", Constraint.FIXED, bounds=(0.0, 1.0), gain=probability, refuse=(several_along_axis,)),
     *_own("LogSoftmax", "LRN", "LpNormalization"),
@@ -342,14 +342,14 @@ def _chain_changes(node: ir.Node, graph: Graph) -> tuple[float, float]:
         for index, value in enumerate(reader.inputs):
             if value is chain.source:
                 rule = rule_of(reader)
-                if rule is None or rule.useful is None or index != 0:
+                if rule is None or rule.effective_range is None or index != 0:
                     return -math.inf, math.inf
-                first, last = rule.useful(reader, graph)
+                first, last = rule.effective_range(reader, graph)
                 low, high = min(low, first), max(high, last)
     return low, high
 
 
-CHAIN_RULE = Rule(CHAIN, curve=True, domain=CHAIN_DOMAIN, useful=_chain_changes)
+CHAIN_RULE = Rule(CHAIN, unary=True, domain=CHAIN_DOMAIN, effective_range=_chain_changes)
 """The entry of a fused pointwise chain, which stands for one unary function."""
 
 

@@ -25,7 +25,7 @@ class Choice:
         reason: why it stays float, or a remark.
         rule: its entry in the operator table, when it has one.
         implementation: how a look-up table is written.
-        compute_bound: whether quantization starts at this node (see `Rule.heavy`).
+        compute_bound: whether quantization starts at this node (see `Rule.compute_bound`).
         returns_float: whether a quantized node gives float outputs.
     """
 
@@ -67,7 +67,7 @@ def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Cho
         Kind.PASS_THROUGH if moves else Kind.QUANTIZED,
         "",
         rule,
-        compute_bound=rule.heavy(node, facts.graph),
+        compute_bound=rule.compute_bound(node, facts.graph),
     )
 
 
@@ -89,7 +89,7 @@ def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
 
 def _lut(node: ir.Node, rule: Rule, facts: PlanningFacts) -> str:
     """Return the implementation of a node as a look-up table, "" where it is none."""
-    return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.curve else ""
+    return lut_implementation(node.op_type, facts.target, facts.config.lookup_tables) if rule.unary else ""
 
 
 def _computes_no_float(node: ir.Node, graph: Graph) -> bool:
@@ -137,7 +137,7 @@ def _below_limit(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason
     """Return the reason of a tensor that must stay float and would be quantized, None when there is none."""
     names = activation_names(node, rule, facts.graph)
     may_return_float = FLOAT in facts.target.operators.get(node.op_type, ())
-    if not (rule.heavy(node, facts.graph) and may_return_float):
+    if not (rule.compute_bound(node, facts.graph) and may_return_float):
         names += outputs_of(node)
     precisions = (facts.precisions.get(name) for name in names)
     return next((found for found in precisions if isinstance(found, FloatReason)), None)

@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name, name_of, output_name
-from ..operators.functions import CHAIN, CHAIN_DOMAIN, Chain, nodes_between
+from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, nodes_between
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..targets.target import Target, chain_implementation, lut_implementation
@@ -35,7 +35,7 @@ REACH = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
 
 
-def find_chains(graph: Graph) -> tuple[Chain, ...]:
+def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
     """Return the largest chains of two nodes and more, in graph order; no node is in two.
 
     A clip that alone reads the source is left before the chain, where it is free.
@@ -48,7 +48,7 @@ def find_chains(graph: Graph) -> tuple[Chain, ...]:
         histories = [(name, *lineages.get(name, ())) for name in names]
         common = set(histories[0]).intersection(*histories[1:])
         lineages[output_name(node)] = tuple(n for n in histories[0] if n in common)[:REACH]
-    found: list[Chain] = []
+    found: list[PointwiseChain] = []
     taken: set[ir.Node] = set()
     for node in reversed(graph.nodes):
         if node in taken or not _varying(node, graph):
@@ -65,7 +65,7 @@ def find_chains(graph: Graph) -> tuple[Chain, ...]:
 def _varying(node: ir.Node, graph: Graph) -> tuple[str, ...]:
     """Return the activations that an element-wise operator reads besides scalars; () for any other node."""
     rule = rule_of(node)
-    if rule is None or not (rule.curve or rule.elementwise) or len(node.outputs) != 1:
+    if rule is None or not (rule.unary or rule.elementwise) or len(node.outputs) != 1:
         return ()
     if not graph.is_float(output_name(node)) or rule.refusal(node, graph):
         return ()
@@ -84,7 +84,7 @@ def _varying(node: ir.Node, graph: Graph) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
+def _chain(end: ir.Node, source: str, graph: Graph) -> PointwiseChain | None:
     """Return the nodes from a tensor to `end`, None when they are no chain."""
     readers = graph.consumers(source)
     if len(readers) == 1 and is_clip(readers[0][0]):
@@ -112,11 +112,11 @@ def _chain(end: ir.Node, source: str, graph: Graph) -> Chain | None:
             graph.is_result(name) or any(reader not in inside for reader, _ in graph.consumers(name))
         ):
             return None
-    return Chain(nodes, sources[0])
+    return PointwiseChain(nodes, sources[0])
 
 
 def planned_separately(
-    chain: Chain, target: Target, tables: str = "target", seen: Collection[str] | None = None
+    chain: PointwiseChain, target: Target, tables: str = "target", seen: Collection[str] | None = None
 ) -> bool:
     """Whether each operator of a chain is planned by itself.
 
@@ -137,7 +137,7 @@ def planned_separately(
 def _alone(node: ir.Node, target: Target, tables: str) -> bool:
     """Whether an operator can be quantized by itself."""
     rule = rule_of(node)
-    curve = rule is not None and rule.curve
+    curve = rule is not None and rule.unary
     return node.op_type in target.operators or (
         curve and lut_implementation(node.op_type, target, tables) != ""
     )
@@ -170,7 +170,7 @@ def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> Plannin
     return replace(facts, graph=graph, profile=profile, chains=chains)
 
 
-def _copy(chain: Chain, nodes: Mapping[str, ir.Node], graph: Graph) -> Chain | None:
+def _copy(chain: PointwiseChain, nodes: Mapping[str, ir.Node], graph: Graph) -> PointwiseChain | None:
     """Return a chain in a copy of its model; None where an adjustment made another function of it."""
     reader, place = next((n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs)
     end = nodes[chain.name]
@@ -221,7 +221,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     return replace(facts, graph=view, profile=replace(facts.profile, tensors=tensors))
 
 
-def _call(chain: Chain) -> ir.Node:
+def _call(chain: PointwiseChain) -> ir.Node:
     """Return the node that stands for a chain. Its input and output only have the names of the model's
     own."""
     ends = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in (chain.source, chain.result)]
@@ -241,7 +241,7 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     return replace(plan, nodes={name_of(node): entries[name_of(node)] for node in facts.graph.nodes})
 
 
-def _entries(chain: Chain, entry: NodePlan) -> dict[str, NodePlan]:
+def _entries(chain: PointwiseChain, entry: NodePlan) -> dict[str, NodePlan]:
     """Return the entry of every node of a chain."""
     if entry.kind is Kind.FLOAT:
         return {name_of(node): entry for node in chain.nodes}
@@ -284,6 +284,6 @@ def _is_part(node: ir.Node, plan: QuantPlan) -> bool:
     return plan.is_part(name_of(node), output_name(node))
 
 
-def inner_tensors(chains: Iterable[Chain]) -> set[str]:
+def inner_tensors(chains: Iterable[PointwiseChain]) -> set[str]:
     """Return the tensors that are made and read inside chains alone."""
     return {output_name(node) for chain in chains for node in chain.nodes[:-1]}

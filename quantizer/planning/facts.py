@@ -13,7 +13,7 @@ from ..model.graph import Graph, name_of
 from ..numerics.affine import TYPES, QuantType
 from ..numerics.channel_density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.functions import Chain
+from ..operators.functions import PointwiseChain
 from ..operators.operands import activation_names, match_nodes, outputs_of
 from ..operators.table import rule_of
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
@@ -51,7 +51,7 @@ class PlanningFacts:
     graph: Graph
     profile: Profile
     notes: tuple[str, ...]
-    chains: Mapping[str, Chain]
+    chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
     cache: RangeCache
 

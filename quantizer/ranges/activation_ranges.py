@@ -163,8 +163,8 @@ def effective_range(graph: Graph, name: str) -> Interval:
         if rule is None or index != 0:
             return -math.inf, math.inf
         intervals = []
-        if rule.useful is not None:
-            intervals = [rule.useful(reader, graph)]
+        if rule.effective_range is not None:
+            intervals = [rule.effective_range(reader, graph)]
         elif rule.constraint is Constraint.SAME and not rule.refusal(reader, graph):
             if len(outputs_of(reader)) < len(reader.outputs):
                 # Beside values there are indices (TopK): it matters which of two values is the larger.

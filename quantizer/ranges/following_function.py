@@ -18,7 +18,7 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
 from ..model.graph import Graph, output_name
 from ..numerics.arrays import UnaryFunction
-from ..operators.functions import Chain, curve_of
+from ..operators.functions import PointwiseChain, function_of_chain
 from ..operators.table import OPERAND_SCALING, STANDARD_DOMAINS, is_clip, rule_of
 
 LONGEST = 8
@@ -43,7 +43,7 @@ class FollowingFunction:
         chain: the nodes, and the activation.
     """
 
-    chain: Chain
+    chain: PointwiseChain
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
@@ -85,7 +85,7 @@ def find_following(graph: Graph, name: str) -> FollowingFunction | None:
         readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
         open_ends = [t for t in made if graph.is_result(t) or readers[t]]
         if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
-            return FollowingFunction(Chain(tuple(nodes), graph.values[name]))
+            return FollowingFunction(PointwiseChain(tuple(nodes), graph.values[name]))
         further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
         node = next(further, None)
         if node is None:
@@ -98,7 +98,7 @@ def find_following(graph: Graph, name: str) -> FollowingFunction | None:
 def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
     """Return the function that nodes compute, None where it is steep or not finite in the tensor's range."""
     try:
-        curve = curve_of(following.chain, opset)
+        curve = function_of_chain(following.chain, opset)
     except PlanError:
         return None
     return curve if _is_gentle(curve, tensor) else None
@@ -123,7 +123,7 @@ def _is_number(graph: Graph, name: str) -> bool:
 def _bends(node: ir.Node) -> bool:
     """Whether a node is a function of one variable that is not linear."""
     rule = rule_of(node)
-    return rule is not None and (rule.curve or is_clip(node))
+    return rule is not None and (rule.unary or is_clip(node))
 
 
 def _is_gentle(curve: UnaryFunction, tensor: TensorProfile) -> bool:

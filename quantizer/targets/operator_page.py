@@ -102,7 +102,7 @@ def _line(rule: Rule, target: Target) -> OperatorReference:
         activations="all" if rule.data is None else ", ".join(map(str, rule.data)),
         weight="" if rule.weight is None else str(rule.weight.index),
         bias="" if rule.bias is None else str(rule.bias),
-        lookup_table=rule.curve,
+        lookup_table=rule.unary,
         target=_on_target(rule, target),
     )
 
@@ -114,5 +114,5 @@ def _on_target(rule: Rule, target: Target) -> str:
         return f"quantized, returns {outputs}" + (f", written as {implementation}" if implementation else "")
     if rule is CHAIN_RULE and chain_implementation(target, "target") == "separate":
         return "each by itself"
-    table = lut_implementation(rule.op_type, target, "target") if rule.curve else ""
+    table = lut_implementation(rule.op_type, target, "target") if rule.unary else ""
     return f"look-up table, written as {table}" if table else "float"

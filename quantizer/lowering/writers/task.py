@@ -16,7 +16,7 @@ from ....profiles.base.errors import PlanError
 from ...model.graph import name_of
 from ...model.subgraphs import graph_attributes, subgraphs
 from ...numerics.affine import UINT8, QuantParams, unsigned_equivalent
-from ...operators.functions import Chain, curve_of, nodes_between
+from ...operators.functions import PointwiseChain, function_of_chain, nodes_between
 from ...plan.plan import Kind, NodePlan
 from .emitter import Emitter
 from .graph_writer import constant_array, integer_type, new_value
@@ -113,7 +113,9 @@ def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
     output, (chain, given) = node.outputs[0], table_of(task)
     value, source, result = chain.source, stored(given), stored(result)
     name = emitter.name(output)
-    table = emitter.constant(f"{name}_table", build_table(curve_of(chain, task.opset), source, result))
+    table = emitter.constant(
+        f"{name}_table", build_table(function_of_chain(chain, task.opset), source, result)
+    )
     index = new_value(f"{name}_index", ir.DataType.INT32, output)
     quantized = emitter.quantized(value, source, node)
     emitter.add("Cast", [quantized], index, node, {"to": int(ir.DataType.INT32)})
@@ -157,7 +159,7 @@ def unsigned(params: QuantParams) -> QuantParams:
     return unsigned_equivalent(params)
 
 
-def table_of(task: Task) -> tuple[Chain, QuantParams]:
+def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
     """Return the nodes that the node's table stands for, itself the last, and the parameters of their input.
 
     Raises:
@@ -182,7 +184,7 @@ def table_of(task: Task) -> tuple[Chain, QuantParams]:
     params = next(iter(reads), None)
     if len(sources) != 1 or len(reads) != 1 or params is None:
         raise task.error(NO_TABLE)
-    return Chain(nodes, sources[0]), params
+    return PointwiseChain(nodes, sources[0]), params
 
 
 def _is_part(task: Task) -> bool:

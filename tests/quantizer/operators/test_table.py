@@ -123,7 +123,7 @@ VECTORS: dict[str, tuple[str, str, dict[str, object]]] = {
 EVERYTHING = Target(
     "everything",
     activation_types=("int8", "uint8"),
-    operators={op: (CODES,) for (_, op), rule in RULES.items() if not rule.curve},
+    operators={op: (CODES,) for (_, op), rule in RULES.items() if not rule.unary},
     lookup_tables={"*": "portable"},
 )
 
@@ -191,7 +191,7 @@ def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_t
 
 def expected_kind(op_type: str, plan: object) -> Kind:
     rule = RULES["", op_type]
-    if rule.curve:
+    if rule.unary:
         return Kind.LOOKUP_TABLE
     if rule.constraint is Constraint.SAME:
         return Kind.PASS_THROUGH

@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.numerics.density import signal_power
-from qprof_onnx.quantizer.operators.functions import Chain
+from qprof_onnx.quantizer.operators.functions import PointwiseChain
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.verify import verify_plan
@@ -62,7 +62,7 @@ def plan_for(net: Network, target: str, **settings: object) -> QuantPlan:
     return plan_model(net.prepared, net.profile, load_recipe(target, settings)).plan
 
 
-def shown(chains: tuple[Chain, ...]) -> list[str]:
+def shown(chains: tuple[PointwiseChain, ...]) -> list[str]:
     return [f"{chain.source.name}: {chain.operators}" for chain in chains]
 
 

@@ -184,7 +184,7 @@ def test_a_target_keeps_its_promises(name: str) -> None:
     known = {op for _, op in RULES}
     tables = set(target.lookup_tables) - {"*", CHAIN}
     assert set(target.operators) | tables | set(target.implementations) <= known
-    assert all(RULES["", op].curve for op in tables)
+    assert all(RULES["", op].unary for op in tables)
     assert set(target.operators).isdisjoint(target.lookup_tables)
     assert set(target.implementations) <= set(target.operators)
     if "qoperator" in target.forms:
