@@ -59,7 +59,21 @@ OTHERS = (
         "torch",
         "distributed",
     ),
-    *("com", "ai", "Node", "dask", "msgspec", "networkx", "lazy_loader", "setuptools", "openvino", "nncf"),
+    *(
+        "com",
+        "ai",
+        "params",
+        "time",
+        "qprof",
+        "Node",
+        "dask",
+        "msgspec",
+        "networkx",
+        "lazy_loader",
+        "setuptools",
+        "openvino",
+        "nncf",
+    ),
 )
 """First parts of dotted names that are other projects' modules and classes, or operator domains."""
 MADE = ("out/", "build/")

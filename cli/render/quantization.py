@@ -47,12 +47,12 @@ def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
         f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
         f"threads: {now.threads}, samples: {now.samples})"
     )
-    if speed.taken_back:
+    if speed.fallback:
         yield f"back to float ({speed.before.speedup:.2f} times as fast before):"
-        for island in speed.taken_back:
-            more = f" and {len(island.nodes) - 1} more" if len(island.nodes) > 1 else ""
-            times = f"{island.integer_ms:.3g} ms in int8, {island.float_ms:.3g} ms float"
-            yield f"  {times}: {island.nodes[0]}{more}"
+        for region in speed.fallback:
+            more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
+            times = f"{region.integer_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
+            yield f"  {times}: {region.nodes[0]}{more}"
     if speed.slower:
         yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
     if not speed.passed:

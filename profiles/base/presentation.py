@@ -30,7 +30,8 @@ class Table:
     Attributes:
         header: of the columns.
         rows: each as long as the header.
-        left: so many columns, from the first, are aligned to the left; numbers to the right.
+        left: number of columns, from the first, that are aligned to the left; the others are numbers, to the
+            right.
     """
 
     header: tuple[str, ...]

@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grids:
-    """Grids of one kind of sum, by level: 2**(power * level - bits), and so many steps coarser.
+    """Grids of one kind of sum, by level: 2**(power * level - bits), and that number of steps coarser.
 
     Attributes:
         power: 1 for values, 2 for squares.

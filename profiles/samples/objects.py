@@ -109,7 +109,7 @@ def _read_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
 
 
 def arrays_of(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:
-    """Return the arrays that an item holds, by input name: copies, so that whoever made them may refill them.
+    """Return the arrays that an item holds, by input name: copies, so that the caller may refill its own.
 
     Args:
         where: the item, for messages.

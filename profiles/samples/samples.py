@@ -46,7 +46,7 @@ class Sample:
 
     Attributes:
         name: where it comes from, for messages; the file or folder name, "module:function[3]", or "data[3]".
-        feed: arrays by input name, in the order of the model's inputs.
+        arrays: by input name, in the order of the model's inputs.
     """
 
     name: str
@@ -118,7 +118,7 @@ def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | Non
             one input also arrays; or tuples that begin with one of these, such as (x, y). An array is
             anything with `__array__` or `__dlpack__`, and is copied.
         inputs: what the samples must hold.
-        limit: the first so many samples only; None for all.
+        limit: number of samples, from the first; None for all.
 
     Raises:
         DataError: no such folder, module or function; a folder without samples; an object that cannot be
@@ -163,7 +163,7 @@ class _Objects:
         items: gives a fresh iterator over its items.
         transform: makes a sample of an item; None where an item is one.
         specs: the model's inputs.
-        limit: the first so many only; None for all.
+        limit: number of samples, from the first; None for all.
     """
 
     source: str

@@ -45,7 +45,7 @@ def apply_equalization(
     taken = value_names(work)
     graph = index(work)
     for name, entry in scales.items():
-        _equalize(graph, name, entry, taken, f"{where}: adjustments: factors of '{name}'")
+        _equalize(graph, name, entry, taken, f"{where}: adjustments: equalization of '{name}'")
         # A shared constant was copied, perhaps. A new index each time would make this quadratic.
         new = {n: value for n, value in work.graph.initializers.items() if n not in graph.values}
         if new:
@@ -86,7 +86,7 @@ def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str
         path = find_path(graph, name, entry.axis, scales.size)
         if path is None or len(readers) != len(graph.consumers(name)):
             raise PlanError(
-                f"{where}: whoever makes or reads it cannot take them all; set inserted, or remove the entry"
+                f"{where}: its producer or readers cannot take all scales; set inserted, or remove it"
             )
         _divide_upstream(path, scales, taken, where)
         for equalized in (name, *(tensor.name for tensor in path.tensors)):

@@ -316,7 +316,7 @@ def _permutation(node: ir.Node, rank: int) -> tuple[int, ...]:
 
 
 def _has_one_reader(graph: Graph, name: str) -> bool:
-    """Whether one node alone reads the values; whoever wants the shape may read that."""
+    """Whether one node alone reads the values; a Shape may read them too."""
     return sum(reader.op_type != "Shape" for reader, _ in graph.consumers(name)) == 1
 
 

@@ -13,7 +13,7 @@ class Measuring:
     """How two models are compared.
 
     Attributes:
-        limit: use the first so many samples only; None for all.
+        limit: number of samples used, from the first; None for all.
         output: the output that labels belong to; None for the first.
         threads: threads inside an operator, for both models.
         latency: how latency is measured, on as many threads; None leaves it out.

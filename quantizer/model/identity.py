@@ -16,7 +16,7 @@ from .graph import input_name
 from .subgraphs import graphs_of
 
 SMALL = 64
-"""Integer constants of at most so many elements (axes, pads, shapes) are part of the structure."""
+"""Most elements of an integer constant (axes, pads, shapes) that is part of the structure."""
 
 
 def model_id(model: ir.Model, file: str) -> ModelId:

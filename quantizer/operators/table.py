@@ -329,7 +329,7 @@ CONVERSIONS = (QUANTIZE, DEQUANTIZE)
 """The operators between float values and quantized values."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
-"""The two spellings of the standard operator domain."""
+"""The two names of the standard operator domain."""
 
 MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's own operators."""

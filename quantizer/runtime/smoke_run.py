@@ -42,7 +42,7 @@ class _Input:
         return self.shape[1:].count(None)
 
     def size(self, elements: float) -> int:
-        """Return the size of each free dimension with which a row has so many elements."""
+        """Return the size of each free dimension that gives a row the profiled number of elements."""
         fixed = math.prod(dim for dim in self.shape if dim)
         return max(1, round((elements / fixed) ** (1.0 / self.free))) if self.free else 1
 

@@ -63,7 +63,7 @@ LIMIT = 8
 """Samples that are used when no number is given: all of them are in memory at once."""
 
 WORTH_DB, MOST = 0.5, 5
-"""Nodes that are suggested to be kept float recover at least the first (dB), and are at most so many."""
+"""Least recovery (dB) of a node that is suggested to be kept float, and the most nodes that are suggested."""
 
 Progress = Callable[[int, int | None], None]
 
@@ -164,7 +164,7 @@ class SensitivityRun:
     """How a sensitivity is measured.
 
     Attributes:
-        limit: use the first so many samples, which are held in memory; None for all.
+        limit: number of samples used, from the first, which are held in memory; None for all.
         threads: inside an operator; 0 for all cores.
     """
 

@@ -47,7 +47,7 @@ class TuningData:
         metric: "module:function" or the function itself, see `scores.user_metric`.
         holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
         holdout_labels: their labels.
-        limit: use the first so many samples of each source only.
+        limit: number of samples used of each source, from the first; None for all.
     """
 
     data: DataLike

@@ -54,7 +54,7 @@ class Speed:
     @classmethod
     def of(cls, check: SpeedCheck) -> Speed:
         """Return what is printed of a check."""
-        regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.taken_back)
+        regions = (FloatRegion(r.nodes, r.integer_ms, r.float_ms) for r in check.fallback)
         return cls(
             check.demand.min_speedup,
             check.passed,

@@ -194,7 +194,7 @@ def test_scales_that_no_constant_can_take_are_refused(why: str) -> None:
     model = model_of(Case(text, {**weights, "v": (3, 4, 2, 2)}))
     name = "t" if "t =" in text else "x"
     with pytest.raises(
-        PlanError, match=f"factors of '{name}': whoever makes or reads it cannot take them all"
+        PlanError, match=f"equalization of '{name}': its producer or readers cannot take all scales"
     ):
         apply_equalization(model, {name: EqualizationScales(1, DIVISORS)})
 
@@ -221,7 +221,7 @@ def test_a_graph_output_is_not_divided() -> None:
 
 def test_the_message_names_what_does_not_fit() -> None:
     model = model_of(CASES["Conv"])
-    with pytest.raises(PlanError, match="factors of 'q': the model has no such activation"):
+    with pytest.raises(PlanError, match="equalization of 'q': the model has no such activation"):
         apply_equalization(model, {"q": EqualizationScales(1, DIVISORS)})
     with pytest.raises(PlanError, match=r"2 divisors along axis 1 do not fit its shape \[1, 4, 5, 5\]"):
         apply_equalization(model, {"t": EqualizationScales(1, (1.0, 2.0))})

@@ -95,11 +95,11 @@ def test_a_node_that_is_slower_goes_back_with_its_figures(
     floats = dict.fromkeys(plan.nodes, 100.0)
     Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), name: 400.0})
     changed, found = checked(subject)
-    assert [island.nodes for island in found.taken_back] == [(name,)]
+    assert [region.nodes for region in found.fallback] == [(name,)]
     assert changed.nodes[name].reason == "slower in int8: 0.4 ms against 0.1 ms float"
     assert changed.config == plan.config
     assert found.after.speedup > found.before.speedup
-    assert any("1 nodes were taken back to float" in note for note in changed.notes)
+    assert any("1 nodes fall back to float" in note for note in changed.notes)
 
 
 def test_nothing_changes_when_integers_gain_everywhere(
@@ -108,11 +108,11 @@ def test_nothing_changes_when_integers_gain_everywhere(
     plan = first_plan(subject)
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     changed, found = checked(subject)
-    assert (found.trials, found.taken_back, found.slower) == (0, (), False)
+    assert (found.trials, found.fallback, found.slower) == (0, (), False)
     assert replace(changed, notes=()) == replace(plan, notes=())
 
 
-def test_what_does_not_gain_when_it_is_measured_is_not_taken_back(
+def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = first_plan(subject)
@@ -122,7 +122,7 @@ def test_what_does_not_gain_when_it_is_measured_is_not_taken_back(
     monkeypatch.setattr(module._Bench, "costs", lambda *_: wrong)
     changed, found = checked(subject)
     assert found.trials == 2  # both together, then the better of them
-    assert found.taken_back == ()
+    assert found.fallback == ()
     assert changed.config.keep_float == ()
 
 
