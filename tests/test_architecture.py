@@ -287,3 +287,19 @@ def test_the_checkout_passes(arguments: tuple[str, ...]) -> None:
         [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_function_has_more_than_seven_parameters(path: Path) -> None:
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert not [node.name for node in functions if len(parameters(node.args)) > 7]
+
+
+def parameters(arguments: ast.arguments) -> list[str]:
+    """Return the names of all parameters but self and cls."""
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [argument.arg for argument in every if argument.arg not in ("self", "cls")]

@@ -40,18 +40,20 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
       qprof quantize model.onnx --mode weight-only --weight-type int4 -o model.int4.onnx
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --rounding gptq --data samples/
     """
-    from ...quantizer.pipeline.quantization import quantize
+    from ...quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
 
     profile, plan, save_plan = (settings.pop(name) for name in ("profile", "plan", "save_plan"))
     shared.check_outputs([output, save_plan], [model, profile, plan])
-    given, retrained = speed_settings(settings), settings.pop("accept_retrained")
+    given, accept_retrained = speed_settings(settings), settings.pop("accept_retrained")
     recipe = shared.recipe_of(settings)
     samples = samples_for(given, recipe)
     if plan and (recipe or samples["speed"]):
         raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
-    kept = {"plan_path": plan, "save_plan_path": save_plan, "accept_retrained": retrained}
+    files = OutputFiles(output, save_plan)
     with progress("rounding") if rounds_with_samples(recipe) else nullcontext() as report:
-        result = quantize(model, profile, output, recipe=recipe, **samples, **kept, progress=report)
+        steps = SampleSteps(**samples, progress=report)
+        given = {"plan_path": plan, "accept_retrained": accept_retrained, "samples": steps}
+        result = quantize(model, profile, files, recipe=recipe, **given)
     click.echo(summary_json(result) if as_json else summary_text(result))
     if result.speed is not None and not result.speed.passed:
         raise click.exceptions.Exit(1)

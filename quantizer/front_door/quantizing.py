@@ -21,7 +21,7 @@ from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, model_file, save_model, temporary_folder
 from ..pipeline import profiling, quantization
-from ..pipeline.quantization import QuantizeResult
+from ..pipeline.quantization import QuantizeResult, SampleSteps
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike, open_prepared, profile_name
 from ..speed.float_fallback import SpeedDemand
@@ -132,7 +132,13 @@ def quantize(
     others.pop("transform", None)
     with model_file(model) as path, _output_file(output, path) as written:
         result = quantization.quantize(
-            path, profile, written, recipe=recipe, plan_path=plan, data=samples, **others
+            path,
+            profile,
+            written,
+            recipe=recipe,
+            plan_path=plan,
+            accept_retrained=others.pop("accept_retrained", False),
+            samples=SampleSteps(data=samples, **others),
         )
         if not isinstance(model, str | os.PathLike):
             in_memory(result.model)

@@ -24,8 +24,9 @@ from ..model.graph import Graph, name_of
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
+from ..planning.facts import PlanningFacts
 from ..planning.needed_tensors import one_with_others
-from ..planning.plan_model import gptq_rounded, model_facts, open_plan, plan_from
+from ..planning.plan_model import PlannedModel, gptq_rounded, model_facts, open_plan, plan_from
 from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import with_clip_profiles
@@ -131,19 +132,51 @@ class QuantizeResult(Presented):
             save_model(self.model, path)
 
 
+@dataclass(frozen=True)
+class OutputFiles:
+    """Where a quantization writes.
+
+    Attributes:
+        model: the quantized model.
+        plan: the plan that was applied; None for nowhere.
+    """
+
+    model: str | Path
+    plan: str | Path | None = None
+
+
+@dataclass(frozen=True)
+class SampleSteps:
+    """The steps of a quantization that run samples; all others need none.
+
+    Attributes:
+        speed: measure the plan that is made against float, and leave float what is slower in int8; None does
+            not. A plan that is given stays as it is.
+        data: samples for rounding "gptq": a folder, "module:function", or an object of Python
+            (`open_samples`).
+        limit: number of them, from the first; None for all.
+        progress: called while the model runs on them.
+    """
+
+    speed: SpeedDemand | None = None
+    data: DataLike | None = None
+    limit: int | None = None
+    progress: Progress | None = None
+
+
+NO_SAMPLES = SampleSteps()
+"""No step runs samples."""
+
+
 def quantize(
     model_path: str | Path,
     profile_path: ProfileLike | None,
-    output: str | Path,
+    output: str | Path | OutputFiles,
     *,
     recipe: Recipe | None = None,
     plan_path: PlanLike | None = None,
-    save_plan_path: str | Path | None = None,
     accept_retrained: bool = False,
-    speed: SpeedDemand | None = None,
-    data: DataLike | None = None,
-    limit: int | None = None,
-    progress: Progress | None = None,
+    samples: SampleSteps = NO_SAMPLES,
 ) -> QuantizeResult:
     """Write a quantized model from a float model and its profile, or from a plan.
 
@@ -151,57 +184,72 @@ def quantize(
         model_path: float ONNX model.
         profile_path: its profile (qprof's or Glow's); not needed with `plan_path`, nor in the modes of
             `config.DATA_FREE`.
-        output: where to write the quantized model.
+        output: where to write the quantized model, and the plan.
         recipe: settings and target; None for the default target's.
         plan_path: apply this plan, which a person may have edited, instead of making one.
-        save_plan_path: write the plan that was applied.
         accept_retrained: take a profile of the same graph with other weights.
-        speed: measure the plan that is made against float, and leave float what is slower in int8; None does
-            not. A plan that is given stays as it is.
-        data: samples for rounding "gptq", a folder or "module:function"; no other setting needs any.
-        limit: number of them, from the first; None for all.
-        progress: called while the model runs on them.
+        samples: the steps that run samples.
 
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
     prepared = open_prepared(model_path)
-    check: SpeedCheck | None = None
-    elements: Mapping[str, float] = {}
+    files = output if isinstance(output, OutputFiles) else OutputFiles(output)
     if plan_path is not None:
-        planned = open_plan(prepared, read_plan(plan_path), plan_name(plan_path))
+        made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
     else:
         recipe = recipe or load_recipe()
-        samples = _rounding_samples(prepared, recipe, data, limit)
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
-        elements = {name: tensor.count / max(1, profile.data.samples) for name, tensor in profile.items()}
-        facts = model_facts(prepared, profile, recipe, notes)
-        planned = plan_from(facts)
-        if speed is not None:
-            planned, check = check_speed(Subject(Path(model_path), facts), planned, speed)
-        if samples is not None:
-            planned = gptq_rounded(planned, samples, progress)
-    plan = planned.plan
-    lowered = lower(planned.model, plan)
-    written = lowered.model
-    if prepared.narrow is not None:
-        written = narrow_constants(written, prepared.narrow)
-    remarks = check_target(written, plan, recipe, str(output))
-    external = has_external_data(prepared.model)
-    more = save_checked(written, Path(output), Path(model_path), elements, external)
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *more])))
-    if save_plan_path is not None:
-        save_plan(plan, save_plan_path)
+        made = _made(Path(model_path), model_facts(prepared, profile, recipe, notes), samples)
+    model, plan = _written(prepared, made, Path(model_path), files, recipe)
     return QuantizeResult(
         plan,
-        Path(output),
+        Path(files.model),
         summarize(plan),
         plan.notes,
         model_bytes(Path(model_path)),
-        model_bytes(Path(output)),
-        check,
-        model=written,
+        model_bytes(Path(files.model)),
+        made.check,
+        model=model,
     )
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A planned model, what its speed check found, and the elements of each tensor in a sample."""
+
+    planned: PlannedModel
+    check: SpeedCheck | None = None
+    elements: Mapping[str, float] = field(default_factory=dict)
+
+
+def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
+    """Plan a model, with the steps that run samples."""
+    samples = _rounding_samples(facts.prepared, facts.recipe, steps.data, steps.limit)
+    planned, check = plan_from(facts), None
+    if steps.speed is not None:
+        planned, check = check_speed(Subject(model_path, facts), planned, steps.speed)
+    if samples is not None:
+        planned = gptq_rounded(planned, samples, steps.progress)
+    data = facts.measured.data.samples
+    elements = {name: tensor.count / max(1, data) for name, tensor in facts.measured.items()}
+    return _Made(planned, check, elements)
+
+
+def _written(
+    prepared: PreparedModel, made: _Made, model_path: Path, files: OutputFiles, recipe: Recipe | None
+) -> tuple[ir.Model, QuantPlan]:
+    """Lower the plan and write the files; return the quantized model, and the plan with all remarks."""
+    plan = made.planned.plan
+    lowered = lower(made.planned.model, plan)
+    model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
+    remarks = check_target(model, plan, recipe, str(files.model))
+    external = has_external_data(prepared.model)
+    more = save_checked(model, Path(files.model), model_path, made.elements, external)
+    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *more])))
+    if files.plan is not None:
+        save_plan(plan, files.plan)
+    return model, plan
 
 
 def _rounding_samples(

@@ -31,7 +31,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.pipeline.quantization import SampleSteps, quantize
 from qprof_onnx.quantizer.speed.float_fallback import SpeedDemand
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -138,7 +138,12 @@ def built(found: Subject, check: bool) -> dict[str, Path]:
         quantize(found.model, profile, paths[form], recipe=load_recipe(None, {"form": form}))
     if check:
         paths["checked"] = place / "checked.onnx"
-        quantize(found.model, profile, paths["checked"], speed=SpeedDemand(str(found.calibration), limit=1))
+        quantize(
+            found.model,
+            profile,
+            paths["checked"],
+            samples=SampleSteps(speed=SpeedDemand(str(found.calibration), limit=1)),
+        )
     for label, options in PEERS.items():
         kept = found.folder / "built" / f"{label}.onnx"
         made = kept if kept.exists() else place / f"{label}.onnx"

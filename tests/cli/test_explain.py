@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
@@ -20,7 +20,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
     dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "p.yaml", RunSettings(limit=20))
-    quantize(DIGITS / "model.onnx", folder / "p.yaml", folder / "q.onnx", save_plan_path=folder / "plan.yaml")
+    quantize(DIGITS / "model.onnx", folder / "p.yaml", OutputFiles(folder / "q.onnx", folder / "plan.yaml"))
     return folder
 
 
@@ -92,7 +92,7 @@ def test_a_node_is_explained_with_its_inputs_and_outputs(folder: Path) -> None:
 def test_a_node_that_stays_float_is_explained_by_its_reason(folder: Path) -> None:
     plan = folder / "float.yaml"
     recipe = load_recipe(None, {"keep_float": ("block.conv1",)})
-    quantize(DIGITS / "model.onnx", folder / "p.yaml", folder / "f.onnx", recipe=recipe, save_plan_path=plan)
+    quantize(DIGITS / "model.onnx", folder / "p.yaml", OutputFiles(folder / "f.onnx", plan), recipe=recipe)
     result = CliRunner().invoke(main, ["explain", str(plan), "block.conv1"])
     assert result.stdout.startswith("node 'block.conv1': stays float: kept float by request")
     assert "give --model" in result.stdout

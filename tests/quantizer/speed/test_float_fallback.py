@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
@@ -171,7 +171,9 @@ def _all_float(plan: QuantPlan) -> dict[str, object]:
 
 def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) -> None:
     plan, out, again = tmp_path / "plan.yaml", tmp_path / "q.onnx", tmp_path / "r.onnx"
-    result = quantize(MODEL, profile, out, save_plan_path=plan, speed=SpeedDemand(DATA, limit=1))
+    result = quantize(
+        MODEL, profile, OutputFiles(out, plan), samples=SampleSteps(speed=SpeedDemand(DATA, limit=1))
+    )
     assert result.speed is not None
     assert any(note.startswith("measured ") for note in load_plan(plan).notes)
     quantize(MODEL, None, again, plan_path=plan)
