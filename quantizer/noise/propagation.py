@@ -1,4 +1,4 @@
-"""What becomes of quantization noise on its way to the outputs, reckoned without data.
+"""What becomes of quantization noise on its way to the outputs, estimated without data.
 
 Noise enters where values are rounded and travels through the rest of the graph. How much an operator lets
 through follows from the profile and the weights: a convolution or matrix product the mean square of its
@@ -6,7 +6,7 @@ weights, a product the power of the other factor, a function of one variable the
 the values seen. One walk from the outputs to the inputs gathers these gains, as backpropagation does, so that
 for every tensor it is known what a unit of noise there does to each output. Each kind of noise is taken as
 independent of every other (measured on four models, the noises of single nodes add up to that of all within
-2 dB), and three things keep the reckoning from running away over fifty layers:
+2 dB), and three things keep the estimate from running away over fifty layers:
 
 - No operator lets through more noise, relative to the signal, than it was given: what sums and products of
   noise would gain beyond that, over twelve layers of a transformer 130 dB, is not met in practice. Only
@@ -15,8 +15,8 @@ independent of every other (measured on four models, the noises of single nodes 
 - A Softmax or its decomposed form at an output is judged before it, and a Concat by its members: boxes and
   scores side by side each keep their own scale.
 
-It tells a design whose noise drowns an output (a spectrum that goes through a logarithm: 4 and -10 dB
-reckoned, 3 measured) from one that is merely noisy (18 to 44 dB reckoned, 9 to 46 measured, on eleven
+It tells a design whose noise dominates an output (a spectrum that goes through a logarithm: 4 and -10 dB
+estimated, 3 measured) from one that is merely noisy (18 to 44 dB estimated, 9 to 46 measured, on eleven
 models); it is no forecast of the last decibels.
 """
 
@@ -56,7 +56,7 @@ class NoiseFlow:
 
 
 def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
-    """Reckon how noise travels through a model.
+    """Estimate how noise travels through a model.
 
     Args:
         graph: the prepared model.

@@ -159,7 +159,7 @@ def quantize(
         speed: measure the plan that is made against float, and leave float what is slower in int8; None does
             not. A plan that is given stays as it is.
         data: samples for rounding "gptq", a folder or "module:function"; no other setting needs any.
-        limit: the first so many of them; None for all.
+        limit: use only the first samples, this number of them; None for all.
         progress: called while the model runs on them.
 
     Raises:

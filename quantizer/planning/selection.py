@@ -179,7 +179,7 @@ class _Spread:
         return sum(self.facts.profile[name].count for name in names)
 
     def _is_wanted(self, node: ir.Node) -> bool:
-        """Whether a reader is quantized; passing values through is as good quantized whoever reads them."""
+        """Whether a reader is quantized; a node that passes values through needs none."""
         rule = self.candidates[name_of(node)].rule
         if rule is not None and rule.constraint is Constraint.SAME:
             return True

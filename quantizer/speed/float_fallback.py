@@ -1,10 +1,11 @@
 """Is the quantized model faster than float, and which of its nodes had better stay float? Measured.
 
 1. The plan is written and timed against the float model, in turns, on the same samples.
-2. Both are run with onnxruntime's profiler; `islands` finds the nodes that cost more on codes, with their
+2. Both are run with onnxruntime's profiler; `float_regions` finds the nodes that cost more in int8, with
+their
    conversions, than in float.
 3. A plan without these is made, written and timed against the plan before, in turns. It takes its place when
-   it is faster in three of four rounds. If it is not, the islands with the larger half of the gain are tried.
+   it is faster in three of four rounds. If it is not, the regions with the larger half of the gain are tried.
 4. From 2 again, until nothing gains.
 """
 
@@ -47,7 +48,7 @@ class SpeedDemand:
 
     Attributes:
         data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        limit: use the first so many samples; None for those of `QUICK`.
+        limit: use only the first samples, this number of them; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """
@@ -66,7 +67,7 @@ class SpeedCheck:
         demand: what was asked for.
         before: float against the plan as it was made.
         after: float against the plan as it is now; `before` when nothing was taken back.
-        taken_back: what was taken back to float, in the order in which it was.
+        taken_back: what falls back to float, in the order in which it was found.
         trials: plans that were made and timed besides the first.
         reasons: where the time goes, in sentences, when float is faster still; else empty.
         unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
@@ -188,17 +189,17 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     trials = 0
     while True:
         costs = bench.costs(planned, prepared, path)
-        islands = _gainful_regions(planned, costs)
+        regions = _gainful_regions(planned, costs)
         accepted = False
-        while islands and trials < TRIALS and not accepted:
+        while regions and trials < TRIALS and not accepted:
             trials += 1
-            changed = plan_from(bench.subject.facts, _slower_in_int8((*taken, *islands)))
+            changed = plan_from(bench.subject.facts, _slower_in_int8((*taken, *regions)))
             candidate = bench.written(changed, f"plan-{trials}")
             accepted = bench.compared(path, candidate).speedup_low > 1.0
             if accepted:
-                planned, path, taken = changed, candidate, (*taken, *islands)
+                planned, path, taken = changed, candidate, (*taken, *regions)
             else:
-                islands = _better_half(islands)
+                regions = _better_half(regions)
         if not accepted:
             break
     after = bench.compared(bench.subject.float_path, path) if taken else before
@@ -209,19 +210,19 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
 
 
 def _gainful_regions(planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
-    """Return the regions of a plan that promise to gain by float."""
+    """Return the regions of a plan that are expected to gain by float."""
     assert planned.facts is not None
     regions = find_float_regions(planned.graph, planned.plan, planned.facts.profile, costs)
     return tuple(region for region in regions if region.gain_ms > 0.0)
 
 
-def _better_half(islands: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
-    """Return the first islands that promise half of the gain, at least one less than all."""
-    half, sum_so_far = sum(island.gain_ms for island in islands) / 2.0, 0.0
-    for number, island in enumerate(islands):
-        sum_so_far += island.gain_ms
+def _better_half(regions: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
+    """Return the first regions with half of the expected gain, at least one less than all."""
+    half, sum_so_far = sum(region.gain_ms for region in regions) / 2.0, 0.0
+    for number, region in enumerate(regions):
+        sum_so_far += region.gain_ms
         if sum_so_far >= half:
-            return tuple(islands[: min(number + 1, len(islands) - 1)])
+            return tuple(regions[: min(number + 1, len(regions) - 1)])
     return ()
 
 
@@ -244,9 +245,9 @@ def notes_of(found: SpeedCheck) -> tuple[str, ...]:
     where = f"onnxruntime {ort.__version__}, {found.after.threads} thread{'s'[: found.after.threads != 1]}"
     notes = [f"measured {found.after.speedup:.2f} times as fast as float ({where})"]
     if found.taken_back:
-        count = sum(len(island.nodes) for island in found.taken_back)
+        count = sum(len(region.nodes) for region in found.taken_back)
         notes.append(
-            f"{count} nodes were taken back to float, being slower in int8: {found.before.speedup:.2f} times "
+            f"{count} nodes fall back to float, being slower in int8: {found.before.speedup:.2f} times "
             "as fast as float before"
         )
     if found.slower:
