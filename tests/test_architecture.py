@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
+from qprof_onnx.cli.options.groups import GroupedCommand, GroupedOption
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
@@ -218,6 +219,14 @@ def test_the_table_of_commands_tells_what_the_command_itself_tells(name: str) ->
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_with_more_than_eight_options_lists_them_under_headings(name: str) -> None:
+    options = [p for p in command_object(name).params if isinstance(p, click.Option)]
+    if len(options) > 8:
+        assert isinstance(command_object(name), GroupedCommand)
+        assert not [o.name for o in options if not isinstance(o, GroupedOption)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_a_command_has_a_help_text(name: str) -> None:
     options = [p for p in command_object(name).params if isinstance(p, click.Option)]
     assert not [option.name for option in options if not option.help]
@@ -250,13 +259,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert all(name in result.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["quantize", "sensitivity", "tune", "targets", "rules"])
-def test_help_of_a_command_with_settings_imports_nothing_heavy(command: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert help_run(command).stdout.splitlines()[-1] == "HEAVY []"
 
 
 @pytest.mark.parametrize(
-    ("command", "limit"), [((), 0.1), (("quantize",), 0.2)], ids=["qprof", "qprof quantize"]
+    ("command", "limit"), [((), 0.1), *(((name,), 0.2) for name in COMMANDS)], ids=["qprof", *COMMANDS]
 )
 def test_help_is_fast(command: tuple[str, ...], limit: float) -> None:
     seconds = []

@@ -7,31 +7,15 @@ from typing import Any
 
 import click
 
-from ..options.shared import EXISTING, Name, json_option, recipe_of
+from ..options.drift import drift_options
+from ..options.groups import GroupedCommand
+from ..options.shared import EXISTING, recipe_of
 
 
-def _calibrators() -> tuple[str, ...]:
-    from ...quantizer.ranges.calibrators import CALIBRATORS
-
-    return tuple(CALIBRATORS)
-
-
-@click.command("diff")
+@click.command("diff", cls=GroupedCommand)
 @click.argument("old", type=EXISTING, metavar="OLD.yaml")
 @click.argument("new", type=EXISTING, metavar="NEW.yaml")
-@click.option("--max-clipping", type=float, metavar="SHARE", help="Gate: clipping rate above the baseline.")
-@click.option("--max-range-growth", type=float, metavar="FACTOR", help="Gate: range growth.")
-@click.option("--max-js-distance", type=float, metavar="D", help="Gate: Jensen-Shannon distance, 0 to 1.")
-@click.option("--max-wasserstein", type=float, metavar="SHARE", help="Gate: Wasserstein distance.")
-@click.option("--max-non-finite", type=float, metavar="SHARE", help="Gate: share of NaN and Inf.")
-@click.option(
-    "--worst", type=click.IntRange(min=1), metavar="N", help="Only the worst N.  [default: 10; JSON: all]"
-)
-@click.option("--model", type=EXISTING, metavar="MODEL.onnx", help="Leave out tensors that no plan needs.")
-@click.option("--config", type=EXISTING, metavar="FILE", help="YAML settings of OLD's parameters.")
-@click.option("--calibrator", type=Name(_calibrators), help="Calibrator of OLD's parameters.")
-@click.option("--allow-different", is_flag=True, help="Compare models that differ, by names of tensors.")
-@json_option
+@drift_options
 def command(
     old: Path, new: Path, *, worst: int | None, allow_different: bool, as_json: bool, **options: Any
 ) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
+from ..options.groups import GroupedCommand
 from ..options.profiling import run_options
-from ..options.shared import NEW, check_outputs, data_option, limit_option, model_argument
+from ..options.shared import check_outputs, data_option, limit_option, model_argument
 from ..render.progress import progress
 
 
-@click.command("dump-profile")
+@click.command("dump-profile", cls=GroupedCommand)
 @model_argument
 @data_option
-@click.option("-o", "--output", type=NEW, metavar="PROFILE.yaml", help="Default: MODEL.profile.yaml, here.")
 @limit_option
 @run_options
 def command(model: Path, data: str, output: Path | None, **options: Any) -> None:

@@ -7,26 +7,18 @@ from typing import Any
 
 import click
 
-from ..options.shared import EXISTING, data_option, json_option, limit_option, model_argument
+from ..options.evaluation import evaluation_options
+from ..options.groups import GroupedCommand
+from ..options.shared import EXISTING, data_option, limit_option, model_argument
 from ..render.progress import progress
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=GroupedCommand)
 @model_argument
 @click.argument("quantized", type=EXISTING, metavar="OUT.onnx")
 @data_option
-@click.option(
-    "--labels", type=EXISTING, metavar="FILE", help="Class of each row: one integer a line, or .npy."
-)
-@click.option("--output", metavar="NAME", help="Output that the labels belong to.  [default: the first]")
 @limit_option
-@click.option("--min-sqnr", type=float, metavar="DB", help="Gate: SQNR of every float output.")
-@click.option("--min-group-sqnr", type=float, metavar="DB", help="Gate: SQNR of every group of channels.")
-@click.option("--max-accuracy-drop", type=float, metavar="POINTS", help="Gate: drop in percentage points.")
-@click.option("--min-speedup", type=float, metavar="X", help="Gate: float latency over quantized latency.")
-@click.option("--no-latency", is_flag=True, help="Do not measure latency.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For both models.")
-@json_option
+@evaluation_options
 def command(
     model: Path, quantized: Path, data: str, *, as_json: bool, no_latency: bool, **options: Any
 ) -> None:

@@ -7,32 +7,29 @@ from typing import Any
 
 import click
 
-from ..options.shared import (
-    EXISTING,
-    NEW,
-    check_outputs,
-    data_option,
-    json_option,
-    limit_option,
-    model_argument,
-    recipe_of,
-    setting_options,
-    threads_option,
-)
+from ..options import shared
+from ..options.groups import GroupedCommand, option
+from ..options.shared import EXISTING, NEW
 from ..render.progress import progress
 
 
-@click.command("sensitivity")
-@model_argument
-@click.option("--profile", type=EXISTING, metavar="PROFILE.yaml", help="The model's profile.")
-@data_option
-@limit_option
-@click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Measure this plan instead of making one.")
-@setting_options
-@click.option("--worst", type=click.IntRange(min=1), metavar="N", help="Only the N most sensitive.")
-@click.option("--plot", type=NEW, metavar="FILE.svg|FILE.html", help="Draw the ranking.")
-@threads_option
-@json_option
+@click.command("sensitivity", cls=GroupedCommand)
+@shared.model_argument
+@option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="The model's profile.")
+@shared.data_option
+@shared.limit_option
+@option(
+    "--plan",
+    group="Files",
+    type=EXISTING,
+    metavar="PLAN.yaml",
+    help="Measure this plan instead of making one.",
+)
+@shared.setting_options
+@option("--worst", group="Basic", type=click.IntRange(min=1), metavar="N", help="Only the N most sensitive.")
+@option("--plot", group="Files", type=NEW, metavar="FILE.svg|FILE.html", help="Draw the ranking.")
+@shared.threads_option
+@shared.json_option
 def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **options: Any) -> None:
     """Rank the quantized nodes by how much noise each adds to the outputs.
 
@@ -49,9 +46,9 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     profile, plan, data, threads, limit = (
         options.pop(name) for name in ("profile", "plan", "data", "threads", "limit")
     )
-    check_outputs([plot], [model, profile, plan])
+    shared.check_outputs([plot], [model, profile, plan])
     check_plot(plot)
-    recipe, run = recipe_of(options), SensitivityRun(limit or LIMIT, threads)
+    recipe, run = shared.recipe_of(options), SensitivityRun(limit or LIMIT, threads)
     with progress("measuring") as report:
         result = sensitivity(model, profile, data, recipe=recipe, plan_path=plan, run=run, progress=report)
     if plot is not None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from ..options.shared import EXISTING, check_outputs, data_option, limit_option, model_argument, recipe_of
+from ..options.groups import GroupedCommand
+from ..options.shared import check_outputs, data_option, limit_option, model_argument, recipe_of
 from ..options.tuning import tuning_options
 
 
-@click.command("tune")
+@click.command("tune", cls=GroupedCommand)
 @model_argument
-@click.option("--profile", required=True, type=EXISTING, metavar="PROFILE.yaml", help="The model's profile.")
 @data_option
 @limit_option
 @tuning_options

@@ -1,19 +1,18 @@
-"""The options of `qprof dump-profile` that set how the model is run: the fields of `RunSettings`."""
+"""The options of `qprof dump-profile` besides model and data; most are fields of `RunSettings`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from .groups import F, option
+from .shared import NEW
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _bytes(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+def _bytes(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """Return the number of bytes that 3000000, 500M or 1.5GB mean; units are powers of 1024."""
     if value is None:
         return None
@@ -29,88 +28,110 @@ def _bytes(ctx: click.Context, option: click.Parameter, value: str | None) -> in
 
 
 _OPTIONS = (
-    click.option(
+    option(
+        "-o",
+        "--output",
+        group="Basic",
+        type=NEW,
+        metavar="PROFILE.yaml",
+        help="Default: MODEL.profile.yaml, here.",
+    ),
+    option(
         "--format",
+        group="Output format",
         type=click.Choice(["qprof", "glow"]),
         default="qprof",
         show_default=True,
         help="qprof's own YAML, or Glow's.",
     ),
-    click.option(
+    option(
         "--non-finite",
+        group="Quality",
         type=click.Choice(["error", "skip"]),
         default="error",
         show_default=True,
         help="Stop at NaN and Inf, or leave them out.",
     ),
-    click.option(
+    option(
         "--threads",
+        group="Speed",
         type=click.IntRange(min=0),
         default=0,
         metavar="N",
         help="Samples that run at the same time; 0 for one per core.",
     ),
-    click.option(
+    option(
         "--tensors",
+        group="Calibration and precision",
         type=click.Choice(["all", "needed"]),
         default="all",
         show_default=True,
         help="Every float activation, or those that some plan can need.",
     ),
-    click.option(
+    option(
         "--channels",
+        group="Calibration and precision",
         type=click.Choice(["weighted-layers", "off"]),
         default="weighted-layers",
         show_default=True,
         help="Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm).",
     ),
-    click.option(
+    option(
         "--by-row",
+        group="Quality",
         is_flag=True,
         help="Run the rows of a batch one by one: same bytes however the data are batched.",
     ),
-    click.option(
+    option(
         "--provider",
+        group="Speed",
         default="cpu",
         show_default=True,
         metavar="NAME",
         help="Execution provider of onnxruntime.",
     ),
-    click.option(
+    option(
         "--memory-limit",
+        group="Speed",
         callback=_bytes,
         metavar="SIZE",
         help="Stay below, as in 2G: fewer samples at once, then several passes.",
     ),
-    click.option(
+    option(
         "--checkpoint",
+        group="Files",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Keep progress in this file; the same command resumes after a kill.",
     ),
-    click.option(
+    option(
         "--every",
+        group="Files",
         type=click.FloatRange(min=0),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
         help="Time between two writes of the checkpoint.",
     ),
-    click.option(
+    option(
         "--workers",
+        group="Speed",
         type=click.IntRange(min=0),
         default=0,
         metavar="N",
         help="Share the samples among N processes.",
     ),
-    click.option(
-        "--scheduler", metavar="ADDRESS", help="Share the samples among the workers of a Dask scheduler."
+    option(
+        "--scheduler",
+        group="Speed",
+        metavar="ADDRESS",
+        help="Share the samples among the workers of a Dask scheduler.",
     ),
 )
 
 
 def run_options(function: F) -> F:
     """Add the options; the command takes them as `**options`."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
+    for add in reversed(_OPTIONS):
+        function = add(function)
     return function

@@ -1,4 +1,4 @@
-"""The options of `qprof tune` besides model, profile and data."""
+"""The options of `qprof tune` besides model and data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
 
 _OPTIONS = (
+    option(
+        "--profile",
+        group="Basic",
+        required=True,
+        type=EXISTING,
+        metavar="PROFILE.yaml",
+        help="The model's profile.",
+    ),
     option(
         "--labels", group="Quality", type=EXISTING, metavar="FILE", help="Class of each sample: text or .npy."
     ),
@@ -61,6 +69,7 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
+        metavar="N",
         help="Threads of onnxruntime, for the latency.",
     ),
     option(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...profiles.base.json_values import to_jsonable
 from .evaluation import table
+from .json_document import document
 
 if TYPE_CHECKING:
     from ...profiles.records.drift import TensorDrift
@@ -27,13 +27,12 @@ FEW = 3
 
 
 def drift_json(report: DriftReport, worst: int | None = None) -> str:
-    """Return the report as one JSON object: its fields, `passed`, and the N worst tensors (or all).
+    """Return the report with the N worst tensors (or all) as one JSON object, see `qprof schema drift`.
 
     A measure that could not be taken is null, an infinite one the string "inf".
     """
-    document = {**to_jsonable(report), "passed": report.passed}
-    document["drift"]["tensors"] = to_jsonable(report.worst(worst))
-    return json.dumps(document, indent=2, allow_nan=False)
+    worst_tensors = replace(report.drift, tensors=tuple(report.worst(worst)))
+    return document("drift", 1, replace(report, drift=worst_tensors), passed=report.passed)
 
 
 def drift_text(report: DriftReport, worst: int) -> str:

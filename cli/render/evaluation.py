@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...profiles.base.json_values import to_jsonable
+from .json_document import document
 
 if TYPE_CHECKING:
     from ...quantizer.evaluation.accuracy import Accuracy
@@ -31,8 +31,8 @@ UNITS = {
 
 
 def evaluation_json(result: Evaluation) -> str:
-    """Return the evaluation as one JSON object: its fields, and `passed`."""
-    return json.dumps({**to_jsonable(result), "passed": result.passed}, indent=2, allow_nan=False)
+    """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
+    return document("evaluation", 1, result, passed=result.passed)
 
 
 def evaluation_text(result: Evaluation) -> str:
@@ -148,8 +148,8 @@ def _failure(failure: GateFailure) -> str:
 
 
 def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
-    """Return some layers of a report as one JSON object, with all its other fields."""
-    return json.dumps(to_jsonable(replace(report, layers=tuple(layers))), indent=2, allow_nan=False)
+    """Return some layers of a report as one JSON object, see `qprof schema layers`."""
+    return document("layers", 1, replace(report, layers=tuple(layers)))
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...quantizer.pipeline.explanation import NodeExplanation
+from .json_document import document
 from .tables import plain_table
 
 if TYPE_CHECKING:
@@ -25,8 +23,8 @@ RIGHT = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
 
 
 def explanation_json(explanation: TensorExplanation | NodeExplanation) -> str:
-    """Return everything as one JSON object; a number that is not finite is null."""
-    return json.dumps(_finite(asdict(explanation)), indent=2)
+    """Return everything as one JSON object, see `qprof schema explanation`."""
+    return document("explanation", 1, explanation)
 
 
 def explanation_text(explanation: TensorExplanation | NodeExplanation) -> str:
@@ -134,11 +132,3 @@ def _range_text(ends: tuple[float, float]) -> str:
 
 def _db(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

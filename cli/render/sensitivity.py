@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from xml.etree import ElementTree
 
 from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.json_values import to_jsonable
 from ...quantizer.tuning.sensitivity import WORTH_DB
 from .evaluation import decibel_text, table
+from .json_document import document
 
 if TYPE_CHECKING:
     from ...quantizer.tuning.sensitivity import Effect, NodeSensitivity, Sensitivities
@@ -31,10 +30,9 @@ TOP_DB = 80.0
 
 
 def sensitivity_json(result: Sensitivities, worst: int | None = None) -> str:
-    """Return the result, or its worst nodes, as one JSON object with the nodes to keep float."""
+    """Return the result, or its worst nodes, as one JSON object, see `qprof schema sensitivity`."""
     worst_nodes = replace(result, nodes=result.nodes[:worst])
-    document = {**to_jsonable(worst_nodes), "keep_float": list(result.keep_float)}
-    return json.dumps(document, indent=2, allow_nan=False)
+    return document("sensitivity", 1, worst_nodes, keep_float=result.keep_float)
 
 
 def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...profiles.base.json_values import to_jsonable
 from ...quantizer.tuning.quality_target import OBJECTIVES
 from ...quantizer.tuning.search import meets
+from .json_document import document
 
 if TYPE_CHECKING:
     from ...quantizer.tuning.quality_target import QualityTarget
@@ -46,10 +45,9 @@ def value_text(value: float, objective: str) -> str:
 
 
 def tune_json(result: TuneResult) -> str:
-    """Return the result as one JSON object: its fields, and what follows from them."""
+    """Return the result as one JSON object, see `qprof schema tuning`."""
     names = ("target_met", "verified", "float_nodes", "limits")
-    document = {**to_jsonable(result), **{name: to_jsonable(getattr(result, name)) for name in names}}
-    return json.dumps(document, indent=2, allow_nan=False)
+    return document("tuning", 1, result, **{name: getattr(result, name) for name in names})
 
 
 def tune_text(result: TuneResult, written: Path | None = None) -> str:

@@ -64,6 +64,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert list(found) == [
+        "format",
         "float_model",
         "quantized_model",
         "samples",

@@ -41,14 +41,19 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
     files = ("--profile", profile, "-o", folder / "q.onnx", "--save-plan", plan)
     text = printed("quantize", DIGITS / "model.onnx", *files, "--json")
-    return {"quantization": json.loads(text), "plan": parse(plan.read_text(encoding="utf-8"))}
+    return {
+        "quantization": json.loads(text),
+        "plan": parse(plan.read_text(encoding="utf-8")),
+        "folder": folder,
+    }
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_schema_can_be_printed(name: str) -> None:
     schema = json.loads(printed("schema", name))
     assert schema["$schema"].startswith("https://json-schema.org/")
-    assert schema["$ref"].removeprefix("#/$defs/") in schema["$defs"]
+    refs = [kind["$ref"] for kind in schema.get("anyOf", [schema])]
+    assert {ref.removeprefix("#/$defs/") for ref in refs} <= set(schema["$defs"])
 
 
 def test_without_a_name_the_names_are_listed() -> None:
@@ -81,6 +86,41 @@ def test_what_a_command_prints_says_its_format_first_and_keeps_to_the_schema(
 def test_what_quantize_writes_keeps_to_the_schema(quantized: dict[str, Any], name: str) -> None:
     assert str(quantized[name]["format"]).startswith(f"qprof-{name}/")
     check(quantized[name], name)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("evaluation", "evaluate MODEL OUT --data HELDOUT --labels LABELS --limit 4 --min-sqnr 1"),
+        ("evaluation", "evaluate MODEL MODEL --data HELDOUT --limit 2 --no-latency"),
+        ("layers", "compare-layers MODEL OUT --data HELDOUT --limit 2 --plan PLAN"),
+        ("layers", "compare-layers MODEL OUT --data HELDOUT --limit 2 --worst 3"),
+        ("sensitivity", "sensitivity MODEL --profile PROFILE --data HELDOUT --limit 1 --worst 3"),
+        (
+            "tuning",
+            "tune MODEL --profile PROFILE --data HELDOUT --labels LABELS --max-drop 50 --objective size",
+        ),
+        ("drift", "diff PROFILE PROFILE --max-clipping 1 --worst 3"),
+        ("drift", "diff PROFILE PROFILE --model MODEL"),
+        ("explanation", "explain PLAN block.pool.out"),
+        ("explanation", "explain PLAN block.add.out --model MODEL --profile PROFILE"),
+        ("explanation", "explain PLAN block.conv1 --model MODEL"),
+    ],
+)
+def test_a_result_about_a_quantized_model_says_its_format_first_and_keeps_to_the_schema(
+    quantized: dict[str, Any], name: str, command: str
+) -> None:
+    paths = {
+        "MODEL": DIGITS / "model.onnx",
+        "HELDOUT": DIGITS / "heldout",
+        "LABELS": DIGITS / "heldout" / "labels.txt",
+        "OUT": quantized["folder"] / "q.onnx",
+        "PROFILE": quantized["folder"] / "p.yaml",
+        "PLAN": quantized["folder"] / "plan.yaml",
+    }
+    found = json.loads(printed(*(paths.get(word, word) for word in command.split()), "--json"))
+    assert next(iter(found.items())) == ("format", f"qprof-{name}/{DOCUMENTS[name].version}")
+    check(found, name)
 
 
 def test_a_plan_is_read_by_the_record_of_the_schema(quantized: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....quantizer.pipeline.explanation import NodeExplanation, TensorExplanation
 from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck
@@ -141,3 +142,7 @@ class ShownProfile:
     model: Mapping[str, Any] | None
     data: Mapping[str, Any] | None
     tensors: Mapping[str, Mapping[str, Any]]
+
+
+Explanation = TensorExplanation | NodeExplanation
+"""What `qprof explain` prints: of a tensor, or of a node."""

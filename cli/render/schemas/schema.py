@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -22,26 +22,29 @@ class Document:
 
     Attributes:
         about: where it comes from, in a few words.
-        record: returns its type; called when its schema is made, as importing it may take long.
+        record: returns its type, or a union of types; called when its schema is made: importing it may
+            take long.
         version: of a `--json` document; 0 for a file that people write.
         more: keys besides the fields of the record, with their types.
     """
 
     about: str
-    record: Callable[[], type]
+    record: Callable[[], Any]
     version: int = 0
-    more: Mapping[str, type] | None = None
+    more: Mapping[str, Any] | None = None
 
 
-def _record(module: str, name: str) -> Callable[[], type]:
-    def load() -> type:
+def _record(module: str, name: str) -> Callable[[], Any]:
+    def load() -> Any:
         from importlib import import_module
 
-        found: type = getattr(import_module(module, __package__), name)
-        return found
+        return getattr(import_module(module, __package__), name)
 
     return load
 
+
+_QUANTIZER = "....quantizer"
+_NAMES = tuple[str, ...]
 
 DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", _record(".files", "ConfigDocument")),
@@ -50,6 +53,26 @@ DOCUMENTS: Mapping[str, Document] = {
     "operators": Document("rules --json", _record(".results", "Operators"), 1),
     "targets": Document("targets --json", _record(".results", "Targets"), 1),
     "shown-profile": Document("show PROFILE --json", _record(".results", "ShownProfile"), 1),
+    "evaluation": Document(
+        "evaluate --json", _record(f"{_QUANTIZER}.evaluation.evaluate", "Evaluation"), 1, {"passed": bool}
+    ),
+    "layers": Document("compare-layers --json", _record(f"{_QUANTIZER}.evaluation.layers", "LayerReport"), 1),
+    "sensitivity": Document(
+        "sensitivity --json",
+        _record(f"{_QUANTIZER}.tuning.sensitivity", "Sensitivities"),
+        1,
+        {"keep_float": _NAMES},
+    ),
+    "tuning": Document(
+        "tune --json",
+        _record(f"{_QUANTIZER}.tuning.result", "TuneResult"),
+        1,
+        {"target_met": bool, "verified": bool, "float_nodes": _NAMES, "limits": _NAMES},
+    ),
+    "drift": Document(
+        "diff --json", _record(f"{_QUANTIZER}.pipeline.drift_check", "DriftReport"), 1, {"passed": bool}
+    ),
+    "explanation": Document("explain --json", _record(".results", "Explanation"), 1),
 }
 """Every document with a schema. A new `--json` document is one entry here."""
 
@@ -57,21 +80,27 @@ DOCUMENTS: Mapping[str, Document] = {
 def schema_of(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of `DOCUMENTS`; unknown keys are refused by it."""
     document = DOCUMENTS[name]
-    schema = msgspec.json.schema(document.record())
-    top = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    kind = document.record()
+    kinds = get_args(kind) or (kind,)
+    refs, records = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     if document.version:
-        schema = _with_infinities(schema)
-        top = schema["$defs"][schema["$ref"].rpartition("/")[2]]
-        head = {"format": {"const": format_of(name, document.version)}}
-        more = {key: msgspec.json.schema(kind) for key, kind in (document.more or {}).items()}
-        top["properties"] = {**head, **top["properties"], **more}
-        top["required"] = [*head, *top["required"], *more]
-    for record in schema["$defs"].values():
+        records = _with_infinities(records)
+        for ref in refs:
+            _add_keys(records[ref["$ref"].rpartition("/")[2]], name, document)
+    for record in records.values():
         if "properties" in record:
             record["additionalProperties"] = False
             _describe(record)
-    title = f"qprof {name}: {document.about}"
-    return {"$schema": DRAFT, "title": title, **schema}
+    top = refs[0] if len(refs) == 1 else {"anyOf": list(refs)}
+    return {"$schema": DRAFT, "title": f"qprof {name}: {document.about}", **top, "$defs": records}
+
+
+def _add_keys(record: dict[str, Any], name: str, document: Document) -> None:
+    """Add the key `format` before the fields of the record, and those of `more` after them."""
+    head = {"format": {"const": format_of(name, document.version)}}
+    more = {key: msgspec.json.schema(kind) for key, kind in (document.more or {}).items()}
+    record["properties"] = {**head, **record["properties"], **more}
+    record["required"] = [*head, *record["required"], *more]
 
 
 def _describe(record: dict[str, Any]) -> None:

@@ -1,0 +1,64 @@
+"""The options of `qprof diff`; the gates are the fields of `DriftLimits`."""
+
+from __future__ import annotations
+
+import click
+
+from .groups import F, option
+from .shared import EXISTING, calibrator_option, json_option
+
+_OPTIONS = (
+    option(
+        "--worst",
+        group="Basic",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Only the worst N.  [default: 10; JSON: all]",
+    ),
+    option(
+        "--model",
+        group="Basic",
+        type=EXISTING,
+        metavar="MODEL.onnx",
+        help="Leave out tensors that no plan needs.",
+    ),
+    option(
+        "--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML settings of OLD's parameters."
+    ),
+    option(
+        "--allow-different",
+        group="Basic",
+        is_flag=True,
+        help="Compare models that differ, by names of tensors.",
+    ),
+    calibrator_option,
+    option(
+        "--max-clipping",
+        group="Quality",
+        type=float,
+        metavar="SHARE",
+        help="Gate: clipping rate above the baseline.",
+    ),
+    option("--max-range-growth", group="Quality", type=float, metavar="FACTOR", help="Gate: range growth."),
+    option(
+        "--max-js-distance",
+        group="Quality",
+        type=float,
+        metavar="D",
+        help="Gate: Jensen-Shannon distance, 0 to 1.",
+    ),
+    option(
+        "--max-wasserstein", group="Quality", type=float, metavar="SHARE", help="Gate: Wasserstein distance."
+    ),
+    option(
+        "--max-non-finite", group="Quality", type=float, metavar="SHARE", help="Gate: share of NaN and Inf."
+    ),
+    json_option,
+)
+
+
+def drift_options(function: F) -> F:
+    """Add the options; the command takes them as `**options`."""
+    for add in reversed(_OPTIONS):
+        function = add(function)
+    return function

@@ -1,0 +1,64 @@
+"""The options of `qprof evaluate` besides models and data; the gates are the fields of `Gate`."""
+
+from __future__ import annotations
+
+import click
+
+from .groups import F, option
+from .shared import EXISTING, json_option
+
+_OPTIONS = (
+    option(
+        "--labels",
+        group="Quality",
+        type=EXISTING,
+        metavar="FILE",
+        help="Class of each row: one integer a line, or .npy.",
+    ),
+    option(
+        "--output",
+        group="Quality",
+        metavar="NAME",
+        help="Output that the labels belong to.  [default: the first]",
+    ),
+    option("--min-sqnr", group="Quality", type=float, metavar="DB", help="Gate: SQNR of every float output."),
+    option(
+        "--min-group-sqnr",
+        group="Quality",
+        type=float,
+        metavar="DB",
+        help="Gate: SQNR of every group of channels.",
+    ),
+    option(
+        "--max-accuracy-drop",
+        group="Quality",
+        type=float,
+        metavar="POINTS",
+        help="Gate: drop in percentage points.",
+    ),
+    option(
+        "--min-speedup",
+        group="Speed",
+        type=float,
+        metavar="X",
+        help="Gate: float latency over quantized latency.",
+    ),
+    option("--no-latency", group="Speed", is_flag=True, help="Do not measure latency."),
+    option(
+        "--threads",
+        group="Speed",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Threads of onnxruntime, for both models.",
+    ),
+    json_option,
+)
+
+
+def evaluation_options(function: F) -> F:
+    """Add the options; the command takes them as `**options`."""
+    for add in reversed(_OPTIONS):
+        function = add(function)
+    return function
