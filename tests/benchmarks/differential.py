@@ -33,6 +33,7 @@ from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
+from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared, read_profile
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
@@ -118,7 +119,7 @@ def compared(model: str, path: Path, data: Path, work: Path) -> Iterator[Row]:
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     # As many operators on codes as there can be, whether or not that pays or is loud.
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-    plan = make_plan(prepared.graph, profile, recipe, prepared.identity, start_everywhere=True)
+    plan = make_plan(planning_facts(prepared, profile, recipe), start_everywhere=True)
     on_codes = sum(entry.kind in ON_CODES for entry in plan.nodes.values())
     model = f"{model}, {on_codes} of {len(plan.nodes)} nodes on codes"
     feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).arrays

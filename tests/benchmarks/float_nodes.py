@@ -39,14 +39,14 @@ def section(name: str, result: QuantizeResult, types: dict[str, str]) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     lines = [f"## {name}", "", f"{sum(counts.values())} nodes: {kinds}.", ""]
     lines += ["| float nodes | operators | why |", "|---|---|---|"]
-    for reason, count in result.summary.float_reasons.items():
+    for group in result.summary.floats:
         operators = Counter(
             types.get(node, "Mul")
             for node, entry in result.plan.nodes.items()
-            if entry.kind is Kind.FLOAT and entry.reason == reason
+            if entry.kind is Kind.FLOAT and entry.float_reason.code is group.code
         )
-        told = ", ".join(f"{op} {n}" if n > 1 else op for op, n in operators.most_common())
-        lines.append(f"| {count} | {told} | {reason} |")
+        types_of_nodes = ", ".join(f"{op} {n}" if n > 1 else op for op, n in operators.most_common())
+        lines.append(f"| {group.nodes} | {types_of_nodes} | {group.reason} |")
     return "\n".join(lines) + "\n"
 
 

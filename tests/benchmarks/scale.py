@@ -169,9 +169,7 @@ def measure(proto: onnx.ModelProto, forms: list[str], wanted: str) -> dict[str, 
         )
         # Noise is no matter here: with seeded weights most nodes would stay float for it.
         recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-        planned, spent["plan"] = timed(
-            "plan", wanted, lambda: plan_model(prepared.model, profile, recipe, prepared.identity)
-        )
+        planned, spent["plan"] = timed("plan", wanted, lambda: plan_model(prepared, profile, recipe))
         print(dict(summarize(planned.plan).counts))
         for form in forms:
             formed = replace(planned.plan, config=replace(planned.plan.config, form=form))
