@@ -38,3 +38,25 @@ def test_weights_are_those_of_the_given_folder_and_not_of_the_current_one(
         done = CliRunner().invoke(main, ["quantize", "../a/m.onnx", *INT4, "-o", "out.onnx"])
         assert done.exit_code == 0, done.output
     assert (tmp_path / "a/out.onnx").read_bytes() == (tmp_path / "b/out.onnx").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("quantize", *INT4), ("instrument",), ("tune", "--profile", "p.yaml", "--data", ".")],
+    ids=["quantize", "instrument", "tune"],
+)
+def test_an_output_whose_data_file_holds_the_float_weights_is_refused(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path, name="float.onnx")
+    (tmp_path / "p.yaml").write_text("")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    command, *options = arguments
+    done = CliRunner().invoke(main, [command, "float.onnx", *options, "-o", "m.onnx"])
+    assert done.exit_code == 2
+    assert (
+        "m.onnx: its weights would go to 'm.onnx.data', which holds the weights of the model that is read; "
+        "choose another name" in done.output
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
