@@ -20,6 +20,7 @@ from ...profiles.records.store import load_profile, save_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, model_file, save_model, temporary_folder
+from ..model.outputs import check_output
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import QuantizeResult, SampleSteps
 from ..plan.store import PlanLike
@@ -130,6 +131,7 @@ def quantize(
     others = dict(given.others)
     samples = None if data is None else samples_of(data, others.pop("transform", None))
     others.pop("transform", None)
+    check_output(output, model)
     with model_file(model) as path, _output_file(output, path) as written:
         result = quantization.quantize(
             path,
@@ -153,8 +155,9 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
         output: where to write it; None for nowhere.
 
     Raises:
-        ModelError: the model cannot be read.
+        ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.
     """
+    check_output(output, model)
     with model_file(model) as path:
         instrumented = instrument_model(open_prepared(path).model)
         if output is not None:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, load_model, model_file, save_model, temporary_folder
+from ..model.outputs import check_output
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
 from ..tuning import tune as search
@@ -82,6 +83,7 @@ def tune(
     recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
     if output is not None and not Path(output).resolve().parent.is_dir():
         raise ConfigError(f"{output}: there is no folder '{Path(output).parent}'; make it first")
+    check_output(output, model)
     on_trial, state = others.pop("on_trial", None), others.pop("state", None)
     with (
         model_file(model) as path,

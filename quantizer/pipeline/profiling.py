@@ -19,6 +19,7 @@ from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..model.files import save_model
+from ..model.outputs import check_output
 from ..prepare.opening import open_prepared
 from .run_settings import settings_for
 
@@ -87,6 +88,7 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     """Write the prepared model with a QuantizationProfile node on every floating-point activation.
 
     Raises:
-        ModelError: the model cannot be read.
+        ModelError: the model cannot be read. ConfigError: the output would overwrite its weights.
     """
+    check_output(output, model_path)
     save_model(instrument_model(open_prepared(model_path).model), output)

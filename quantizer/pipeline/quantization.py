@@ -21,6 +21,7 @@ from ...profiles.samples.samples import Samples, input_specs, open_samples
 from ..lowering.lower import lower
 from ..model.files import has_external_data, model_bytes, save_model
 from ..model.graph import Graph, name_of
+from ..model.outputs import check_output
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -124,11 +125,12 @@ class QuantizeResult(Presented):
         """Write the model; a name that ends in .html, .md or .json asks for a report.
 
         Raises:
-            ConfigError: the file cannot be written.
+            ConfigError: the file cannot be written, or holds weights that the model refers to.
         """
         if is_report(path):
             super().save(path)
         else:
+            check_output(path, self.model)
             save_model(self.model, path)
 
 
@@ -193,8 +195,9 @@ def quantize(
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
-    prepared = open_prepared(model_path)
     files = output if isinstance(output, OutputFiles) else OutputFiles(output)
+    check_output(files.model, model_path)
+    prepared = open_prepared(model_path)
     if plan_path is not None:
         made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
     else:

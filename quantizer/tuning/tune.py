@@ -18,6 +18,7 @@ from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps
 from ...profiles.samples.samples import input_specs
 from ..model.files import model_bytes, save_model
+from ..model.outputs import check_output
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.opening import ProfileLike, open_prepared, read_profile
@@ -87,6 +88,7 @@ def tune(
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
     _check_folders(files)
+    check_output(files.model, model_path)
     task = _opened_task(Path(model_path), profile_path, recipe, target)
     split = read_split(task.float_session, input_specs(task.prepared.model), data, target.seed)
     state = _opened_state(files.state, _key(task, split, profile_path))

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
 from ...model.graph import name_of
+from ...model.opsets import in_opset
 from ...model.subgraphs import subgraphs
 from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
@@ -139,11 +140,8 @@ def needs_wide_types(graph: ir.Graph) -> bool:
 
 def _raised(model: ir.Model, form: str) -> ir.Model:
     """Return the model in a later opset."""
-    import onnx.version_converter
-
-    proto = ir.to_proto(model)
     try:
-        raised = ir.from_proto(onnx.version_converter.convert_version(proto, WIDE_OPSET))
+        raised = in_opset(model, WIDE_OPSET)
     except RuntimeError as error:
         raise PlanError(
             f"form {form}: its integer types need opset {WIDE_OPSET}, and the model cannot be raised to it "

@@ -254,6 +254,34 @@ def test_nodes_in_another_order_are_put_in_theirs(tmp_path):
     assert [node.name for node in load_model(tmp_path / "m.onnx").graph] == ["first", "last"]
 
 
+def test_nodes_in_another_order_are_put_in_theirs_whatever_the_current_folder_is(tmp_path, monkeypatch):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[1, 64] x) => (float[1, 64] y) {
+            [first] h = MatMul(x, w)
+            [last] y = Add(h, k)
+            [constant] k = Constant<value = float[2] {1.0, 2.0}>()
+        }"""
+    )
+    k = proto.graph.node[2].attribute[0].t
+    k.CopyFrom(onnx.numpy_helper.from_array(np.ones((1, 64), np.float32)))
+    proto.graph.initializer.extend(model().graph.initializer)
+    path = tmp_path / "a" / "m.onnx"
+    path.parent.mkdir()
+    onnx.save_model(
+        proto,
+        path,
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+        convert_attribute=True,
+    )
+    monkeypatch.chdir(tmp_path)
+    loaded = load_model("a/m.onnx")
+    assert [node.name for node in loaded.graph].index("last") == 2
+    assert loaded.graph.initializers["w"].const_value.numpy().shape == (64, 64)
+
+
 def test_a_cycle_is_refused(tmp_path):
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>

@@ -1,0 +1,62 @@
+"""Float models whose weights are in files of their own, and where the outputs of commands may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+
+INT4 = ["--mode", "weight-only", "--weight-type", "int4"]
+
+
+def saved(folder: Path, seed: int = 0, name: str = "m.onnx", location: str = "m.onnx.data") -> Path:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        "net (float[64, 64] x) => (float[64, 64] y) { h = MatMul(x, w)  y = Add(h, b) }"
+    )
+    rng = np.random.default_rng(seed)
+    for initialiser, shape in (("w", (64, 64)), ("b", (64, 64))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, initialiser))
+    folder.mkdir(exist_ok=True)
+    onnx.save_model(proto, folder / name, save_as_external_data=True, location=location, size_threshold=0)
+    return folder / name
+
+
+def test_weights_are_those_of_the_given_folder_and_not_of_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "a")
+    saved(tmp_path / "b", seed=1)
+    for folder in ("a", "b"):
+        monkeypatch.chdir(tmp_path / folder)
+        done = CliRunner().invoke(main, ["quantize", "../a/m.onnx", *INT4, "-o", "out.onnx"])
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "a/out.onnx").read_bytes() == (tmp_path / "b/out.onnx").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("quantize", *INT4), ("instrument",), ("tune", "--profile", "p.yaml", "--data", ".")],
+    ids=["quantize", "instrument", "tune"],
+)
+def test_an_output_whose_data_file_holds_the_float_weights_is_refused(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path, name="float.onnx")
+    (tmp_path / "p.yaml").write_text("")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    command, *options = arguments
+    done = CliRunner().invoke(main, [command, "float.onnx", *options, "-o", "m.onnx"])
+    assert done.exit_code == 2
+    assert (
+        "m.onnx: its weights would go to 'm.onnx.data', which holds the weights of the model that is read; "
+        "choose another name" in done.output
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
