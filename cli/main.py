@@ -33,7 +33,7 @@ COMMANDS = {
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }
 
-COLLECT = (50_000, 20, 50)
+COLLECT = (500_000, 5, 20)
 """Thresholds of Python's cycle collector: a large graph is a million small objects that stay, and looking at
 all of them again and again took half of the time of quantizing it."""
 

@@ -254,10 +254,11 @@ def _histogram(value: object, where: str) -> Histogram | EqualBins:
             raise MalformedError(f"{where}: exponent {exponent} is outside {MIN_EXPONENT} .. {_MAX_EXPONENT}")
         if abs(first) >= 1 << INDEX_BITS:
             raise MalformedError(f"{where}: first {first} is beyond {INDEX_BITS} bits")
-        exact = [int(word) for word in _counts(entries["counts"], where, _INTEGER)]
-        if max(exact, default=0) > _MAX_COUNT:
-            raise MalformedError(f"{where}: {max(exact)} is not a count; counts are 0 to {_MAX_COUNT}")
-        return Histogram(exponent, first, np.array(exact, np.int64))
+        words = _counts(entries["counts"], where, _INTEGER)
+        exact = np.fromstring(" ".join(words), np.uint64, sep=" ")  # has room for 19 digits
+        if exact.max(initial=0) > _MAX_COUNT:
+            raise MalformedError(f"{where}: {exact.max()} is not a count; counts are 0 to {_MAX_COUNT}")
+        return Histogram(exponent, first, exact.astype(np.int64))
     entries = fields(value, where, ("minimum", "maximum", "counts"))
     counts = [float(word) for word in _counts(entries["counts"], where, _DECIMAL)]
     return EqualBins(
@@ -271,7 +272,9 @@ def _counts(value: object, where: str, pattern: str) -> list[str]:
     """Return the numbers, as words, that a text such as "3 0*12 1" holds: at most BINS, each as `pattern`."""
     written = text_at(value, f"{where}: counts")
     if "*" in written:
-        written = re.sub(_ZEROS, lambda run: "0 " * min(int(run[1]), BINS + 1), written)
+        parts = re.split(_ZEROS, written)
+        parts[1::2] = ["0 " * min(int(length), BINS + 1) for length in parts[1::2]]
+        written = "".join(parts)
     words = written.split()
     if len(words) > BINS:
         raise MalformedError(f"{where} has more than {BINS} bins")
@@ -333,11 +336,11 @@ def _check(tensor: TensorProfile, where: str) -> None:
         raise MalformedError(f"{where}: minimum {tensor.minimum} is greater than maximum {tensor.maximum}")
     if tensor.zeros > tensor.count:
         raise MalformedError(f"{where}: {tensor.zeros} zeros in {tensor.count} elements")
-    counts = tensor.histogram.counts.tolist()
-    if min(counts, default=0) < 0:
+    if tensor.histogram.counts.min(initial=0) < 0:
         raise MalformedError(f"{where}: the histogram has negative counts")
     exact = isinstance(tensor.histogram, Histogram)
-    total = sum(counts) if exact else tensor.histogram.total  # numpy's sum of int64 could wrap round
+    # numpy's sum of int64 could wrap round
+    total = sum(tensor.histogram.counts.tolist()) if exact else tensor.histogram.total
     if total != tensor.count:
         raise MalformedError(
             f"{where}: the histogram's counts add up to {total}, not to count {tensor.count}"

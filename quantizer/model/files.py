@@ -189,11 +189,11 @@ def save_model(model: ir.Model, path: str | os.PathLike[str], external: bool = F
     ]
     total = sum(tensor.nbytes for tensor in tensors)
     mapped = external or has_external_data(model)
-    copy = model.clone()
     if total < PROTOBUF_LIMIT and not (mapped and total >= KEEP_EXTERNAL):
-        ir.external_data.load_to_model(copy)
-        write_atomically(path, _serialized(copy))
+        whole = ir.external_data.load_to_model(model.clone()) if has_external_data(model) else model
+        write_atomically(path, _serialized(whole))
         return
+    copy = model.clone()
     target = Path(os.path.realpath(path))
     if target.is_dir() or not target.parent.is_dir():
         raise ConfigError(f"{path}: is a folder or its folder is missing; name a file in an existing folder")

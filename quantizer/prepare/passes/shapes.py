@@ -7,6 +7,7 @@ computed shape unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import onnx
 import onnx_ir as ir
@@ -112,10 +113,21 @@ def _refine(value: ir.Value, inferred: ir.Value) -> int:
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """Return the model as a protobuf in which large constants are inputs, without their values."""
-    bare = model.clone()
-    for name, value in list(bare.graph.initializers.items()):
-        if value.const_value is not None and value.const_value.nbytes > SMALL:
-            bare.graph.initializers.pop(name)
-            if not value.is_graph_input():
-                bare.graph.inputs.append(value)
-    return ir.to_proto(bare)
+    graph = model.graph
+    small: list[ir.Value] = []
+    large: list[ir.Value] = []
+    for value in graph.initializers.values():
+        known = value.const_value
+        (large if known is not None and known.nbytes > SMALL else small).append(value)
+    bare = ir.GraphView(
+        [*graph.inputs, *(value for value in large if not value.is_graph_input())],
+        graph.outputs,
+        nodes=graph,
+        initializers=small,
+        doc_string=graph.doc_string,
+        opset_imports=graph.opset_imports,
+        name=graph.name,
+        metadata_props=graph.metadata_props,
+    )
+    view = cast(ir.Graph, bare)  # documented, but not in its signature
+    return ir.to_proto(ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values())))
