@@ -141,7 +141,7 @@ def _failure(failure: GateFailure) -> str:
     unit, option = UNITS[failure.demand], "--" + failure.demand.replace("_", "-")
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
-        return f"{option} {failure.limit:g}: {where}nothing could be compared"
+        return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
     return (
         f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
     )

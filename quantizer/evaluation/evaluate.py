@@ -74,7 +74,8 @@ class Evaluation(Presented):
                 ("accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized")
             )
         for failure in self.failures:
-            facts.append(("failed", f"{failure.demand} {failure.limit:g} {failure.where}".rstrip()))
+            words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
+            facts.append(("failed", " ".join(filter(None, words))))
         rows = tuple(
             (
                 output.name,
@@ -171,7 +172,7 @@ def evaluate(
         quantized_bytes=model_bytes(quantized_path),
         latency=latency,
         gate=gate,
-        failures=failures_of(gate, outputs, accuracy, latency),
+        failures=failures_of(gate, outputs, accuracy, latency, sums.samples),
     )
 
 

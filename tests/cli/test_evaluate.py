@@ -52,6 +52,20 @@ def test_a_failed_gate_exits_with_one_and_says_by_how_much(files) -> None:
     assert "FAILED     --min-sqnr 20: output 'y': 17.27 dB, 2.73 dB off" in result.stdout
 
 
+def test_a_failed_gate_counts_the_samples_of_another_shape(files) -> None:
+    kept = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N, 3] x) => (float[M] y) <float c = {{{c}}}, int64[1] flat = {{-1}}> {{
+      values = Reshape (x, flat)
+      up = Greater (values, c)
+      y = Compress (values, up)
+    }}"""
+    for name, c in (("a", 0), ("b", 3.5)):
+        onnx.save(onnx.parser.parse_model(kept.format(c=c)), files / f"{name}.onnx")
+    result = run("evaluate", files, "--no-latency", "--min-sqnr", "1")
+    assert result.exit_code == 1
+    assert "--min-sqnr 1: output 'y': has another shape than float's in 1 of 1 samples" in result.stdout
+
+
 def test_a_gate_that_is_met_exits_with_zero(files) -> None:
     result = run("evaluate", files, "--no-latency", "--min-sqnr", "17")
     assert result.exit_code == 0

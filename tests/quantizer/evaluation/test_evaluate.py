@@ -187,6 +187,16 @@ def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
     assert (at.agreement.same, at.agreement.total) == (1, 3)
 
 
+@pytest.mark.parametrize("demand", ["min_sqnr", "min_group_sqnr"])
+def test_an_output_of_another_shape_on_some_samples_fails_a_gate_on_sqnr(write, samples, demand) -> None:
+    a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
+    data = samples([0.1, 0.6, 0.9], [0.1, 0.2, 0.9])  # the second sample is equal in both
+    found = evaluate(a, b, data, measuring=NO_LATENCY, gate=Gate(**{demand: -1000.0}))
+    (failure,) = found.failures
+    assert (failure.demand, failure.where, failure.measured) == (demand, "output 'y'", None)
+    assert failure.reason == "has another shape than float's in 1 of 2 samples"
+
+
 def test_nothing_comparable_fails_the_gate(write, samples) -> None:
     a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
     found = evaluate(a, b, samples([0.1, 0.6, 0.9]), measuring=NO_LATENCY, gate=Gate(min_sqnr=-1000.0))
