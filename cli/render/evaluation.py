@@ -142,8 +142,10 @@ def _failure(failure: GateFailure) -> str:
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
         return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
+    reason = f" ({failure.reason})" if failure.reason else ""
     return (
         f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
+        f"{reason}"
     )
 
 

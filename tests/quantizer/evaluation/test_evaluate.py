@@ -10,10 +10,10 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
 from qprof_onnx.quantizer.evaluation.measuring import Measuring
 from qprof_onnx.quantizer.model.files import model_bytes
-from qprof_onnx.quantizer.runtime.latency import LatencySettings
+from qprof_onnx.quantizer.runtime.latency import Latency, LatencySettings
 
 NO_LATENCY = Measuring(latency=None)
 
@@ -273,6 +273,16 @@ def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None
     assert found.latency.speedup == found.latency.float_ms / found.latency.quantized_ms
     assert (found.latency.rounds, found.latency.samples, found.latency.threads) == (3, 2, 1)
     assert [f.demand for f in found.failures] == ["min_speedup"]
+
+
+@pytest.mark.parametrize(("low", "demands"), [(0.96, ["min_speedup"]), (1.31, [])])
+def test_a_gate_on_speedup_looks_at_the_lower_quartile(low, demands) -> None:
+    latency = Latency(1.42, 1.0, 1.42, low, 1.69, rounds=30, runs=30, samples=1, threads=1)
+    failures = failures_of(Gate(min_speedup=1.3), (), None, latency, samples=1)
+    assert [f.demand for f in failures] == demands
+    for failure in failures:
+        assert failure.measured == low
+        assert failure.reason == "lower quartile of the rounds; median 1.42"
 
 
 def test_sizes_have_external_data_in_them(write, tmp_path) -> None:
