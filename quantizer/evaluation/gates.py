@@ -32,6 +32,11 @@ class Gate:
     max_accuracy_drop: float | None = None
     min_speedup: float | None = None
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether any limit was given."""
+        return any(getattr(self, limit.name) is not None for limit in fields(self))
+
 
 @dataclass(frozen=True)
 class GateFailure:

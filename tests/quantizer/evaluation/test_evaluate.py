@@ -6,12 +6,14 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.parser
+import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
 from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.evaluation.order import has_quantized_nodes
 from qprof_onnx.quantizer.model.files import model_bytes
 from qprof_onnx.quantizer.runtime.latency import Latency, LatencySettings
 
@@ -29,12 +31,24 @@ agraph (float[N, 2] x) => (float[N, 2] y) <float s = {2.5}, uint8 z = {0}> {
 SAME = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity (x) }"""
 
+SHIFTED_BY_INT8 = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 3] x) => (float[N, 3] y) <int8[3] q = {1, 0, 0}, float s = {0.5}, int8 z = {0}> {
+  c = DequantizeLinear (q, s, z)
+  y = Add (x, c)
+}"""
+
+
+def shifted(*c: float) -> str:
+    return SHIFTED.format(c=", ".join(map(str, c)))
+
 
 @pytest.fixture
 def write(tmp_path):
-    def write(name: str, text: str):
+    def write(name: str, text: str, padding: int = 0):
         path = tmp_path / name
-        onnx.save(onnx.parser.parse_model(text), path)
+        model = onnx.parser.parse_model(text)
+        model.doc_string = "." * padding  # bytes, as the weights of a larger model
+        onnx.save(model, path)
         return path
 
     return write
@@ -50,10 +64,6 @@ def samples(tmp_path):
         return folder
 
     return samples
-
-
-def shifted(*c: float) -> str:
-    return SHIFTED.format(c=", ".join(map(str, c)))
 
 
 def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
@@ -107,8 +117,31 @@ def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
 
 
 def test_a_gate_that_is_met_passes(write, samples) -> None:
-    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
+    a, b = write("a.onnx", shifted(0, 0, 0), padding=999), write("b.onnx", SHIFTED_BY_INT8)
     assert evaluate(a, b, samples([[3.0, 0.0, 4.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=19.9)).passed
+
+
+def test_models_that_are_not_float_and_quantized_are_doubted_and_fail_any_gate(write, samples) -> None:
+    small, large = write("small.onnx", shifted(0, 0, 0)), write("large.onnx", shifted(0, 0, 0), padding=999)
+    quantized, data = write("q.onnx", SHIFTED_BY_INT8), samples([[3.0, 0.0, 4.0]])
+    for first, second, doubt in (
+        (large, small, "small.onnx: no node is quantized"),
+        (small, quantized, "q.onnx: larger than the float model ("),
+        (quantized, large, "q.onnx is quantized and large.onnx is not: are they swapped?"),
+    ):
+        for gate, passed in ((Gate(), True), (Gate(min_sqnr=10.0), False)):
+            found = evaluate(first, second, data, measuring=NO_LATENCY, gate=gate)
+            assert (found.passed, found.failures) == (passed, ())
+            (text,) = found.doubts
+            assert text.startswith(doubt)
+
+
+def test_quantized_nodes_of_subgraphs_count() -> None:
+    inside = ir.Node("", "QuantizeLinear", [])
+    branch = ir.Graph([], [], nodes=[inside])
+    node = ir.Node("", "If", [], [ir.AttrGraph("then_branch", branch)])
+    assert has_quantized_nodes(ir.Model(ir.Graph([], [], nodes=[node]), ir_version=8))
+    assert not has_quantized_nodes(ir.Model(ir.Graph([], [], nodes=[ir.Node("", "If", [])]), ir_version=8))
 
 
 def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) -> None:
