@@ -231,6 +231,8 @@ def _classes(values: npt.NDArray[Any], where: str) -> npt.NDArray[np.int64]:
 
 
 def _check_rows(file: str, labels: int, rows: int, *, cut: bool) -> None:
+    if not rows:
+        raise DataError(f"{file}: the samples have 0 rows to compare with labels; check the data")
     if rows > labels or (rows < labels and not cut):
         raise DataError(
             f"{file}: {labels} labels, but the samples have {rows} rows; give one label for each row"

@@ -166,6 +166,13 @@ def test_labels_that_do_not_match_name_both_counts(write, samples, tmp_path) -> 
             evaluate(a, a, data, labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
 
 
+def test_samples_without_rows_cannot_have_labels(write, samples, tmp_path) -> None:
+    (tmp_path / "labels.txt").write_text("")
+    a = write("a.onnx", shifted(0, 0, 0))
+    with pytest.raises(DataError, match=r"labels\.txt: the samples have 0 rows to compare with labels"):
+        evaluate(a, a, samples(np.zeros((0, 3))), labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
+
+
 def test_labels_may_go_on_beyond_a_limit(write, samples, tmp_path) -> None:
     data = samples(np.eye(3), np.eye(3))
     (tmp_path / "labels.txt").write_text("0\n1\n2\n0\n1\n2\n")
