@@ -41,7 +41,7 @@ _OPTIONS = (
         group="Speed",
         type=float,
         metavar="X",
-        help="Gate: float latency over quantized latency.",
+        help="Gate: float latency over quantized latency, lower quartile.",
     ),
     option("--no-latency", group="Speed", is_flag=True, help="Do not measure latency."),
     option(

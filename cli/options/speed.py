@@ -44,7 +44,7 @@ _OPTIONS = (
         group="Speed",
         type=float,
         metavar="X",
-        help="Gate, with --check-speed: float latency over quantized latency.",
+        help="Gate, with --check-speed: float latency over quantized latency, lower quartile.",
     ),
 )
 

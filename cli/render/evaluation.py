@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...profiles.base.json_values import to_jsonable
 from .json_document import document
 
 if TYPE_CHECKING:
@@ -48,8 +47,9 @@ def evaluation_text(result: Evaluation) -> str:
         _sizes(result),
         *(_latency(result.latency) if result.latency else ()),
         *(f"FAILED     {_failure(failure)}" for failure in result.failures),
+        *(f"{'FAILED' if result.gate.has_limit else 'REMARK':10} {doubt}" for doubt in result.doubts),
     ]
-    if result.passed and any(limit is not None for limit in to_jsonable(result.gate).values()):
+    if result.passed and result.gate.has_limit:
         lines.append("gate       passed")
     return "\n".join(lines)
 
@@ -141,9 +141,11 @@ def _failure(failure: GateFailure) -> str:
     unit, option = UNITS[failure.demand], "--" + failure.demand.replace("_", "-")
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
-        return f"{option} {failure.limit:g}: {where}nothing could be compared"
+        return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
+    reason = f" ({failure.reason})" if failure.reason else ""
     return (
         f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
+        f"{reason}"
     )
 
 

@@ -20,6 +20,7 @@ from .accuracy import Accuracy, RowCounts, accuracy_of, load_labels
 from .gates import Gate, GateFailure, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
+from .order import doubts, has_quantized_nodes
 from .outputs import OutputResult, OutputSums, answers
 
 
@@ -36,6 +37,8 @@ class Evaluation(Presented):
         latency: None when it was not measured.
         gate: the limits that were given.
         failures: the limits that were not met; empty is success.
+        doubts: signs that the models are not a float one and its quantized form: nothing quantized, a larger
+            file, arguments swapped (`doubts`). Any of them fails a gate with a limit.
     """
 
     float_model: str
@@ -48,11 +51,12 @@ class Evaluation(Presented):
     latency: Latency | None
     gate: Gate
     failures: tuple[GateFailure, ...]
+    doubts: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether every limit of the gate was met."""
-        return not self.failures
+        """Whether every limit of the gate was met, and where there is one, that nothing is doubtful."""
+        return not self.failures and not (self.doubts and self.gate.has_limit)
 
     def headline(self) -> str:
         """Return both models, and the worst SQNR of an output."""
@@ -74,7 +78,9 @@ class Evaluation(Presented):
                 ("accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized")
             )
         for failure in self.failures:
-            facts.append(("failed", f"{failure.demand} {failure.limit:g} {failure.where}".rstrip()))
+            words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
+            facts.append(("failed", " ".join(filter(None, words))))
+        facts += [("failed" if self.gate.has_limit else "remark", doubt) for doubt in self.doubts]
         rows = tuple(
             (
                 output.name,
@@ -144,11 +150,11 @@ def evaluate(
     """
     gate, measuring = gate or Gate(), measuring or Measuring()
     check_gate(gate, labels=labels is not None, latency=measuring.latency is not None)
-    specs = input_specs(load_model(float_path))
+    original = load_model(float_path)
     pair = open_pair(float_path, quantized_path, measuring.threads)
     truth = _labels(pair, gate, labels, measuring.output)
     sums = _Sums(tuple(OutputSums() for _ in pair.outputs))
-    source = open_samples(data, specs, measuring.limit)
+    source = open_samples(data, input_specs(original), measuring.limit)
     for sample in source:
         sums = _added(sums, pair, sample, truth, measuring)
         if progress is not None:
@@ -161,17 +167,21 @@ def evaluate(
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
     accuracy = None if truth is None else accuracy_of(truth.output, sums.rows)
     latency = _latency(pair, sums.first, measuring)
+    names = (Path(float_path).name, Path(quantized_path).name)
+    size = (model_bytes(float_path), model_bytes(quantized_path))
+    quantized = (has_quantized_nodes(original), has_quantized_nodes(load_model(quantized_path)))
     return Evaluation(
-        float_model=Path(float_path).name,
-        quantized_model=Path(quantized_path).name,
+        float_model=names[0],
+        quantized_model=names[1],
         samples=sums.samples,
         outputs=outputs,
         accuracy=accuracy,
-        float_bytes=model_bytes(float_path),
-        quantized_bytes=model_bytes(quantized_path),
+        float_bytes=size[0],
+        quantized_bytes=size[1],
         latency=latency,
         gate=gate,
-        failures=failures_of(gate, outputs, accuracy, latency),
+        failures=failures_of(gate, outputs, accuracy, latency, sums.samples),
+        doubts=doubts(names, quantized, size),
     )
 
 
@@ -221,6 +231,8 @@ def _classes(values: npt.NDArray[Any], where: str) -> npt.NDArray[np.int64]:
 
 
 def _check_rows(file: str, labels: int, rows: int, *, cut: bool) -> None:
+    if not rows:
+        raise DataError(f"{file}: the samples have 0 rows to compare with labels; check the data")
     if rows > labels or (rows < labels and not cut):
         raise DataError(
             f"{file}: {labels} labels, but the samples have {rows} rows; give one label for each row"

@@ -23,13 +23,19 @@ class Gate:
             detectors, where the error of small scores is hidden by large boxes. An output without channels
             is one group.
         max_accuracy_drop: percentage points (percent of the rows).
-        min_speedup: latency of the float model over that of the quantized one.
+        min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
+            chance on a busy machine does not pass.
     """
 
     min_sqnr: float | None = None
     min_group_sqnr: float | None = None
     max_accuracy_drop: float | None = None
     min_speedup: float | None = None
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether any limit was given."""
+        return any(getattr(self, limit.name) is not None for limit in fields(self))
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class GateFailure:
         measured: None when nothing could be measured.
         limit: value of that field.
         missing: how far `measured` is from `limit`, in the unit of the limit; inf when nothing was measured.
+        reason: why, where the numbers do not say it; else "".
     """
 
     demand: str
@@ -49,6 +56,7 @@ class GateFailure:
     measured: float | None
     limit: float
     missing: float
+    reason: str = ""
 
 
 def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
@@ -64,24 +72,44 @@ def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
 
 
 def failures_of(
-    gate: Gate, outputs: Sequence[OutputResult], accuracy: Accuracy | None, latency: Latency | None
+    gate: Gate,
+    outputs: Sequence[OutputResult],
+    accuracy: Accuracy | None,
+    latency: Latency | None,
+    samples: int,
 ) -> tuple[GateFailure, ...]:
-    """Return the limits of `gate` that are not met."""
+    """Return the limits of `gate` that are not met, for outputs that were compared on `samples` samples.
+
+    An output whose shape differs in some of them fails both limits on SQNR: that of the others says nothing
+    about them.
+    """
     failures: list[GateFailure] = []
     floats = [output for output in outputs if output.is_float]
-    if gate.min_sqnr is not None:
-        failures += _below("min_sqnr", gate.min_sqnr, ((f"output '{o.name}'", o.difference) for o in floats))
-    if gate.min_group_sqnr is not None:
-        failures += _below("min_group_sqnr", gate.min_group_sqnr, _channel_groups(floats))
+    alike = [output for output in floats if not output.shape_mismatches]
+    for demand, compared in (
+        ("min_sqnr", ((f"output '{o.name}'", o.difference) for o in alike)),
+        ("min_group_sqnr", _channel_groups(alike)),
+    ):
+        limit = getattr(gate, demand)
+        if limit is not None:
+            failures += _other_shapes(demand, limit, floats, samples)
+            failures += _below(demand, limit, compared)
     if gate.max_accuracy_drop is not None:
         drop = None if accuracy is None else accuracy.drop
         if drop is None or drop > gate.max_accuracy_drop:
             failures.append(_failure("max_accuracy_drop", "", drop, gate.max_accuracy_drop))
     if gate.min_speedup is not None:
-        speedup = None if latency is None else latency.speedup
-        if speedup is None or speedup < gate.min_speedup:
-            failures.append(_failure("min_speedup", "", speedup, gate.min_speedup))
+        failures += _too_slow(gate.min_speedup, latency)
     return tuple(failures)
+
+
+def _other_shapes(
+    demand: str, limit: float, floats: Sequence[OutputResult], samples: int
+) -> Iterator[GateFailure]:
+    for output in floats:
+        if output.shape_mismatches:
+            reason = f"has another shape than float's in {output.shape_mismatches} of {samples} samples"
+            yield _failure(demand, f"output '{output.name}'", None, limit, reason)
 
 
 def _channel_groups(floats: Sequence[OutputResult]) -> Iterator[tuple[str, Difference | None]]:
@@ -105,7 +133,13 @@ def _below(
             yield _failure(demand, where, None if difference is None else difference.sqnr, limit)
 
 
-def _failure(demand: str, where: str, measured: float | None, limit: float) -> GateFailure:
-    return GateFailure(
-        demand, where, measured, limit, math.inf if measured is None else abs(measured - limit)
-    )
+def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
+    low = None if latency is None else latency.speedup_low
+    if low is None or low < limit:
+        reason = "" if latency is None else f"lower quartile of the rounds; median {latency.speedup:.2f}"
+        yield _failure("min_speedup", "", low, limit, reason)
+
+
+def _failure(demand: str, where: str, measured: float | None, limit: float, reason: str = "") -> GateFailure:
+    missing = math.inf if measured is None else abs(measured - limit)
+    return GateFailure(demand, where, measured, limit, missing, reason)

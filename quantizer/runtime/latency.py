@@ -85,9 +85,10 @@ def measure(
 ) -> Latency:
     """Return the latency of both models.
 
-    After two unmeasured passes over the samples, a round runs, for each sample in order, the float model and
-    then the quantized one; fast models run several times in their turn (both equally often), so that it lasts
-    MIN_TURN. A disturbance of the machine that is longer than a turn thus slows both.
+    After two unmeasured passes over the samples, a round runs both models on each sample in order; fast ones
+    run several times in their turn (both equally often), so that it lasts MIN_TURN. A disturbance of the
+    machine that is longer than a turn thus slows both. The float model begins in the first round, the
+    quantized one in the second, and so on (ABBA), so that neither gains by its place.
 
     Args:
         run_float, run_quantized: run the model on the sample with an index below `samples`.
@@ -96,13 +97,14 @@ def measure(
         clock: monotonic seconds.
     """
     models = (run_float, run_quantized)
+    turns = tuple(enumerate(models))
     repeats = [max(_repeats(run, index, clock) for run in models) for index in range(samples)]
     per_round: list[tuple[float, float]] = []
     start = clock()
     while _goes_on(len(per_round), clock() - start, settings):
         spent = [0.0, 0.0]
         for index in range(samples):
-            for which, run in enumerate(models):
+            for which, run in turns if len(per_round) % 2 == 0 else turns[::-1]:
                 before = clock()
                 for _ in range(repeats[index]):
                     run(index)

@@ -13,6 +13,13 @@ agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{
   y = Add (m, c)
 }}"""
 
+QUANTIZED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 3] x) => (float[N, 3] y) <int8[3] q = {0, 0, 1}, float s = {0.5}, int8 z = {0}> {
+  m = Neg (x)
+  c = DequantizeLinear (q, s, z)
+  y = Add (m, c)
+}"""
+
 
 @pytest.fixture
 def files(tmp_path):
@@ -52,10 +59,40 @@ def test_a_failed_gate_exits_with_one_and_says_by_how_much(files) -> None:
     assert "FAILED     --min-sqnr 20: output 'y': 17.27 dB, 2.73 dB off" in result.stdout
 
 
+def test_a_failed_gate_counts_the_samples_of_another_shape(files) -> None:
+    kept = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N, 3] x) => (float[M] y) <float c = {{{c}}}, int64[1] flat = {{-1}}> {{
+      values = Reshape (x, flat)
+      up = Greater (values, c)
+      y = Compress (values, up)
+    }}"""
+    for name, c in (("a", 0), ("b", 3.5)):
+        onnx.save(onnx.parser.parse_model(kept.format(c=c)), files / f"{name}.onnx")
+    result = run("evaluate", files, "--no-latency", "--min-sqnr", "1")
+    assert result.exit_code == 1
+    assert "--min-sqnr 1: output 'y': has another shape than float's in 1 of 1 samples" in result.stdout
+
+
 def test_a_gate_that_is_met_exits_with_zero(files) -> None:
+    quantized = onnx.parser.parse_model(QUANTIZED)
+    onnx.save(quantized, files / "b.onnx")
+    original = onnx.load(files / "a.onnx")
+    original.doc_string = "." * quantized.ByteSize()  # it is the larger file, as float models are
+    onnx.save(original, files / "a.onnx")
     result = run("evaluate", files, "--no-latency", "--min-sqnr", "17")
     assert result.exit_code == 0
     assert "gate       passed" in result.stdout
+
+
+def test_a_model_without_anything_quantized_is_a_remark_and_fails_a_gate(files) -> None:
+    remark = "b.onnx: no node is quantized"
+    result = run("evaluate", files, "--no-latency")
+    assert result.exit_code == 0
+    assert f"REMARK     {remark}" in result.stdout
+    result = run("evaluate", files, "--no-latency", "--min-sqnr", "17")
+    assert result.exit_code == 1
+    assert f"FAILED     {remark}" in result.stdout
+    assert "gate       passed" not in result.stdout
 
 
 def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
@@ -75,6 +112,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "latency",
         "gate",
         "failures",
+        "doubts",
         "passed",
     ]
     assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)

@@ -6,14 +6,16 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.parser
+import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
 from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.evaluation.order import has_quantized_nodes
 from qprof_onnx.quantizer.model.files import model_bytes
-from qprof_onnx.quantizer.runtime.latency import LatencySettings
+from qprof_onnx.quantizer.runtime.latency import Latency, LatencySettings
 
 NO_LATENCY = Measuring(latency=None)
 
@@ -29,12 +31,24 @@ agraph (float[N, 2] x) => (float[N, 2] y) <float s = {2.5}, uint8 z = {0}> {
 SAME = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity (x) }"""
 
+SHIFTED_BY_INT8 = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 3] x) => (float[N, 3] y) <int8[3] q = {1, 0, 0}, float s = {0.5}, int8 z = {0}> {
+  c = DequantizeLinear (q, s, z)
+  y = Add (x, c)
+}"""
+
+
+def shifted(*c: float) -> str:
+    return SHIFTED.format(c=", ".join(map(str, c)))
+
 
 @pytest.fixture
 def write(tmp_path):
-    def write(name: str, text: str):
+    def write(name: str, text: str, padding: int = 0):
         path = tmp_path / name
-        onnx.save(onnx.parser.parse_model(text), path)
+        model = onnx.parser.parse_model(text)
+        model.doc_string = "." * padding  # bytes, as the weights of a larger model
+        onnx.save(model, path)
         return path
 
     return write
@@ -50,10 +64,6 @@ def samples(tmp_path):
         return folder
 
     return samples
-
-
-def shifted(*c: float) -> str:
-    return SHIFTED.format(c=", ".join(map(str, c)))
 
 
 def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
@@ -107,8 +117,31 @@ def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
 
 
 def test_a_gate_that_is_met_passes(write, samples) -> None:
-    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
+    a, b = write("a.onnx", shifted(0, 0, 0), padding=999), write("b.onnx", SHIFTED_BY_INT8)
     assert evaluate(a, b, samples([[3.0, 0.0, 4.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=19.9)).passed
+
+
+def test_models_that_are_not_float_and_quantized_are_doubted_and_fail_any_gate(write, samples) -> None:
+    small, large = write("small.onnx", shifted(0, 0, 0)), write("large.onnx", shifted(0, 0, 0), padding=999)
+    quantized, data = write("q.onnx", SHIFTED_BY_INT8), samples([[3.0, 0.0, 4.0]])
+    for first, second, doubt in (
+        (large, small, "small.onnx: no node is quantized"),
+        (small, quantized, "q.onnx: larger than the float model ("),
+        (quantized, large, "q.onnx is quantized and large.onnx is not: are they swapped?"),
+    ):
+        for gate, passed in ((Gate(), True), (Gate(min_sqnr=10.0), False)):
+            found = evaluate(first, second, data, measuring=NO_LATENCY, gate=gate)
+            assert (found.passed, found.failures) == (passed, ())
+            (text,) = found.doubts
+            assert text.startswith(doubt)
+
+
+def test_quantized_nodes_of_subgraphs_count() -> None:
+    inside = ir.Node("", "QuantizeLinear", [])
+    branch = ir.Graph([], [], nodes=[inside])
+    node = ir.Node("", "If", [], [ir.AttrGraph("then_branch", branch)])
+    assert has_quantized_nodes(ir.Model(ir.Graph([], [], nodes=[node]), ir_version=8))
+    assert not has_quantized_nodes(ir.Model(ir.Graph([], [], nodes=[ir.Node("", "If", [])]), ir_version=8))
 
 
 def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) -> None:
@@ -131,6 +164,13 @@ def test_labels_that_do_not_match_name_both_counts(write, samples, tmp_path) -> 
         (tmp_path / "labels.txt").write_text("0\n" * count)
         with pytest.raises(DataError, match=rf"{count} labels, but the samples have 6 rows"):
             evaluate(a, a, data, labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
+
+
+def test_samples_without_rows_cannot_have_labels(write, samples, tmp_path) -> None:
+    (tmp_path / "labels.txt").write_text("")
+    a = write("a.onnx", shifted(0, 0, 0))
+    with pytest.raises(DataError, match=r"labels\.txt: the samples have 0 rows to compare with labels"):
+        evaluate(a, a, samples(np.zeros((0, 3))), labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
 
 
 def test_labels_may_go_on_beyond_a_limit(write, samples, tmp_path) -> None:
@@ -185,6 +225,16 @@ def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
     assert (y.shape_mismatches, at.shape_mismatches) == (1, 1)
     assert y.difference.elements == 1  # of the other sample
     assert (at.agreement.same, at.agreement.total) == (1, 3)
+
+
+@pytest.mark.parametrize("demand", ["min_sqnr", "min_group_sqnr"])
+def test_an_output_of_another_shape_on_some_samples_fails_a_gate_on_sqnr(write, samples, demand) -> None:
+    a, b = write("a.onnx", KEPT.format(c=0.5)), write("b.onnx", KEPT.format(c=0.7))
+    data = samples([0.1, 0.6, 0.9], [0.1, 0.2, 0.9])  # the second sample is equal in both
+    found = evaluate(a, b, data, measuring=NO_LATENCY, gate=Gate(**{demand: -1000.0}))
+    (failure,) = found.failures
+    assert (failure.demand, failure.where, failure.measured) == (demand, "output 'y'", None)
+    assert failure.reason == "has another shape than float's in 1 of 2 samples"
 
 
 def test_nothing_comparable_fails_the_gate(write, samples) -> None:
@@ -263,6 +313,16 @@ def test_latency_of_both_is_measured_and_can_fail_a_gate(write, samples) -> None
     assert found.latency.speedup == found.latency.float_ms / found.latency.quantized_ms
     assert (found.latency.rounds, found.latency.samples, found.latency.threads) == (3, 2, 1)
     assert [f.demand for f in found.failures] == ["min_speedup"]
+
+
+@pytest.mark.parametrize(("low", "demands"), [(0.96, ["min_speedup"]), (1.31, [])])
+def test_a_gate_on_speedup_looks_at_the_lower_quartile(low, demands) -> None:
+    latency = Latency(1.42, 1.0, 1.42, low, 1.69, rounds=30, runs=30, samples=1, threads=1)
+    failures = failures_of(Gate(min_speedup=1.3), (), None, latency, samples=1)
+    assert [f.demand for f in failures] == demands
+    for failure in failures:
+        assert failure.measured == low
+        assert failure.reason == "lower quartile of the rounds; median 1.42"
 
 
 def test_sizes_have_external_data_in_them(write, tmp_path) -> None:

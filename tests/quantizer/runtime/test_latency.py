@@ -35,10 +35,16 @@ def test_speedup_is_float_over_quantized() -> None:
 
 def test_models_take_turns_on_the_same_samples() -> None:
     machine = Machine(0.040, 0.010)
-    machine.measure(samples=2, rounds=2)
+    machine.measure(samples=2, rounds=1)
     warm_up = 8  # two runs of each model on each sample
-    one_round = [("float", 0), ("quantized", 0), ("float", 1), ("quantized", 1)]
-    assert machine.log[warm_up:] == one_round * 2
+    assert machine.log[warm_up:] == [("float", 0), ("quantized", 0), ("float", 1), ("quantized", 1)]
+
+
+def test_the_model_that_begins_alternates_from_round_to_round() -> None:
+    machine = Machine(0.040, 0.010)
+    machine.measure(samples=1, rounds=4)
+    begins = [which for which, _ in machine.log[4:]]
+    assert begins == ["float", "quantized", "quantized", "float"] * 2
 
 
 def test_fast_models_run_several_times_in_their_turn_equally_often() -> None:
