@@ -120,6 +120,14 @@ def pad_value_is_zero(node: ir.Node, graph: Graph) -> str:
     return "Pad with a value other than zero has no integer form"
 
 
+def only_copies(node: ir.Node, graph: Graph) -> str:
+    """Refuse a Resize that fills places outside of its input with a float value: it copies no input there."""
+    mode = attribute_value(node, "coordinate_transformation_mode", "half_pixel")
+    if mode != "tf_crop_and_resize":
+        return ""
+    return f"{node.op_type} with coordinate_transformation_mode={mode} has no integer form: it fills with a value"
+
+
 def absent_input(index: int, what: str) -> Refusal:
     """Refuse nodes that have input `index`."""
 

@@ -32,6 +32,7 @@ from .conditions import (
     many_products,
     never,
     one_number,
+    only_copies,
     pad_value_is_zero,
     several_along_axis,
     undilated,
@@ -265,7 +266,7 @@ _RULES: tuple[Rule, ...] = (
     Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
-    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
+    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"), only_copies)),
     Rule("Pad", Constraint.SAME, refuse=(pad_value_is_zero,)),
     # Shared parameters
     Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),
