@@ -23,6 +23,7 @@ from .conditions import (
     absent_input,
     always,
     attribute_is,
+    bias_for_each_column,
     clip_bounds,
     constant_bias,
     constant_input,
@@ -219,6 +220,7 @@ _RULES: tuple[Rule, ...] = (
         refuse=(
             constant_input(1, "weight"),
             constant_bias,
+            bias_for_each_column,
             attribute_is("alpha", 1.0, 1.0),
             attribute_is("beta", 1.0, 1.0),
             attribute_is("transA", 0, 0),

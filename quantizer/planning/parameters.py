@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.errors import QprofError
 from ..model.graph import input_name, name_of
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
@@ -162,7 +163,10 @@ def _weight_params(
         return {}
     if facts.graph.constant(input_name(node, rule.weight.index)) is None:
         return {}
-    found = _weight_and_bias(facts, node, rule, activations)
+    try:
+        found = _weight_and_bias(facts, node, rule, activations)
+    except QprofError as error:
+        raise type(error)(f"node '{name_of(node)}': {error}") from error
     if rule.bias is not None and facts.target.bias == "float":
         found.pop(rule.bias, None)
     return found

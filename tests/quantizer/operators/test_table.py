@@ -240,7 +240,8 @@ def test_recurrent_operators_and_lookups_are_told_apart_by_their_stored_constant
 def test_a_resize_that_fills_with_a_value_of_its_own_stays_float() -> None:
     """Filled in on quantized values, the number would be taken for a quantized value."""
     net = network(
-        'a = Conv (x, w) m = Resize <coordinate_transformation_mode = "tf_crop_and_resize", mode = "nearest", '
+        "a = Conv (x, w) "
+        'm = Resize <coordinate_transformation_mode = "tf_crop_and_resize", mode = "nearest", '
         "extrapolation_value = 2.5> (a, r, s) y = Conv (m, w)",
         {
             "w": (8, 8, 3, 3),
@@ -250,4 +251,4 @@ def test_a_resize_that_fills_with_a_value_of_its_own_stays_float() -> None:
     )
     plan = net.plan()
     assert plan.nodes["Resize_m"].kind is Kind.FLOAT
-    assert "tf_crop_and_resize has no integer form" in plan.nodes["Resize_m"].reason
+    assert "tf_crop_and_resize fills with a value" in plan.nodes["Resize_m"].reason

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
@@ -134,3 +136,27 @@ def test_renaming_tensors_changes_nothing_but_names() -> None:
     )
     assert list(one.plan().tensors.values()) == list(other.plan().tensors.values())
     assert [n.kind for n in one.plan().nodes.values()] == [n.kind for n in other.plan().nodes.values()]
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (6, 5)])
+@pytest.mark.parametrize("granularity", ["per-channel", "per-tensor"])
+def test_a_gemm_whose_bias_differs_by_row_stays_float(shape: tuple[int, ...], granularity: str) -> None:
+    net = network("a = Gemm (x, w, b) y = Gemm (a, v)", {"w": (8, 5), "b": shape, "v": (5, 5)}, (6, 8))
+    plan = net.plan(granularity=granularity)
+    assert plan.nodes["Gemm_a"].reason == "the bias of Gemm is not one number for each column"
+    assert plan.nodes["Gemm_y"].kind is Kind.QUANTIZED
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_gemm_whose_bias_is_one_number_is_quantized(shape: tuple[int, ...]) -> None:
+    plan = network("y = Gemm (x, w, b)", {"w": (8, 5), "b": shape}, (6, 8)).plan()
+    assert plan.nodes["Gemm_y"].kind is Kind.QUANTIZED
+    assert len(plan.tensors["b"].scale) == 5
+
+
+def test_what_is_wrong_with_the_constants_of_a_node_is_said_with_its_name() -> None:
+    net = network("y = Conv (x, w, b)", {"w": WIDE, "b": (8,)})
+    bias = net.model.graph.initializers["b"]
+    bias.const_value = ir.Tensor(np.ones(3, np.float32), name="b")
+    with pytest.raises(PlanError, match=r"^node 'Conv_y': bias: 3 elements for a weight with 8 scales"):
+        net.plan()

@@ -115,6 +115,8 @@ CHANGED = {
     ),
     "MatMul and Add of a row": (join_biases, "t = MatMul(x, k)  y = Add(t, r)", MATRIX, ["Gemm"]),
     "a bias of shape [1, N]": (flatten_biases, "y = Gemm(x, k, row)", MATRIX, ["Gemm"]),
+    "a bias of shape []": (flatten_biases, "y = Gemm(x, k, one)", MATRIX, ["Gemm"]),
+    "a bias of shape [1, 1]": (flatten_biases, "y = Gemm(x, k, wide)", MATRIX, ["Gemm"]),
     "the parts of HardSwish": (
         fuse_hard_swish,
         "a = Add(x, one)  t = Clip(a, zero, six)  p = Mul(x, t)  y = Div(p, six)",
@@ -155,7 +157,7 @@ def test_a_second_pass_of_a_fusion_changes_nothing(case: str) -> None:
     assert ir.to_proto(model).SerializeToString() == before
 
 
-@pytest.mark.parametrize("case", [name for name in CHANGED if name != "a bias of shape [1, N]"])
+@pytest.mark.parametrize("case", [name for name in CHANGED if not name.startswith("a bias of shape")])
 def test_a_fused_node_names_the_nodes_that_it_stands_for(case: str) -> None:
     step, body, source, _ = CHANGED[case]
     proto = parsed(body, source)
