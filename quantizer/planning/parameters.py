@@ -180,7 +180,8 @@ def _weight_and_bias(
     constant = graph.constant(input_name(node, rule.weight.index))
     assert constant is not None
     weight = constant.astype(np.float32, copy=False)
-    axis = rule.weight.axis(node, weight.ndim) if config.granularity == "per-channel" else None
+    one_scale = config.granularity != "per-channel" or rule.weight.is_stack(weight.ndim)
+    axis = None if one_scale else rule.weight.axis(node, weight.ndim)
     params = channel_params(weight, axis, SCHEMAS[config.weight_schema], TYPES[config.weight_type])
     bias = None
     if rule.bias is not None and rule.bias < len(node.inputs):
