@@ -189,5 +189,5 @@ def _weight_and_bias(
     if bias is None or rule.bias is None:
         return {rule.weight.index: params}
     data = activations[input_name(node, 0)]
-    params = weight_for_bias(data, params, bias.astype(np.float32, copy=False))
+    params = weight_for_bias(data, params, bias.astype(np.float32, copy=False), SCHEMAS[config.weight_schema])
     return {rule.weight.index: params, rule.bias: bias_params(data, params)}
