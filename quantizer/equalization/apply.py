@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,8 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ..model.editing import add_initializer, free_name, replace_constant, value_names
 from ..model.graph import Graph, constant_of, index, name_of
+from ..model.scopes import check_scopes
+from ..model.subgraphs import graph_attributes
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array
 from ..plan.adjustments import EqualizationScales
@@ -50,7 +52,7 @@ def apply_equalization(
         new = {n: value for n, value in work.graph.initializers.items() if n not in graph.values}
         if new:
             graph = replace(graph, values={**graph.values, **new})
-    return work
+    return check_scopes(work, f"{where}: adjustments: equalization")
 
 
 def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where: str = "plan") -> ir.Model:
@@ -67,13 +69,13 @@ def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where
         if node.name is not None and node.name in biases:
             place = f"{where}: adjustments: bias of '{node.name}'"
             _add_to_bias(node, np.asarray(biases[node.name], np.float32), taken, place)
-    return work
+    return check_scopes(work, f"{where}: adjustments: biases")
 
 
 def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
     """Return the names of the nodes that adjustments have added, in graph order."""
-    old = {node.name for node in model.graph}
-    return tuple(name_of(node) for node in adjusted.graph if node.name not in old)
+    old = {node.name for node in model.graph.all_nodes()}
+    return tuple(name_of(node) for node in adjusted.graph.all_nodes() if node.name not in old)
 
 
 def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str], where: str) -> None:
@@ -130,21 +132,33 @@ def _divide_upstream(path: EqualizationPath, scales: Array, taken: set[str], whe
 def _insert_mul(
     source: ir.Value, entry: EqualizationScales, readers: list[ir.Node], taken: set[str], where: str
 ) -> None:
-    """Put a Mul by 1 / scales between an activation and some of its readers."""
-    name, graph = name_of(source), readers[0].graph
+    """Put a Mul by 1 / scales between an activation and some of its readers.
+
+    It is in the graph of the activation, before the first node there that reads it or runs a reader, so that
+    readers in this graph and in its subgraphs see it.
+    """
+    name, graph = name_of(source), source.graph
     assert isinstance(graph, ir.Graph)
     assert source.shape is not None
     inverse = 1 / np.asarray(entry.scales, np.float32)
     along = inverse.reshape(-1, *(1,) * (len(source.shape) - entry.axis - 1))
     vector = add_initializer(graph, free_name(f"{name}_factors", taken), along)
-    names = {node.name for node in graph if node.name}
+    first = next(node for node in graph if any(inner in readers for inner in _with_subgraphs(node)))
+    names = {node.name for node in graph.all_nodes() if node.name}
     node = ir.Node("", "Mul", [source, vector], name=free_name(equalized_name(name), names))
     result = node.outputs[0]
     result.name = _free_name(equalized_name(name), taken, where)
     result.type, result.shape = source.type, source.shape.copy()
     for reader in readers:
         reader.replace_input_with(0, result)
-    graph.insert_before(readers[0], node)
+    graph.insert_before(first, node)
+
+
+def _with_subgraphs(node: ir.Node) -> Iterator[ir.Node]:
+    """Yield a node and all nodes of the graphs that it holds."""
+    yield node
+    for subgraph in graph_attributes(node):
+        yield from subgraph.all_nodes()
 
 
 def _free_name(name: str, taken: set[str], where: str) -> str:

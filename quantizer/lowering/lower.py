@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..equalization.apply import apply_biases
+from ..model.scopes import check_scopes
 from ..plan.plan import Kind, QuantPlan
 from ..rounding.quantized_weights import round_weights
 from .forms.integer import lower_integer
@@ -50,7 +51,9 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
     if form not in LOWERINGS:
         names = tuple(LOWERINGS)
         raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
-    return LOWERINGS[form](compensated(model, plan), plan)
+    lowered = LOWERINGS[form](compensated(model, plan), plan)
+    check_scopes(lowered.model, f"form {form}")
+    return lowered
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:

@@ -99,10 +99,7 @@ def choose_arrays(
     zero_point = _zero_point(lows, highs, scale, first, last)
     zero_point[symmetric] = 0.0
     if schema.power_of_two:
-        fraction, exponent = np.frexp(scale)
-        scale = np.ldexp(
-            1.0, np.where(fraction == 0.5, exponent - 1, np.ceil(np.log2(scale)).astype(np.int64))
-        )
+        scale = _raised_to_power_of_two(scale)
     scale = _float32(scale)
     scale[scale == 0.0] = FLOAT32_TINY
     return scale, zero_point.astype(np.int64), qtype
@@ -199,18 +196,24 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     return QuantParams(tuple(product.tolist()), (0,) * product.size, INT32, axis)
 
 
-def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np.floating]) -> QuantParams:
+def weight_for_bias(
+    data: QuantParams,
+    weight: QuantParams,
+    bias: npt.NDArray[np.floating],
+    schema: Schema = SCHEMAS["symmetric"],
+) -> QuantParams:
     """Return the parameters of the weight, with scales raised where the bias would not fit into int32.
 
     A bias is in units of scale(data) * scale(weight). Where that is too small for its largest element, the
     scale of the weight becomes own / scale(data) (Glow SPEC D.5), with `own` the scale that `choose_params`
     gives the bias in int32 (30 bits, so that the accumulator does not overflow). The same happens where the
-    product vanishes in float32.
+    product vanishes in float32. A schema of powers of two raises a scale to one.
 
     Args:
         data: parameters of the activations, one scale.
         weight: parameters of the weight: symmetric, one scale or one for each element of `bias`.
         bias: the constant, one element for each output channel.
+        schema: that of the weight.
 
     Raises:
         PlanError: the number of channels differs, or as for `choose_params`.
@@ -229,7 +232,10 @@ def weight_for_bias(data: QuantParams, weight: QuantParams, bias: npt.NDArray[np
     with np.errstate(over="ignore"):  # an infinite scale is refused by QuantParams
         product = unit * scale
         needed = np.where(flat == 0.0, np.float32(FLOAT32_TINY), own.astype(np.float32))
-        raised = np.where((product >= needed) | ((flat == 0.0) & (product > 0.0)), scale, needed / unit)
+        least = needed / unit
+        if schema.power_of_two:
+            least = _raised_to_power_of_two(least.astype(np.float64)).astype(np.float32)
+        raised = np.where((product >= needed) | ((flat == 0.0) & (product > 0.0)), scale, least)
     return QuantParams(
         tuple(raised.tolist()), weight.zero_point, weight.qtype, weight.axis, weight.block_size
     )
@@ -250,6 +256,14 @@ def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> 
 def signed_equivalent(qtype: QuantType) -> QuantType:
     """Return the signed type of the same width."""
     return TYPES[f"int{qtype.bits}"]
+
+
+def _raised_to_power_of_two(scale: Floats) -> Floats:
+    """Return the smallest powers of two that are not below positive numbers; infinite ones stay."""
+    fraction, exponent = np.frexp(scale)
+    finite = np.where(np.isfinite(scale), scale, 1.0)
+    exponent = np.where(fraction == 0.5, exponent - 1, np.ceil(np.log2(finite)).astype(np.int64))
+    return np.where(np.isfinite(scale), np.ldexp(1.0, exponent), scale)
 
 
 def _ends(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[Floats, Floats]:

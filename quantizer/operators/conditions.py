@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ..model.graph import Graph, name_of
+from ..model.graph import Graph, input_name, name_of
 
 Refusal = Callable[[ir.Node, Graph], str]
 """Says why this node of the operator cannot be quantized; "" when it can."""
@@ -106,6 +106,18 @@ def constant_bias(node: ir.Node, graph: Graph) -> str:
     return constant_input(2, "bias")(node, graph)
 
 
+def bias_for_each_column(node: ir.Node, graph: Graph) -> str:
+    """Refuse a Gemm whose constant bias is not one number for each column of the result."""
+    weight = graph.constant(input_name(node, 1))
+    bias = graph.constant(input_name(node, 2))
+    if weight is None or bias is None or weight.ndim != 2:
+        return ""
+    columns = weight.shape[0 if node.attributes.get_int("transB", 0) else 1]
+    if bias.size == columns and (bias.ndim < 2 or bias.shape[0] == 1):
+        return ""
+    return f"the bias of {node.op_type} is not one number for each column"
+
+
 def pad_value_is_zero(node: ir.Node, graph: Graph) -> str:
     """Refuse padding with a constant other than zero: only zero and copies of values are surely quantized."""
     if (
@@ -118,6 +130,14 @@ def pad_value_is_zero(node: ir.Node, graph: Graph) -> str:
     if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 0.0:
         return ""
     return "Pad with a value other than zero has no integer form"
+
+
+def only_copies(node: ir.Node, graph: Graph) -> str:
+    """Refuse a Resize that fills places outside of its input with a float value: it copies no input there."""
+    mode = attribute_value(node, "coordinate_transformation_mode", "half_pixel")
+    if mode != "tf_crop_and_resize":
+        return ""
+    return f"{node.op_type} with coordinate_transformation_mode={mode} fills with a value: no integer form"
 
 
 def absent_input(index: int, what: str) -> Refusal:

@@ -23,6 +23,7 @@ from .conditions import (
     absent_input,
     always,
     attribute_is,
+    bias_for_each_column,
     clip_bounds,
     constant_bias,
     constant_input,
@@ -32,6 +33,7 @@ from .conditions import (
     many_products,
     never,
     one_number,
+    only_copies,
     pad_value_is_zero,
     several_along_axis,
     undilated,
@@ -218,6 +220,7 @@ _RULES: tuple[Rule, ...] = (
         refuse=(
             constant_input(1, "weight"),
             constant_bias,
+            bias_for_each_column,
             attribute_is("alpha", 1.0, 1.0),
             attribute_is("beta", 1.0, 1.0),
             attribute_is("transA", 0, 0),
@@ -265,7 +268,7 @@ _RULES: tuple[Rule, ...] = (
     Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
-    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),)),
+    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"), only_copies)),
     Rule("Pad", Constraint.SAME, refuse=(pad_value_is_zero,)),
     # Shared parameters
     Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),

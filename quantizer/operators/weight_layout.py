@@ -88,6 +88,10 @@ class WeightLayout:
         output, _ = self._channel_axes(node, rank)
         return None if output != 0 and self._groups(node) != 1 else output
 
+    def is_stack(self, rank: int) -> bool:
+        """Whether a weight of `rank` is a stack of matrices: integer kernels take one scale for all of it."""
+        return self.is_product and self.kernel is Kernel.NONE and rank > 2
+
     def summed_axis(self, node: ir.Node, rank: int) -> int | None:
         """Return the axis of a weight of `rank` that a product sums over, None where it sums over several."""
         if not self.is_product or self.kernel is not Kernel.NONE or rank < 2:

@@ -82,6 +82,11 @@ def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
         for name, params in plan.tensors.items():
             if graph.constant(name) is None and any(math.frexp(s)[0] != 0.5 for s in params.scale):
                 yield f"tensor '{name}': schema {plan.config.schema} has scales that are powers of two"
+    if SCHEMAS[plan.config.weight_schema].power_of_two:
+        for _, name, weight in _weights(plan, graph, Kind.QUANTIZED):
+            if weight is not None and any(math.frexp(s)[0] != 0.5 for s in weight.scale):
+                schema = plan.config.weight_schema
+                yield f"weight '{name}': weight_schema {schema} has scales that are powers of two"
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.errors import QprofError
 from ..model.graph import input_name, name_of
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
@@ -162,7 +163,10 @@ def _weight_params(
         return {}
     if facts.graph.constant(input_name(node, rule.weight.index)) is None:
         return {}
-    found = _weight_and_bias(facts, node, rule, activations)
+    try:
+        found = _weight_and_bias(facts, node, rule, activations)
+    except QprofError as error:
+        raise type(error)(f"node '{name_of(node)}': {error}") from error
     if rule.bias is not None and facts.target.bias == "float":
         found.pop(rule.bias, None)
     return found
@@ -176,7 +180,8 @@ def _weight_and_bias(
     constant = graph.constant(input_name(node, rule.weight.index))
     assert constant is not None
     weight = constant.astype(np.float32, copy=False)
-    axis = rule.weight.axis(node, weight.ndim) if config.granularity == "per-channel" else None
+    one_scale = config.granularity != "per-channel" or rule.weight.is_stack(weight.ndim)
+    axis = None if one_scale else rule.weight.axis(node, weight.ndim)
     params = channel_params(weight, axis, SCHEMAS[config.weight_schema], TYPES[config.weight_type])
     bias = None
     if rule.bias is not None and rule.bias < len(node.inputs):
@@ -184,5 +189,5 @@ def _weight_and_bias(
     if bias is None or rule.bias is None:
         return {rule.weight.index: params}
     data = activations[input_name(node, 0)]
-    params = weight_for_bias(data, params, bias.astype(np.float32, copy=False))
+    params = weight_for_bias(data, params, bias.astype(np.float32, copy=False), SCHEMAS[config.weight_schema])
     return {rule.weight.index: params, rule.bias: bias_params(data, params)}

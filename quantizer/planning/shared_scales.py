@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ..model.graph import Graph, name_of
+from ..model.graph import name_of
 from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Constraint, is_clip
 from ..plan.plan import Kind, SharedScale
@@ -155,7 +155,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
             forest.group(outputs[0]).fixed_by = node
         if choice.kind is Kind.PASS_THROUGH:
             for output in outputs:
-                _join_passed(graph, forest, node, (inputs[0], output))
+                _join_passed(facts, forest, node, (inputs[0], output))
         elif choice.rule.constraint is Constraint.ALL_SAME:
             _join_cheap(forest, inputs, outputs, name_of(node), JOIN_COST_DB[facts.config.scale_sharing])
     return forest.groups()
@@ -191,17 +191,26 @@ def lost_to(own: Interval, common: Interval) -> float:
     return math.inf if width <= 0.0 else 20.0 * math.log10(wide / width)
 
 
-def _join_passed(graph: Graph, forest: _Forest, node: ir.Node, ends: tuple[str, str]) -> None:
+def _join_passed(facts: PlanningFacts, forest: _Forest, node: ir.Node, ends: tuple[str, str]) -> None:
     """Join the input and the output of a node that passes values through.
 
-    A clip whose input has other readers keeps parameters of its own: it becomes a conversion.
+    A clip whose input has other readers keeps parameters of its own: it becomes a conversion. So does one
+    whose input has the range of a kernel that needs the full range of its function.
     """
-    (source, output), name = ends, name_of(node)
+    (source, output), name, graph = ends, name_of(node), facts.graph
     group = forest.group(source)
     if not is_clip(node) or group.fixed_by is not None:
         forest.join(source, output, name, set_by=source)
-    elif all(len(graph.consumers(n)) == 1 and not graph.is_result(n) for n in group.members):
+    elif not any(_has_full_range(facts, n) for n in group.members) and all(
+        len(graph.consumers(n)) == 1 and not graph.is_result(n) for n in group.members
+    ):
         forest.join(source, output, name, set_by=output)
+
+
+def _has_full_range(facts: PlanningFacts, name: str) -> bool:
+    """Whether the kernel that makes an activation needs parameters for the full range of its function."""
+    producer = facts.graph.producer(name)
+    return producer is not None and producer.op_type in facts.target.full_range
 
 
 def _join_cheap(forest: _Forest, inputs: list[str], outputs: list[str], node: str, allowed: float) -> None:

@@ -215,3 +215,37 @@ def test_a_clip_that_a_body_reads_past_does_not_narrow_the_codes_for_it(tmp_path
     assert quantized(tmp_path).plan.nodes["Conv_h"].kind is Kind.QUANTIZED
     wanted, got = (run(tmp_path / f"{name}.onnx", feeds[0])[0] for name in ("model", "qdq"))
     assert 30 < sqnr(wanted, got) < 60  # dB; one 8-bit convolution
+
+
+EQUALIZED = """net (float[N, 64] x, bool c) => (float[N, 32] y)
+<float[64, 32] k, float[64, 32] l, float[64, 32] m> {
+    s = Softplus(x)
+    b = If (c) <then_branch = yes () => (t) { t = MatMul(s, k) },
+        else_branch = no () => (e) { e = MatMul(s, l) }>
+    q = MatMul(s, m)
+    y = Add(b, q)
+}"""
+
+
+def test_an_activation_that_branches_and_the_main_graph_read_is_equalized_in_the_main_graph(
+    tmp_path: Path,
+) -> None:
+    spread = np.logspace(-2, 2, 64).astype(np.float32)
+    model, rng = model_of(EQUALIZED), np.random.default_rng(6)
+    for tensor in model.graph.initializer:
+        array = rng.standard_normal((64, 32)).astype(np.float32) / spread[:, None]
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    (tmp_path / "data").mkdir()
+    onnx.save(model, tmp_path / "model.onnx")
+    for number in range(6):
+        feed = {
+            "x": spread * rng.standard_normal((16, 64)).astype(np.float32),
+            "c": np.array(number % 2 == 0),
+        }
+        np.savez(tmp_path / "data" / f"{number}.npz", **feed)
+    dump_profile(tmp_path / "model.onnx", tmp_path / "data", tmp_path / "profile.yaml")
+    plan = quantized(tmp_path).plan
+    assert plan.adjustments.equalization["s"].inserted
+    assert "s_scaled" in {node.name for node in onnx.load(tmp_path / "qdq.onnx").graph.node}
+    wanted, got = (run(tmp_path / f"{name}.onnx", feed)[0] for name in ("model", "qdq"))
+    assert sqnr(wanted, got) > 30  # dB; two 8-bit products

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from ...model.editing import (
@@ -38,18 +39,35 @@ def join_biases(model: ir.Model) -> int:
 
 
 def flatten_biases(model: ir.Model) -> int:
-    """Reshape constant biases of Gemm from [1, N] to [N], one element for each column; return how many."""
+    """Write constant biases of Gemm as [N], one element for each column; return how many.
+
+    They may be [1, N], and one number for all columns: [], [1] or [1, 1].
+    """
     changed = 0
     taken: set[str] = set()
     for node in model.graph:
         if not is_standard(node, "Gemm") or not has_input(node, 2):
             continue
         row = constant_of(node.inputs[2])
-        if row is not None and row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
-            taken = taken or value_names(model)
-            replace_constant(node, 2, row.reshape(-1), taken)
-            changed += 1
+        columns = _columns(node)
+        if row is None:
+            continue
+        if row.size == 1 and columns is not None and columns > 1:
+            vector = np.repeat(row.reshape(-1), columns)
+        elif row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
+            vector = row.reshape(-1)
+        else:
+            continue
+        taken = taken or value_names(model)
+        replace_constant(node, 2, vector, taken)
+        changed += 1
     return changed
+
+
+def _columns(gemm: ir.Node) -> int | None:
+    """Return how many columns the result of a Gemm has, None where its second operand is not constant."""
+    weight = constant_of(gemm.inputs[1])
+    return None if weight is None else weight.shape[0 if gemm.attributes.get_int("transB", 0) else 1]
 
 
 def _fits(matmul: ir.Node, bias: ir.Value | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, feeding, is_standard, origins, sole_user, take_over
+from ...model.editing import ORIGIN, feeding, is_standard, origins, rank, sole_user, take_over
 from ...model.graph import constant_of
 
 HARD_SWISH_OPSET = 14
@@ -42,42 +42,48 @@ def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node
         alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
         beta = hard_sigmoid.attributes.get_float("beta", 0.5)
         return ([hard_sigmoid], 1 / 6) if np.isclose(alpha, 1 / 6, rtol=1e-6) and beta == 0.5 else None
-    scaled = _scaled(value)
+    scaled = _scaled(value, source)
     if scaled is not None:
         node, inner, factor = scaled
         gate = _gate(inner, source)
         return None if gate is None else ([*gate[0], node], gate[1] * factor)
     clip = feeding(value, "Clip")
-    if clip is None or len(clip.inputs) != 3 or [_scalar(v) for v in clip.inputs[1:]] != [0.0, 6.0]:
+    if clip is None or len(clip.inputs) != 3 or [_scalar(v, source) for v in clip.inputs[1:]] != [0.0, 6.0]:
         return None
     add = feeding(clip.inputs[0], "Add")
     if add is None or source is None:
         return None
     terms = [v for v in add.inputs if v is not source]
-    return ([add, clip], 1.0) if len(terms) == 1 and _scalar(terms[0]) == 3.0 else None
+    return ([add, clip], 1.0) if len(terms) == 1 and _scalar(terms[0], source) == 3.0 else None
 
 
-def _scaled(value: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
+def _scaled(value: ir.Value | None, source: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
     """Return node, operand and factor of a product with, or quotient by, a constant that is used once."""
     node = feeding(value, "Mul", "Div")
-    product = None if node is None else _product(node)
+    product = None if node is None else _product(node, source)
     return None if node is None or product is None else (node, *product)
 
 
-def _product(node: ir.Node) -> tuple[ir.Value | None, float] | None:
+def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, float] | None:
     """Return operand and factor where the node computes operand * factor with a constant factor."""
     if not is_standard(node, "Mul", "Div"):
         return None
-    by = _scalar(node.inputs[1])
+    by = _scalar(node.inputs[1], source)
     if by is not None and by != 0.0:
         return node.inputs[0], by if node.op_type == "Mul" else 1.0 / by
-    by = _scalar(node.inputs[0])
+    by = _scalar(node.inputs[0], source)
     return (node.inputs[1], by) if by is not None and node.op_type == "Mul" else None
 
 
-def _scalar(value: ir.Value | None) -> float | None:
-    array = constant_of(value)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
+    """Return a constant that is one number; None where it would add dimensions to those of `source`.
+
+    A source of unknown rank is taken for one of at least one dimension.
+    """
+    array, most = constant_of(value), rank(source)
+    if array is None or array.size != 1 or array.ndim > (1 if most is None else most):
+        return None
+    return float(array.reshape(-1)[0])
 
 
 def _fuse(
@@ -87,7 +93,7 @@ def _fuse(
     last, nodes = product, [*parts, product]
     if not np.isclose(factor, 1 / 6, rtol=1e-6):
         after = sole_user(product.outputs[0])
-        scaled = None if after is None else _product(after)
+        scaled = None if after is None else _product(after, source)
         if after is None or scaled is None or scaled[0] is not product.outputs[0]:
             return False
         if not np.isclose(factor * scaled[1], 1 / 6, rtol=1e-6):

@@ -241,3 +241,10 @@ def test_int32_biases_are_specialised_as_in_glow(glow):
 
 def test_the_types_of_the_vectors_are_known(glow):
     assert {c["type"] for c in glow.cases("choose_params_generated")} <= set(TYPES)
+
+
+def test_a_weight_that_gives_way_to_its_bias_keeps_to_powers_of_two():
+    data = QuantParams((2.0**-10,), (0,), INT8)
+    weight = QuantParams((2.0**-20,), (0,), INT8, axis=0)
+    fitted = weight_for_bias(data, weight, np.float32([3.2195108]), SCHEMAS["symmetric-power2"])
+    assert fitted.scale == (2.0**-17,)  # Glow's 7.63e-06

@@ -20,7 +20,7 @@ from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.target import CODES, Recipe, Target
 
-from ..networks import plan_alone
+from ..networks import network, plan_alone
 
 IMAGE = "float[1, 4, 8, 8] x"
 ROWS = "float[2, 6] x"
@@ -235,3 +235,20 @@ def test_scaling_is_handed_on_to_the_inputs_as_the_table_has_it(op_type: str) ->
 def test_recurrent_operators_and_lookups_are_told_apart_by_their_stored_constants() -> None:
     assert [rule.op_type for rule in RULES.values() if rule.is_recurrent] == ["LSTM", "GRU", "RNN"]
     assert [rule.op_type for rule in RULES.values() if rule.is_lookup] == ["Gather"]
+
+
+def test_a_resize_that_fills_with_a_value_of_its_own_stays_float() -> None:
+    """Filled in on quantized values, the number would be taken for a quantized value."""
+    net = network(
+        "a = Conv (x, w) "
+        'm = Resize <coordinate_transformation_mode = "tf_crop_and_resize", mode = "nearest", '
+        "extrapolation_value = 2.5> (a, r, s) y = Conv (m, w)",
+        {
+            "w": (8, 8, 3, 3),
+            "r": np.array([0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5], np.float32),
+            "s": np.array([1, 1, 2, 2], np.float32),
+        },
+    )
+    plan = net.plan()
+    assert plan.nodes["Resize_m"].kind is Kind.FLOAT
+    assert "tf_crop_and_resize fills with a value" in plan.nodes["Resize_m"].reason

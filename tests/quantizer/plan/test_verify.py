@@ -54,6 +54,12 @@ def test_a_power_of_two_schema_has_such_scales(net: Network) -> None:
     assert "tensor 'x': schema symmetric-power2 has scales that are powers of two" in breach(net, plan)
 
 
+def test_the_weights_of_a_power_of_two_schema_have_such_scales(net: Network) -> None:
+    made = net.plan("glow", schema="symmetric-power2", weight_schema="symmetric-power2")
+    plan = with_tensor(made, "w", scale=(0.75,) * len(made.tensors["w"].scale))
+    assert "weight 'w': weight_schema symmetric-power2 has scales" in breach(net, plan)
+
+
 def test_a_moved_tensor_has_the_parameters_of_its_source(net: Network) -> None:
     plan = with_tensor(net.plan(), "c", scale=(0.75,))
     assert "'c' must have the parameters of its input" in breach(net, plan)

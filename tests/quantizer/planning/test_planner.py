@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.base.errors import PlanError
+from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
+from qprof_onnx.quantizer.targets.conformance import check_conformity
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import WIDE, network
 
@@ -134,3 +139,46 @@ def test_renaming_tensors_changes_nothing_but_names() -> None:
     )
     assert list(one.plan().tensors.values()) == list(other.plan().tensors.values())
     assert [n.kind for n in one.plan().nodes.values()] == [n.kind for n in other.plan().nodes.values()]
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (6, 5)])
+@pytest.mark.parametrize("granularity", ["per-channel", "per-tensor"])
+def test_a_gemm_whose_bias_differs_by_row_stays_float(shape: tuple[int, ...], granularity: str) -> None:
+    net = network("a = Gemm (x, w, b) y = Gemm (a, v)", {"w": (8, 5), "b": shape, "v": (5, 5)}, (6, 8))
+    plan = net.plan(granularity=granularity)
+    assert plan.nodes["Gemm_a"].reason == "the bias of Gemm is not one number for each column"
+    assert plan.nodes["Gemm_y"].kind is Kind.QUANTIZED
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_gemm_whose_bias_is_one_number_is_quantized(shape: tuple[int, ...]) -> None:
+    plan = network("y = Gemm (x, w, b)", {"w": (8, 5), "b": shape}, (6, 8)).plan()
+    assert plan.nodes["Gemm_y"].kind is Kind.QUANTIZED
+    assert len(plan.tensors["b"].scale) == 5
+
+
+def test_what_is_wrong_with_the_constants_of_a_node_is_said_with_its_name() -> None:
+    net = network("y = Conv (x, w, b)", {"w": WIDE, "b": (8,)})
+    bias = net.model.graph.initializers["b"]
+    bias.const_value = ir.Tensor(np.ones(3, np.float32), name="b")
+    with pytest.raises(PlanError, match=r"^node 'Conv_y': bias: 3 elements for a weight with 8 scales"):
+        net.plan()
+
+
+def test_a_stack_of_matrices_has_one_scale() -> None:
+    plan = network("y = MatMul (x, w)", {"w": (3, 32, 16)}, (3, 5, 32)).plan()
+    assert plan.nodes["MatMul_y"].kind is Kind.QUANTIZED
+    assert plan.tensors["w"].axis is None
+    assert len(plan.tensors["w"].scale) == 1
+
+
+@pytest.mark.parametrize("moves", ["b = Transpose (s)", "b = Concat <axis = 1> (s, s)"])
+def test_a_clip_after_moved_values_does_not_narrow_what_a_kernel_needs_in_full(moves: str) -> None:
+    text = f"a = Conv (x, w) s = Softmax <axis = 1> (a) {moves} c = Clip (b, low, high) y = Conv (c, v)"
+    v = (8, 4 if "Transpose" in moves else 16, 1, 1)
+    weights = {"w": WIDE, "v": v, "low": np.float32(0.0), "high": np.float32(0.4)}
+    net = network(text, weights)
+    plan = net.plan()
+    if plan.nodes["Softmax_s"].kind is Kind.QUANTIZED:
+        assert plan.tensors["s"].scale[0] * 255 >= 1.0 - 1e-6
+    assert check_conformity(lower(net.model, plan).model, load_recipe().target, "net") is not None

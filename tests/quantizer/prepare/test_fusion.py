@@ -30,7 +30,7 @@ CONSTANTS = """
  float[2] v = {1, 4}, float[2,1,1] c = {2, -3}, float[2,1,1] d = {0.5, 1}, float[2,2] k = {1, 2, 3, 4},
  float[2] r = {5, -6}, float[1,2] row = {5, -6}, float[2,2] full = {1, 2, 3, 4}, float one = {3},
  float zero = {0}, float six = {6}, float half = {0.5}, float[1,1] wide = {2}, float huge = {3e38},
- int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, int64[8] crop = {0, 0, -1, 0, 0, 0, 0, 0}>
+ float[1,1,1] deep = {6}, int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, int64[8] crop = {0, 0, -1, 0, 0, 0, 0, 0}>
 """
 IMAGE, MATRIX = "float[1,2,3,3] x", "float[2,2] x"
 
@@ -115,6 +115,8 @@ CHANGED = {
     ),
     "MatMul and Add of a row": (join_biases, "t = MatMul(x, k)  y = Add(t, r)", MATRIX, ["Gemm"]),
     "a bias of shape [1, N]": (flatten_biases, "y = Gemm(x, k, row)", MATRIX, ["Gemm"]),
+    "a bias of shape []": (flatten_biases, "y = Gemm(x, k, one)", MATRIX, ["Gemm"]),
+    "a bias of shape [1, 1]": (flatten_biases, "y = Gemm(x, k, wide)", MATRIX, ["Gemm"]),
     "the parts of HardSwish": (
         fuse_hard_swish,
         "a = Add(x, one)  t = Clip(a, zero, six)  p = Mul(x, t)  y = Div(p, six)",
@@ -155,7 +157,7 @@ def test_a_second_pass_of_a_fusion_changes_nothing(case: str) -> None:
     assert ir.to_proto(model).SerializeToString() == before
 
 
-@pytest.mark.parametrize("case", [name for name in CHANGED if name != "a bias of shape [1, N]"])
+@pytest.mark.parametrize("case", [name for name in CHANGED if not name.startswith("a bias of shape")])
 def test_a_fused_node_names_the_nodes_that_it_stands_for(case: str) -> None:
     step, body, source, _ = CHANGED[case]
     proto = parsed(body, source)
@@ -201,6 +203,11 @@ LEFT = {
         fuse_hard_swish,
         "n = Neg(x)  a = Add(n, one)  t = Clip(a, zero, six)  p = Mul(x, t)  y = Div(p, six)",
         IMAGE,
+    ),
+    "a gate by a constant of more dimensions": (
+        fuse_hard_swish,
+        "a = Add(x, one)  t = Clip(a, zero, six)  p = Mul(x, t)  y = Div(p, deep)",
+        MATRIX,
     ),
     "a gate with another factor": (
         fuse_hard_swish,
