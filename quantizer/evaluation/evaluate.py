@@ -21,7 +21,7 @@ from .gates import Gate, GateFailure, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
 from .order import doubts, has_quantized_nodes
-from .outputs import OutputResult, OutputSums, answers
+from .outputs import OutputResult, OutputSums, answers, class_outputs
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +164,11 @@ def evaluate(
     if truth is not None:
         cut = sums.samples == measuring.limit
         _check_rows(str(labels), truth.classes.size, sums.rows.rows, cut=cut)
-    outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
+    meaningful = class_outputs(original) | (set() if truth is None else {truth.output})
+    results = (s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
+    outputs = tuple(
+        r if r.name in meaningful or not r.is_float else replace(r, agreement=None) for r in results
+    )
     accuracy = None if truth is None else accuracy_of(truth.output, sums.rows)
     latency = _latency(pair, sums.first, measuring)
     names = (Path(float_path).name, Path(quantized_path).name)

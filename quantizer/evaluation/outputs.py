@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from .sqnr import Channels, Difference, Sums, channels_of, range_ratio, sums_along
 
@@ -41,7 +42,7 @@ class OutputResult:
         difference: over all elements; None for an output that is not floating-point, and when nothing could
             be compared.
         channels: the same by channel; None without a channel axis (see `channel_axes`).
-        agreement: None for a float output without a class axis.
+        agreement: None for a float output without classes (see `class_outputs`, `class_axis`).
         shape_mismatches: samples whose shapes differed; they are in `Agreement.total` and in no difference.
     """
 
@@ -158,3 +159,33 @@ def channel_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     axis = class_axis(shape)
     axes = () if axis is None else (axis,)
     return (1, *axes) if len(shape) == 3 and shape[1] > 1 else axes
+
+
+_ACTIVATIONS = ("Softmax", "LogSoftmax", "Sigmoid")
+
+
+def class_outputs(model: ir.Model) -> frozenset[str]:
+    """Return the names of outputs of shape [rows, classes] that end in Softmax, LogSoftmax, Sigmoid, Gemm or
+    MatMul, the latter with or without an Add.
+
+    Other outputs may be boxes, embeddings or images, whose largest value means nothing.
+    """
+    return frozenset(
+        output.name or ""
+        for output in model.graph.outputs
+        if output.shape is not None and len(output.shape) == 2 and _ends_in_classes(output)
+    )
+
+
+def _ends_in_classes(output: ir.Value) -> bool:
+    last = output.producer()
+    if last is None:
+        return False
+    if last.op_type == "Add":
+        return any(value is not None and _maker(value) == "MatMul" for value in last.inputs)
+    return last.op_type in (*_ACTIVATIONS, "Gemm", "MatMul")
+
+
+def _maker(value: ir.Value) -> str:
+    node = value.producer()
+    return "" if node is None else node.op_type

@@ -37,7 +37,7 @@ def run(command: str, files, *options: str):
 
 
 def test_evaluate_tells_signal_agreement_size_and_speed(files) -> None:
-    result = run("evaluate", files)
+    result = run("evaluate", files, "--labels", str(files / "labels.txt"))
     assert result.exit_code == 0, result.output
     # signal 9 + 16 + 1 + 0.64, noise 2 * 0.25
     assert "17.27" in result.stdout

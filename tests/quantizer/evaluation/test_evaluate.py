@@ -22,6 +22,13 @@ NO_LATENCY = Measuring(latency=None)
 SHIFTED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{ y = Add (x, c) }}"""
 
+LOGITS = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 3] x) => (float[N, 3] y)
+<float[3] c = {{{c}}}, float[3, 3] eye = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}> {{
+  m = MatMul (x, eye)
+  y = Add (m, c)
+}}"""
+
 ROUNDED = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 2] x) => (float[N, 2] y) <float s = {2.5}, uint8 z = {0}> {
   q = QuantizeLinear (x, s, z)
@@ -40,6 +47,10 @@ agraph (float[N, 3] x) => (float[N, 3] y) <int8[3] q = {1, 0, 0}, float s = {0.5
 
 def shifted(*c: float) -> str:
     return SHIFTED.format(c=", ".join(map(str, c)))
+
+
+def logits(*c: float) -> str:
+    return LOGITS.format(c=", ".join(map(str, c)))
 
 
 @pytest.fixture
@@ -68,7 +79,7 @@ def samples(tmp_path):
 
 def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
     data = samples([[3.0, 0.0, 4.0]], [[0.0, 0.0, 0.0], [5.0, 5.0, 0.0]])
-    a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0.5, 0, 0))
+    a, b = write("a.onnx", logits(0, 0, 0)), write("b.onnx", logits(0.5, 0, 0))
     found = evaluate(a, b, data, measuring=NO_LATENCY)
     # signal 9 + 16 + 25 + 25 = 75; noise three rows of 0.25
     (output,) = found.outputs
@@ -82,11 +93,18 @@ def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
 
 
 def test_identical_models_are_equal_in_everything(write, samples) -> None:
-    a, b = write("a.onnx", shifted(1, 2, 3)), write("b.onnx", shifted(1, 2, 3))
+    a, b = write("a.onnx", logits(1, 2, 3)), write("b.onnx", logits(1, 2, 3))
     (output,) = evaluate(a, b, samples(np.eye(3)), measuring=NO_LATENCY).outputs
     assert (output.difference.sqnr, output.difference.cosine) == (math.inf, 1.0)
     assert output.agreement.ratio == 1.0
     assert output.agreement.kind == "top-1"
+
+
+def test_an_output_without_classes_has_no_agreement(write, samples) -> None:
+    a, data = write("a.onnx", SAME), samples([[1.0, 2.0]])
+    assert evaluate(a, a, data, measuring=NO_LATENCY).outputs[0].agreement is None
+    b = write("b.onnx", SAME.replace("Identity", "Softmax"))
+    assert evaluate(b, b, data, measuring=NO_LATENCY).outputs[0].agreement.kind == "top-1"
 
 
 def test_a_detectors_ruined_scores_are_seen(write, samples) -> None:
