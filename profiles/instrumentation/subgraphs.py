@@ -7,13 +7,19 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 
-def subgraphs_of(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the graphs that a node has as attributes."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
+def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
+    """Return the graphs that an attribute holds: one, several, or none for an attribute of another type."""
+    match attribute.type:
+        case ir.AttributeType.GRAPH:
+            return (attribute.as_graph(),)
+        case ir.AttributeType.GRAPHS:
+            return tuple(attribute.as_graphs())
+    return ()
+
+
+def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """Return the graphs that a node has as attributes, also of operators that do not run them as they are."""
+    return tuple(graph for attribute in node.attributes.values() for graph in graphs_of(attribute))
 
 
 def nested_graphs(
@@ -26,7 +32,7 @@ def nested_graphs(
         owners: of `graph`, the outermost first; they come first in what is yielded.
     """
     for node in graph:
-        for subgraph in subgraphs_of(node):
+        for subgraph in graph_attributes(node):
             yield (*owners, node), subgraph
             yield from nested_graphs(subgraph, (*owners, node))
 

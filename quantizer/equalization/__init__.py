@@ -2,5 +2,6 @@
 
 Enters: model, profile, first plan.
 Leaves: equalization scales, biases; the adjusted model and profile.
-Imports: plan, ranges, targets, operators, model, numerics, profiles.records, profiles.base.
+Imports: plan, ranges, targets, operators, model, numerics, profiles.instrumentation, profiles.records,
+profiles.base.
 """

@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..model.editing import add_initializer, free_name, replace_constant, value_names
 from ..model.graph import Graph, constant_of, index, name_of
 from ..model.scopes import check_scopes
-from ..model.subgraphs import graph_attributes
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array
 from ..plan.adjustments import EqualizationScales

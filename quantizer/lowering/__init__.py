@@ -2,5 +2,5 @@
 
 Enters: float model and `QuantPlan`.
 Leaves: quantized `ir.Model`.
-Imports: equalization, rounding, plan, operators, model, numerics, profiles.base.
+Imports: equalization, rounding, plan, operators, model, numerics, profiles.instrumentation, profiles.base.
 """

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from .subgraphs import graph_attributes
+from ...profiles.instrumentation.subgraphs import graph_attributes
 
 Array = npt.NDArray[Any]
 

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.records.profile import FLOAT_DTYPES, Dim
-from .subgraphs import graph_attributes, subgraphs
+from .subgraphs import subgraphs
 
 Use = tuple[ir.Node, int]
 """One use of a value: the node that reads it, and the index of the input. The index is -1 where a graph that

@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ProfileError
+from ...profiles.instrumentation.subgraphs import graphs_of
 from ...profiles.records.profile import ModelId, describe
 from .editing import is_standard
 from .graph import input_name
-from .subgraphs import graphs_of
 
 SMALL = 64
 """Most elements of an integer constant (axes, pads, shapes) that is part of the structure."""

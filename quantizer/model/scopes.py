@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.instrumentation.subgraphs import graph_attributes
 from .graph import name_of
-from .subgraphs import graph_attributes
 
 
 def check_scopes(model: ir.Model, where: str) -> ir.Model:

@@ -27,7 +27,7 @@ from ..operators.operands import activation_names, operator_of, outputs_of
 from ..operators.table import Constraint
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..targets.target import CODES, FLOAT
+from ..targets.target import FLOAT, QUANTIZED
 from .candidates import Choice, find_candidates
 from .facts import PlanningFacts
 
@@ -217,4 +217,4 @@ def _with_output(node: ir.Node, choice: Choice, spread: _Spread) -> Choice:
         and all(spread.quantized(reader) for reader, _ in graph.consumers(name))
         for name in outputs_of(node)
     )
-    return replace(choice, returns_float=not wanted or CODES not in outputs)
+    return replace(choice, returns_float=not wanted or QUANTIZED not in outputs)

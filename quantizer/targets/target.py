@@ -12,7 +12,7 @@ from ..operators.functions import CHAIN
 from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 
 KernelOutput = Literal["quantized", "float"]
-CODES, FLOAT = get_args(KernelOutput)
+QUANTIZED, FLOAT = get_args(KernelOutput)
 FEW_BITS = ("int4", "uint4")
 LutImplementation = Literal["runtime", "sigmoid", "portable", "separate"]
 LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable")

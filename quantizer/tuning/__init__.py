@@ -3,5 +3,5 @@
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
 Imports: evaluation, lowering, planning, plan, ranges, prepare, targets, operators, runtime, model,
-profiles.samples, profiles.records, profiles.base.
+profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
 """

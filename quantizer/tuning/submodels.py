@@ -17,11 +17,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.samples.samples import Sample
 from ..lowering.lower import lower
 from ..model.files import save_model
 from ..model.graph import name_of, output_name
-from ..model.subgraphs import graph_attributes
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
 from ..runtime.sessions import open_session, run

@@ -252,10 +252,10 @@ def _everything() -> Any:
     """Return the default recipe with a target that takes every operator of the table."""
     from qprof_onnx.quantizer.operators.table import RULES
     from qprof_onnx.quantizer.targets.loading import load_recipe
-    from qprof_onnx.quantizer.targets.target import CODES
+    from qprof_onnx.quantizer.targets.target import QUANTIZED
 
     recipe = load_recipe()
-    operators = {op_type: (CODES,) for _, op_type in RULES}
+    operators = {op_type: (QUANTIZED,) for _, op_type in RULES}
     operators |= dict(recipe.target.operators)
     return replace(recipe, target=replace(recipe.target, operators=operators))
 

@@ -13,8 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
+from ....profiles.instrumentation.subgraphs import graph_attributes
 from ...model.graph import name_of
-from ...model.subgraphs import graph_attributes, subgraphs
+from ...model.subgraphs import subgraphs
 from ...numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ...operators.functions import PointwiseChain, function_of_chain, nodes_between
 from ...plan.plan import Kind, NodePlan

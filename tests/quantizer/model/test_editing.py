@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import onnx_ir as ir
+from qprof_onnx.profiles.instrumentation.subgraphs import graph_attributes, graphs_of
 from qprof_onnx.quantizer.model.editing import (
     ORIGIN,
     bypass,
@@ -17,7 +18,7 @@ from qprof_onnx.quantizer.model.editing import (
     value_names,
 )
 from qprof_onnx.quantizer.model.graph import constant_of
-from qprof_onnx.quantizer.model.subgraphs import graph_attributes, graphs_of, subgraphs
+from qprof_onnx.quantizer.model.subgraphs import subgraphs
 
 IF = (
     "If(c)<then_branch = a () => (float[2] p) { p = Neg(t) },"

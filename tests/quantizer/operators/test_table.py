@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.target import CODES, Recipe, Target
+from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target
 
 from ..networks import network, plan_alone
 
@@ -123,7 +123,7 @@ VECTORS: dict[str, tuple[str, str, dict[str, object]]] = {
 EVERYTHING = Target(
     "everything",
     activation_types=("int8", "uint8"),
-    operators={op: (CODES,) for (_, op), rule in RULES.items() if not rule.unary},
+    operators={op: (QUANTIZED,) for (_, op), rule in RULES.items() if not rule.unary},
     lookup_tables={"*": "portable"},
 )
 

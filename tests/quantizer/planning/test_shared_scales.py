@@ -22,7 +22,7 @@ from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.planning.shared_scales import lost_to
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.target import CODES, Recipe, Target
+from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target
 
 from ..networks import plan_alone
 
@@ -36,7 +36,7 @@ net (float[1,2,64,64] a, float[1,2,64,64] b, float[1,2,64,64] c) => (float[1,4,3
   top = Relu (c)
 }
 """
-TARGET = Target("any", operators=dict.fromkeys(("Concat", "Relu", "MaxPool", "Transpose"), (CODES,)))
+TARGET = Target("any", operators=dict.fromkeys(("Concat", "Relu", "MaxPool", "Transpose"), (QUANTIZED,)))
 
 
 def planned(scale_sharing: str, factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
