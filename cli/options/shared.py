@@ -67,7 +67,29 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW = click.Path(dir_okay=False, path_type=Path)
 
-model_argument = click.argument("model", type=EXISTING, metavar="MODEL.onnx")
+
+def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: tuple[Path, ...]) -> None:
+    if libraries:
+        from ...profiles.runtime.custom_operators import load_custom_operators
+
+        load_custom_operators(*libraries)
+
+
+def model_argument(function: F) -> F:
+    """Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
+    function = click.argument("model", type=EXISTING, metavar="MODEL.onnx")(function)
+    return option(
+        "--custom-ops",
+        group="Basic",
+        type=EXISTING,
+        multiple=True,
+        metavar="LIB",
+        expose_value=False,
+        callback=_load_libraries,
+        help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
+    )(function)
+
+
 data_option = option(
     "--data",
     group="Basic",

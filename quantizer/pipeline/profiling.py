@@ -16,6 +16,7 @@ from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..model.files import save_model
@@ -53,6 +54,7 @@ def dump_profile(
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
+    load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
     if not input_specs(prepared.model):
         raise ModelError(
