@@ -19,8 +19,9 @@ from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_equalization
-from ..model.files import load_model, save_model
+from ..model.files import load_model
 from ..model.graph import name_of
+from ..model.saving import save_model
 from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare

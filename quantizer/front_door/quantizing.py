@@ -19,8 +19,9 @@ from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataSource
-from ..model.files import ModelLike, model_file, save_model, temporary_folder
+from ..model.files import ModelLike, model_file, temporary_folder
 from ..model.outputs import check_output
+from ..model.saving import save_model
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import QuantizeResult, SampleSteps
 from ..plan.store import PlanLike

@@ -12,7 +12,7 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, is_report
 from ..evaluation import evaluate as evaluation
-from ..model.files import save_model
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..tuning import result as tuning
 from ..tuning.scores import Score

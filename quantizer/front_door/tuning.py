@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.samples.objects import DataSource
-from ..model.files import ModelLike, load_model, model_file, save_model, temporary_folder
+from ..model.files import ModelLike, load_model, model_file, temporary_folder
 from ..model.outputs import check_output
+from ..model.saving import save_model
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
 from ..tuning import tune as search

@@ -9,7 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from .files import ModelLike, data_file, external_files
+from .files import ModelLike, external_files
+from .saving import data_file
 
 
 def check_output(output: str | os.PathLike[str] | None, model: ModelLike) -> None:

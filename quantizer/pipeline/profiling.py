@@ -19,8 +19,8 @@ from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
-from ..model.files import save_model
 from ..model.outputs import check_output
+from ..model.saving import save_model
 from ..prepare.opening import open_prepared
 from .run_settings import settings_for
 

@@ -19,9 +19,10 @@ from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Samples, input_specs, open_samples
 from ..lowering.lower import lower
-from ..model.files import has_external_data, model_bytes, save_model
+from ..model.files import model_bytes
 from ..model.graph import Graph, name_of
 from ..model.outputs import check_output
+from ..model.saving import has_external_data, save_model
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from ..model.files import save_model
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..runtime.sessions import open_session
 from ..runtime.smoke_run import smoke_run

@@ -24,7 +24,7 @@ from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
-from ..model.files import save_model
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts

@@ -20,8 +20,8 @@ import onnx_ir as ir
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.samples.samples import Sample
 from ..lowering.lower import lower
-from ..model.files import save_model
 from ..model.graph import name_of, output_name
+from ..model.saving import save_model
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
 from ..runtime.sessions import open_session, run

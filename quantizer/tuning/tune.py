@@ -17,8 +17,9 @@ from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps
 from ...profiles.samples.samples import input_specs
-from ..model.files import model_bytes, save_model
+from ..model.files import model_bytes
 from ..model.outputs import check_output
+from ..model.saving import save_model
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.opening import ProfileLike, open_prepared, read_profile
