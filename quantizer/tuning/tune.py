@@ -16,7 +16,6 @@ from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps
-from ...profiles.samples.samples import input_specs
 from ..model.files import model_bytes, save_model
 from ..model.outputs import check_output
 from ..plan.store import save_plan
@@ -90,7 +89,8 @@ def tune(
     _check_folders(files)
     check_output(files.model, model_path)
     task = _opened_task(Path(model_path), profile_path, recipe, target)
-    split = read_split(task.float_session, input_specs(task.prepared.model), data, target.seed)
+    split = read_split(task.float_session, task.prepared.model, data, target.seed)
+    overlaps = split.overlaps(task.profile.data)
     state = _opened_state(files.state, _key(task, split, profile_path))
     deadline = None if target.budget is None else begin + target.budget
     trials, finished = _search(_Search(task, split.tuning, files.state, deadline, on_trial), state)
@@ -101,7 +101,8 @@ def tune(
         metric=split.tuning.metric_name,
         target=target,
         split=split.description,
-        separate_holdout=split.is_separate,
+        separate_holdout=not overlaps,
+        overlaps=overlaps,
         trials=trials,
         finished=finished,
         chosen=None if best is None else trials.index(best),

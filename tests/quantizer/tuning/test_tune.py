@@ -3,13 +3,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
+from qprof_onnx.quantizer.evaluation.outputs import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.store import load_plan
@@ -20,9 +22,9 @@ from qprof_onnx.quantizer.tuning.scores import (
     Score,
     accuracy_metric,
     agreement_metric,
+    are_answers,
+    correlation_metric,
     drop_interval,
-    has_answers,
-    noise_free_share,
     score_outputs,
     student95,
     user_metric,
@@ -46,6 +48,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
 DEFAULT = Base("default")
+CLASSES = ClassAxis(-1, True)
 NODES = tuple("abcdefghijklmnopqrst")
 
 
@@ -158,7 +161,7 @@ def rows(*best: int) -> dict[str, np.ndarray]:
 
 
 def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
-    metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2])
+    metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2], CLASSES)
     result = score_outputs(metric, [1], [rows(2, 3)], [rows(2, 0)])
     assert (result.float_percent, result.quantized_percent, result.drop, result.rows) == (
         100.0,
@@ -171,27 +174,42 @@ def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
 def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
     floats = {"y": np.eye(3, dtype=np.float32)[[[0, 1], [2, 2]]]}
     quantized = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
-    result = score_outputs(agreement_metric, [0], [floats], [quantized])
+    result = score_outputs(agreement_metric({"y": CLASSES}), [0], [floats], [quantized])
     assert (result.rows, result.drop) == (2, 25.0)
 
 
 def test_an_output_of_another_shape_agrees_in_nothing() -> None:
-    assert score_outputs(agreement_metric, [0], [rows(0, 1)], [rows(0)]).drop == 100.0
+    assert score_outputs(agreement_metric({"y": CLASSES}), [0], [rows(0, 1)], [rows(0)]).drop == 100.0
 
 
 def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
     boxes_and_scores = np.array([[[600.0, 500.0, 1.0, 1.0]]], np.float32)
     off = boxes_and_scores - np.array([0.0, 0.0, 0.1, 0.1], np.float32)
-    result = score_outputs(noise_free_share, [0], [{"y": boxes_and_scores}], [{"y": off}])
-    # the scores alone: 0.01 of 1; over all elements it would be 3e-8
-    assert result.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
-    assert score_outputs(noise_free_share, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
+    metric = correlation_metric({"y": NO_CLASSES})
+    result = score_outputs(metric, [0], [{"y": boxes_and_scores}], [{"y": off}])
+    # half the noise of the scores alone: 0.01 of 1; over all elements it would be 3e-8
+    assert result.drop == pytest.approx(0.5, rel=1e-4)  # 0.1 is no float32
+    assert score_outputs(metric, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
+
+
+def test_a_sample_without_signal_in_a_group_does_not_ruin_the_score() -> None:
+    metric = correlation_metric({"y": NO_CLASSES})
+    floats = [{"y": np.array([[[600.0, score]]], np.float32)} for score in (0.001, 1.0)]
+    off = [{"y": values["y"] + np.array([0.0, 0.01], np.float32)} for values in floats]
+    assert score_outputs(metric, [0, 1], floats, off).drop < 0.02
+
+
+def test_an_output_that_is_not_finite_has_no_correlation() -> None:
+    metric, broken = correlation_metric({"y": NO_CLASSES}), {"y": np.full((1, 4), np.nan, np.float32)}
+    assert score_outputs(metric, [0, 1], [rows(0), rows(1)], [rows(0), broken]).drop == 100.0
 
 
 def test_outputs_without_classes_have_no_answers() -> None:
-    assert has_answers(rows(0))
-    assert has_answers({"y": np.zeros(3, np.int64)})
-    assert not has_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)})
+    axes = {"y": CLASSES, "length": NO_CLASSES}
+    assert are_answers(rows(0), axes)
+    assert are_answers({"length": np.zeros(3, np.int64)}, axes)
+    assert not are_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)}, axes)
+    assert not are_answers({**rows(0), "boxes": rows(0)["y"]}, {**axes, "boxes": NO_CLASSES})
 
 
 def test_a_metric_of_ones_own_gets_outputs_and_indices() -> None:
@@ -230,8 +248,7 @@ def test_a_metric_that_fails_is_an_error_of_the_data_and_no_traceback(tmp_path, 
 
 def digits_samples(**options):
     model = str(DIGITS / "model.onnx")
-    specs = input_specs(load_model(model))
-    return read_samples(open_session(model, model), specs, TuningData(HELDOUT, **options))
+    return read_samples(open_session(model, model), load_model(model), TuningData(HELDOUT, **options))
 
 
 def test_halves_share_no_sample_and_lose_none() -> None:
@@ -378,7 +395,8 @@ def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> 
     data = TuningData(HELDOUT, LABELS, holdout_data=HELDOUT, holdout_labels=LABELS)
     result = tuned(profile, QualityTarget(1.0, "size"), data)
     assert not result.separate_holdout
-    assert "the score on them is too optimistic" in result.limits[-1]
+    assert not result.verified
+    assert result.limits[-1].startswith("400 of 400 samples are in both sets")
 
 
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
@@ -436,3 +454,55 @@ def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) 
             on_trial=lambda number, trial, from_state: numbers.append(number),
         )
     assert not numbers
+
+
+ENCODER = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[N, T, 16] x) => (float[N, T, 16] y) {
+  up = MatMul (x, w1)
+  act = Relu (up)
+  down = MatMul (act, w2)
+  sum = Add (x, down)
+  y = LayerNormalization (sum, g, b)
+}"""
+DETECTOR = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[1, 8, 6, 6] x) => (float[1, 22, 36] y)
+<float large = {600.0}, int64[3] boxes_shape = {1, 4, 36}, int64[3] scores_shape = {1, 18, 36}> {
+  c = Conv <pads = [1, 1, 1, 1]> (x, w0)
+  a = Relu (c)
+  p = Conv (a, w1)
+  q = Conv (a, w2)
+  near = Sigmoid (p)
+  boxes = Mul (near, large)
+  scores = Sigmoid (q)
+  flat = Reshape (boxes, boxes_shape)
+  flat_scores = Reshape (scores, scores_shape)
+  y = Concat <axis = 1> (flat, flat_scores)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "weights"),
+    [
+        (ENCODER, (2, 5, 16), {"w1": (16, 64), "w2": (64, 16), "g": (16,), "b": (16,)}),
+        (DETECTOR, (1, 8, 6, 6), {"w0": (32, 8, 3, 3), "w1": (4, 32, 1, 1), "w2": (18, 32, 1, 1)}),
+    ],
+)
+def test_embeddings_and_boxes_are_tuned_for_the_error_and_not_for_arg_max(
+    tmp_path, text, shape, weights
+) -> None:
+    rng = np.random.default_rng(0)
+    model = parser.parse_model(text)
+    for name, dims in weights.items():
+        values = rng.normal(0.0, 0.2, dims).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    data = [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(16)]
+    dump_profile(tmp_path / "m.onnx", data[:8], tmp_path / "p.yaml", RunSettings(threads=1))
+    target, given = QualityTarget(0.5, "int8-share"), TuningData(data[8:])
+    result = tune(tmp_path / "m.onnx", tmp_path / "p.yaml", given, target)
+    assert result.metric.startswith("correlation with the float model's outputs")
+    assert result.target_met
+    assert result.best is not None
+    assert result.best.candidate == Candidate(DEFAULT)
+    assert result.holdout is not None
+    assert result.holdout.drop < 0.5
