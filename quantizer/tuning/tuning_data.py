@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
+from types import CodeType
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -74,7 +77,7 @@ class ScoringSamples:
         metric: gives the scores.
         metric_name: what the metric is, for people.
         rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
-        digest: identifies the data and the metric.
+        metric_digest: of what the scores follow from besides the outputs: labels, axis, code of a metric.
     """
 
     samples: tuple[Sample, ...]
@@ -83,7 +86,7 @@ class ScoringSamples:
     metric: Metric
     metric_name: str
     rows: tuple[tuple[str, ...], ...]
-    digest: str
+    metric_digest: str
 
     @property
     def data(self) -> DataId:
@@ -203,9 +206,39 @@ def read_samples(session: ort.InferenceSession, model: ir.Model, data: TuningDat
     rows = tuple(
         tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
     )
-    truth = "" if labels is None else hashlib.sha256(load_labels(labels).classes.tobytes()).hexdigest()[:16]
-    found = ScoringSamples(samples, indices, float_outputs, metric, name, rows, "")
-    return replace(found, digest=f"{found.data.digest} {name} {truth}".rstrip())
+    return ScoringSamples(samples, indices, float_outputs, metric, name, rows, _metric_digest(data))
+
+
+def _metric_digest(data: TuningData) -> str:
+    parts = [] if data.class_axis is None else [str(data.class_axis).encode()]
+    if data.labels is not None:
+        parts.append(load_labels(data.labels).classes.tobytes())
+    elif data.metric is not None:
+        parts.append(_code(load_function(data.metric) if isinstance(data.metric, str) else data.metric))
+    return hashlib.sha256(b" ".join(parts)).hexdigest()[:16] if parts else ""
+
+
+def _code(function: Callable[..., object]) -> bytes:
+    """Return the source of the module that a function is defined in, or else what is known of its code.
+
+    What it imports, and the values that it closes over, are not in it.
+    """
+    defined = inspect.unwrap(function)
+    if isinstance(defined, partial):
+        return _code(defined.func) + repr((defined.args, defined.keywords)).encode()
+    kind = defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(defined)
+    with suppress(OSError, TypeError):
+        return Path(inspect.getfile(kind)).read_bytes()
+    with suppress(OSError, TypeError):
+        return inspect.getsource(kind).encode()
+    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)))).encode()
+
+
+def _instructions(code: object) -> object:
+    """Return what a compiled function does; anything else as it is."""
+    if not isinstance(code, CodeType):
+        return code
+    return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])
 
 
 def _class_axes(model: ir.Model, data: TuningData) -> dict[str, ClassAxis]:
