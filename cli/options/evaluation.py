@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .groups import F, option
-from .shared import EXISTING, json_option
+from .shared import EXISTING, class_axis_option, json_option
 
 _OPTIONS = (
     option(
@@ -21,6 +21,7 @@ _OPTIONS = (
         metavar="NAME",
         help="Output that the labels belong to.  [default: the first]",
     ),
+    class_axis_option,
     option("--min-sqnr", group="Quality", type=float, metavar="DB", help="Gate: SQNR of every float output."),
     option(
         "--min-group-sqnr",

@@ -110,6 +110,13 @@ threads_option = option(
 )
 target_option = _setting_option(settings()["target"])
 calibrator_option = _setting_option(settings()["calibrator"])
+class_axis_option = option(
+    "--class-axis",
+    group="Quality",
+    type=int,
+    metavar="N",
+    help="Axis of the classes of the output with labels, or of the first.  [default: its operator's]",
+)
 json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
 
 _SETTINGS = (

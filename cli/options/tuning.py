@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .groups import F, option
-from .shared import EXISTING, NEW, Name, json_option, setting_options
+from .shared import EXISTING, NEW, Name, class_axis_option, json_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
@@ -28,6 +28,7 @@ _OPTIONS = (
         metavar="NAME",
         help="Output that the labels belong to.  [default: the first]",
     ),
+    class_axis_option,
     option(
         "--metric", group="Quality", metavar="MODULE:FUNCTION", help="A score of your own for each sample."
     ),
