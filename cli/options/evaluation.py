@@ -35,7 +35,7 @@ _OPTIONS = (
         group="Quality",
         type=float,
         metavar="POINTS",
-        help="Gate: drop in percentage points.",
+        help="Gate: drop in percentage points, upper end of its 95 % interval.",
     ),
     option(
         "--min-speedup",

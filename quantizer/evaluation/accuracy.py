@@ -114,6 +114,30 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
     return max(-1.0, a - b - half), min(1.0, a - b + half)
 
 
+def rows_to_show(only_float: int, only_quantized: int, rows: int, limit: float) -> int | None:
+    """Return about how many rows it takes to show that a difference of two proportions is below a limit.
+
+    That is the least number for which the upper end of `paired_interval` is at most the limit when rows
+    differ as often as these did. With d the difference and s the sum of the two rates, D = limit - d,
+    v = s - d**2 and m = rows + 2, the end is about d + Z95 * sqrt((v + 2 / m) / m), so that m is the positive
+    root of D**2 m**2 - Z95**2 v m - 2 Z95**2 = 0.
+
+    Args:
+        only_float, only_quantized: rows that one of the models alone has right.
+        rows: all of them.
+        limit: largest difference, in [-1, 1].
+
+    Returns:
+        None where the difference itself is not below the limit: no number of rows would do.
+    """
+    a, b = only_float / rows, only_quantized / rows
+    room, variance = limit - (a - b), a + b - (a - b) ** 2
+    if room <= 0.0:
+        return None
+    z = Z95 * Z95 * variance
+    return math.ceil((z + math.sqrt(z * z + 8.0 * (Z95 * room) ** 2)) / (2.0 * room * room)) - 2
+
+
 def mcnemar_p(only_float: int, only_quantized: int) -> float:
     """Return the two-sided p-value of McNemar's exact test: a row that differs is a fair coin toss."""
     n, few = only_float + only_quantized, min(only_float, only_quantized)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..model.files import load_model, model_bytes
+from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
+from ..plan.provenance import Provenance
 from ..runtime.latency import Latency, measure
 from .accuracy import Accuracy, Labels, RowCounts, accuracy_of, load_labels
 from .gates import Gate, GateFailure, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
-from .order import doubts, has_quantized_nodes
+from .order import ModelFile, check_not_instrumented, doubts, speed_doubts
 from .outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
 
 
@@ -35,7 +37,11 @@ class Evaluation(Presented):
         gate: the limits that were given.
         failures: the limits that were not met; empty is success.
         doubts: signs that the models are not a float one and its quantized form: nothing quantized, a larger
-            file, arguments swapped (`doubts`). Any of them fails a gate with a limit.
+            file, arguments swapped, made from another float model (`doubts`), and, where a speedup is asked
+            for, quantized for another runtime. Any of them fails a gate with a limit.
+        remarks: what else to know of the figures, such as an estimate that was too good.
+        provenance: where the quantized model says that it comes from; None for one of another tool.
+        estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
     """
 
     float_model: str
@@ -49,6 +55,9 @@ class Evaluation(Presented):
     gate: Gate
     failures: tuple[GateFailure, ...]
     doubts: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+    estimates: tuple[EstimateCheck, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -78,6 +87,7 @@ class Evaluation(Presented):
             words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
             facts.append(("failed", " ".join(filter(None, words))))
         facts += [("failed" if self.gate.has_limit else "remark", doubt) for doubt in self.doubts]
+        facts += [("remark", remark) for remark in self.remarks]
         rows = tuple(
             (
                 output.name,
@@ -148,7 +158,9 @@ def evaluate(
     """
     gate, measuring = gate or Gate(), measuring or Measuring()
     check_gate(gate, labels=labels is not None, latency=measuring.latency is not None)
-    original = load_model(float_path)
+    floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    check_not_instrumented(floats, quantized)
+    original = floats.model
     pair = open_pair(float_path, quantized_path, measuring.threads)
     output = _checked_output(pair, gate, measuring)
     chosen = labels is not None or measuring.class_axis is not None
@@ -168,22 +180,31 @@ def evaluate(
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
     accuracy = None if truth is None else accuracy_of(truth.output, sums.rows)
     latency = _latency(pair, sums.first, measuring)
-    names = (Path(float_path).name, Path(quantized_path).name)
-    size = (model_bytes(float_path), model_bytes(quantized_path))
-    quantized = (has_quantized_nodes(original), has_quantized_nodes(load_model(quantized_path)))
+    estimates = _estimates(quantized.provenance, outputs)
+    elsewhere = () if latency is None else speed_doubts(quantized)
+    wanted = gate.min_speedup is not None
     return Evaluation(
-        float_model=names[0],
-        quantized_model=names[1],
+        float_model=floats.name,
+        quantized_model=quantized.name,
         samples=sums.samples,
         outputs=outputs,
         accuracy=accuracy,
-        float_bytes=size[0],
-        quantized_bytes=size[1],
+        float_bytes=floats.bytes,
+        quantized_bytes=quantized.bytes,
         latency=latency,
         gate=gate,
         failures=failures_of(gate, outputs, accuracy, latency, sums.samples),
-        doubts=doubts(names, quantized, size),
+        doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
+        remarks=(() if wanted else elsewhere) + too_good_texts(estimates),
+        provenance=quantized.provenance,
+        estimates=estimates,
     )
+
+
+def _estimates(provenance: Provenance | None, outputs: Sequence[OutputResult]) -> tuple[EstimateCheck, ...]:
+    """Return the SQNR of each output as it was estimated and as it was measured."""
+    measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
+    return () if provenance is None else check_estimates(provenance.estimated_sqnr, measured)
 
 
 def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:

@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
@@ -25,7 +24,7 @@ from ..model.saving import save_model
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import QuantizeResult, SampleSteps
 from ..plan.store import PlanLike
-from ..prepare.opening import ProfileLike, open_prepared, profile_name
+from ..prepare.opening import ProfileLike, profile_name
 from ..speed.float_fallback import SpeedDemand
 from .settings import RunOptions, Settings, TargetLike, chosen
 from .sources import Transform, in_memory, quantized_name, samples_of
@@ -160,10 +159,10 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
     """
     check_output(output, model)
     with model_file(model) as path:
-        instrumented = instrument_model(open_prepared(path).model)
+        result = profiling.instrumented(path)
         if output is not None:
-            save_model(instrumented, output)
-        return instrumented if isinstance(model, str | os.PathLike) else in_memory(instrumented)
+            save_model(result, output)
+        return result if isinstance(model, str | os.PathLike) else in_memory(result)
 
 
 def merge(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx_ir as ir
+
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.glow_names import glow_names
@@ -21,6 +23,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..model.outputs import check_output
 from ..model.saving import save_model
+from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..prepare.opening import open_prepared
 from .run_settings import settings_for
 
@@ -93,4 +96,16 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
         ModelError: the model cannot be read. ConfigError: the output would overwrite its weights.
     """
     check_output(output, model_path)
-    save_model(instrument_model(open_prepared(model_path).model), output)
+    save_model(instrumented(model_path), output)
+
+
+def instrumented(model_path: str | Path) -> ir.Model:
+    """Return the prepared model with profiling nodes, with its provenance.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    prepared = open_prepared(model_path)
+    model = instrument_model(prepared.model)
+    write_provenance(model, Provenance(tool_name(), model_fingerprint(prepared.identity), instrumented=True))
+    return model

@@ -9,6 +9,7 @@ from qprof_onnx.quantizer.evaluation.accuracy import (
     load_labels,
     mcnemar_p,
     paired_interval,
+    rows_to_show,
 )
 from scipy import stats
 
@@ -185,3 +186,18 @@ def test_a_binary_file_is_no_text_of_labels(tmp_path) -> None:
 def test_a_missing_file_of_labels_is_named(tmp_path) -> None:
     with pytest.raises(DataError, match=r"no\.txt: cannot read the labels"):
         load_labels(tmp_path / "no.txt")
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit"), [((0, 0, 500), 0.01), ((12, 8, 1000), 0.02), ((3, 0, 100), 0.1)]
+)
+def test_the_rows_that_would_show_a_limit_do(counts: tuple[int, int, int], limit: float) -> None:
+    only_float, only_quantized, rows = counts
+    needed = rows_to_show(*counts, limit)
+    assert needed is not None
+    scaled = [count * needed / rows for count in (only_float, only_quantized)]
+    assert paired_interval(*scaled, needed)[1] == pytest.approx(limit, rel=0.05)  # whole rows
+
+
+def test_no_number_of_rows_shows_a_limit_that_is_exceeded() -> None:
+    assert rows_to_show(5, 2, 100, 0.03) is None
