@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .groups import F, option
+from .numbers import FiniteNumber
 from .shared import EXISTING, class_axis_option, json_option
 
 _OPTIONS = (
@@ -22,25 +23,31 @@ _OPTIONS = (
         help="Output that the labels belong to.  [default: the first]",
     ),
     class_axis_option,
-    option("--min-sqnr", group="Quality", type=float, metavar="DB", help="Gate: SQNR of every float output."),
+    option(
+        "--min-sqnr",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="DB",
+        help="Gate: SQNR of every float output.",
+    ),
     option(
         "--min-group-sqnr",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         metavar="DB",
         help="Gate: SQNR of every group of channels.",
     ),
     option(
         "--max-accuracy-drop",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         metavar="POINTS",
         help="Gate: drop in percentage points, upper end of its 95 % interval.",
     ),
     option(
         "--min-speedup",
         group="Speed",
-        type=float,
+        type=FiniteNumber(),
         metavar="X",
         help="Gate: float latency over quantized latency, lower quartile.",
     ),

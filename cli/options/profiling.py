@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .groups import F, option
+from .numbers import FiniteNumber
 from .shared import NEW
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -107,7 +108,7 @@ _OPTIONS = (
     option(
         "--every",
         group="Files",
-        type=click.FloatRange(min=0),
+        type=FiniteNumber(min=0),
         default=30.0,
         show_default=True,
         metavar="SECONDS",

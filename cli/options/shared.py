@@ -13,6 +13,7 @@ from click.types import StringParamType
 from ...profiles.base.errors import ConfigError
 from ...quantizer.targets.config import Setting, settings
 from .groups import F, option
+from .numbers import FiniteNumber
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
@@ -51,7 +52,7 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     kinds: dict[type, dict[str, Any]] = {
         str: {"type": Name(_targets if setting.name == "target" else lambda: setting.words)},
         int: {"type": click.IntRange(min=0)},
-        float: {"type": float},
+        float: {"type": FiniteNumber()},
         tuple: {"multiple": True},
     }
     repeatable = " Repeatable." if setting.kind is tuple else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .groups import F, option
+from .numbers import FiniteNumber
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
@@ -42,7 +43,7 @@ _OPTIONS = (
     option(
         "--min-speedup",
         group="Speed",
-        type=float,
+        type=FiniteNumber(),
         metavar="X",
         help="Gate, with --check-speed: float latency over quantized latency, lower quartile.",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .groups import F, option
+from .numbers import FiniteNumber
 from .shared import EXISTING, NEW, Name, class_axis_option, json_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
@@ -44,7 +45,7 @@ _OPTIONS = (
     option(
         "--max-drop",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         default=0.5,
         show_default=True,
         metavar="POINTS",
@@ -59,7 +60,11 @@ _OPTIONS = (
         help="What is optimised while the quality target is met.",
     ),
     option(
-        "--budget", group="Speed", type=float, metavar="SECONDS", help="No new trial starts after this time."
+        "--budget",
+        group="Speed",
+        type=FiniteNumber(),
+        metavar="SECONDS",
+        help="No new trial starts after this time.",
     ),
     option(
         "--seed", group="Quality", type=int, default=0, show_default=True, help="Chooses what is held out."

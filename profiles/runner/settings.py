@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import ConfigError, nearest
+from ..base.numbers import check_finite
 from ..runtime.custom_operators import loaded_libraries
 from ..runtime.machine import cores
 from ..runtime.profiling_session import CPU, check_provider
@@ -108,6 +109,9 @@ class RunSettings:
         Raises:
             ConfigError: one is not allowed, or two exclude each other.
         """
+        check_finite(self)
+        if self.every < 0.0:
+            raise ConfigError(f"every {self.every:g}: must not be negative; give a number of seconds")
         _check_word("tensors", self.tensors, TENSORS)
         _check_word("channels", self.channels, CHANNELS)
         _check_word("non_finite", self.non_finite, NON_FINITE)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.numbers import check_finite
 from ..runtime.latency import Latency
 from .accuracy import Accuracy, rows_to_show
 from .outputs import OutputResult
@@ -66,11 +67,8 @@ class GateFailure:
 
 
 def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
-    """Raise ConfigError for a limit on something that is not measured, or that is no number."""
-    for field in fields(gate):
-        value = getattr(gate, field.name)
-        if value is not None and math.isnan(value):
-            raise ConfigError(f"{field.name}: {value} is not a number")
+    """Raise ConfigError for a limit on something that is not measured, or that is not finite."""
+    check_finite(gate)
     if gate.max_accuracy_drop is not None and not labels:
         raise ConfigError("max_accuracy_drop: accuracy needs labels; give a file of labels")
     if gate.min_speedup is not None and not latency:

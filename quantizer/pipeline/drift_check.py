@@ -15,6 +15,7 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.numbers import check_finite
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
@@ -271,7 +272,8 @@ def covered(params: QuantParams) -> Cover:
 
 
 def check_limits(limits: DriftLimits) -> None:
-    """Raise ConfigError for a limit that is not a number, or that every tensor would exceed."""
+    """Raise ConfigError for a limit that is not finite, or that every tensor would exceed."""
+    check_finite(limits)
     for field in fields(limits):
         value = getattr(limits, field.name)
         least = 1.0 if field.name == "max_range_growth" else 0.0

@@ -324,7 +324,7 @@ def test_a_file_that_is_no_model_is_named(write, samples, tmp_path) -> None:
     [
         (Gate(max_accuracy_drop=1.0), "max_accuracy_drop: accuracy needs labels"),
         (Gate(min_speedup=1.0), "min_speedup: latency is not measured"),
-        (Gate(min_sqnr=math.nan), "min_sqnr: nan is not a number"),
+        (Gate(min_sqnr=math.nan), "min_sqnr: nan is not finite"),
     ],
 )
 def test_a_gate_on_what_is_not_measured_is_refused(write, samples, gate, text) -> None:
