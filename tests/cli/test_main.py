@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,6 +100,34 @@ def test_the_environment_can_ask_for_the_traceback(failing: Failing) -> None:
 def test_ctrl_c_is_told_in_a_plain_line(failing: Failing) -> None:
     result = failing(KeyboardInterrupt())
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_a_command_is_told_in_a_plain_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, code: int
+) -> None:
+    number = getattr(signal, name)
+
+    def instrument(*_: object) -> None:
+        signal.raise_signal(number)
+        raise AssertionError("the signal was not raised")
+
+    monkeypatch.setattr(pipeline, "instrument", instrument)
+    before = signal.getsignal(number)
+    result = qprof("instrument", DIGITS / "model.onnx", "-o", tmp_path / "out.onnx")
+    assert (result.exit_code, result.stderr) == (code, f"ended by {name}\n")
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As nohup wants it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(pipeline, "instrument", lambda *_: signal.raise_signal(signal.SIGTERM))
+        result = qprof("instrument", DIGITS / "model.onnx", "-o", tmp_path / "out.onnx")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 0
 
 
 def test_ctrl_c_in_the_middle_of_a_run_leaves_no_file(tmp_path: Path) -> None:
