@@ -183,12 +183,28 @@ def described(error: Exception) -> tuple[str, int]:
     """Return the line that a user reads about an error, and the exit code."""
     if isinstance(error, QprofError):
         return f"error: {error}", error.exit_code
+    if is_out_of_memory(error):
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        return (
+            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or that "
+            "of the container), or use fewer --threads and --workers, or --memory-limit"
+        ), QprofError.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: {error.filename}: {error.strerror}; check the path and the disk", QprofError.exit_code
     return (
         f"internal error: {type(error).__name__}: {error}; "
         "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
     ), 70
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is that of a system that refuses memory or threads."""
+    words = ("can't start new thread", "failed to map segment", "annot allocate memory", "bad_alloc")
+    while error is not None:
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -35,7 +35,7 @@ class WorkerPool:
 
         Args:
             workers: how many processes.
-            folder: where workers put their temporary files. Whoever outlives this process removes it.
+            folder: where workers put their temporary files. A worker that outlives this process removes it.
         """
         self._context = multiprocessing.get_context("spawn")
         self._workers, self._folder = workers, folder

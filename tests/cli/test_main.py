@@ -82,6 +82,27 @@ def test_an_error_of_the_system_names_the_file(failing: Failing) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("std::bad_alloc"),
+        RuntimeError("can't start new thread"),
+        ImportError("numpy.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(
+    failing: Failing, error: Exception
+) -> None:
+    result = failing(error)
+    assert result.exit_code == 2
+    assert re.fullmatch(
+        r"error: the system gives this process no more memory \(.+\); raise its limit .*--memory-limit\n",
+        result.stderr,
+    )
+
+
 def test_an_unexpected_error_is_told_without_a_traceback(failing: Failing) -> None:
     result = failing(ZeroDivisionError("by zero"))
     assert result.exit_code == 70
