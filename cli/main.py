@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -45,6 +48,7 @@ Exit codes:
   70   an error of qprof itself; please report it
   130  interrupted with Ctrl-C; no half-written file is left
   141  the reader of the output went away
+  143  ended by SIGTERM, 129 by SIGHUP; as Ctrl-C
 
 \b
 Example:
@@ -52,6 +56,50 @@ Example:
   qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
   qprof evaluate model.onnx model.int8.onnx --data heldout/
 """
+
+
+class EndedError(KeyboardInterrupt):
+    """A signal asked this process to end: everything is left as with Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        """Note the number of the signal."""
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `EndedError`, so that no temporary file is left. One suffices."""
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in map(signal.Signals.__getitem__, names) if _is_default(number)]
+
+    def end(number: int, _: object) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)
+        raise EndedError(number)
+
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _is_default(number: signal.Signals) -> bool:
+    """Whether nobody else, such as nohup, has said what a signal does; only the main thread may say so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(number) is signal.SIG_DFL
+
+
+def interrupted(error: BaseException | None) -> int:
+    """Say on stderr that the command was interrupted, and return the exit code."""
+    if isinstance(error, EndedError):
+        click.echo(f"ended by {signal.Signals(error.number).name}", err=True)
+        return 128 + error.number
+    click.echo("interrupted", err=True)
+    return 130
 
 
 class Commands(click.Group):
@@ -88,13 +136,13 @@ class Commands(click.Group):
         if not kwargs.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **kwargs)
         try:
-            code = run(*args, standalone_mode=False, **kwargs)
+            with ended_by_signals():
+                code = run(*args, standalone_mode=False, **kwargs)
         except click.ClickException as error:
             click.echo(usage_message(error), err=True)
             code = error.exit_code
-        except click.Abort:
-            click.echo("interrupted", err=True)
-            code = 130
+        except click.Abort as error:
+            code = interrupted(error.__cause__)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -104,9 +152,8 @@ class Commands(click.Group):
             sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(130)
+        except KeyboardInterrupt as error:
+            ctx.exit(interrupted(error))
         except BrokenPipeError:
             os.dup2(
                 os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
@@ -136,12 +183,28 @@ def described(error: Exception) -> tuple[str, int]:
     """Return the line that a user reads about an error, and the exit code."""
     if isinstance(error, QprofError):
         return f"error: {error}", error.exit_code
+    if is_out_of_memory(error):
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        return (
+            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or that "
+            "of the container), or use fewer --threads and --workers, or --memory-limit"
+        ), QprofError.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: {error.filename}: {error.strerror}; check the path and the disk", QprofError.exit_code
     return (
         f"internal error: {type(error).__name__}: {error}; "
         "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
     ), 70
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is that of a system that refuses memory or threads."""
+    words = ("can't start new thread", "failed to map segment", "annot allocate memory", "bad_alloc")
+    while error is not None:
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -20,6 +20,7 @@ from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("cli/start.py",),
     ("cli/main.py",),
     ("cli/commands",),
     ("cli/options", "cli/render"),
