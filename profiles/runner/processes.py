@@ -98,7 +98,7 @@ _last_model = _LastModel()
 
 
 def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
-    samples = open_samples(job.source, model.specs, job.settings.limit)
+    samples = open_samples(job.source, model.specs, job.settings.limit, by_row=job.settings.by_row)
     try:
         profile = profile_samples(model, samples.part(shard.start, shard.stop, shard.step), job.model_id)
     except NoSamplesError:

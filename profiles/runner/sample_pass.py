@@ -60,15 +60,18 @@ class SamplePass:
         except IndexError:
             observer = SampleObserver(self._model, self._observations)
             self._observers.append(observer)
+        data = DataId()
         for run in runs_of(self._model, sample):
+            if self._identify:
+                data = data.merged(data_id(run.arrays, self._model.specs))
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
             observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
-        return data_id(sample.arrays, self._model.specs) if self._identify else DataId()
+        return data
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
-        """Return the graph inputs that are observed, contiguous."""
-        return {name: np.asarray(sample.arrays[name], order="C") for name in self._inputs}
+        """Return the graph inputs that are observed, contiguous and aligned, as the observers take them."""
+        return {name: np.require(sample.arrays[name], requirements="CA") for name in self._inputs}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
         """Return the profiles of all observers, to be merged; no sample must be under way."""
