@@ -14,7 +14,7 @@ from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
 from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
-from ..records.profile import DataId, ModelId, Profile, TensorProfile
+from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
 from ..samples.samples import Sample, Samples
 from .checkpoint import CheckpointWriter, RunId, RunProgress
@@ -127,6 +127,7 @@ class _Run:
         self._pass, self._done = before.passes, before.samples
         self._data = DataId() if before.profile is None else before.profile.data
         self._counted = {} if before.profile is None else _observed(before.profile)
+        self._non_finite = NonFinite() if before.profile is None else before.profile.non_finite
 
     def passes(self) -> Iterator[tuple[int, list[Observation]]]:
         """Yield number and tensors of each pass that is not complete."""
@@ -155,13 +156,14 @@ class _Run:
             self._progress(before + self._done, total)
         if idle is not None and self._writer.is_due():
             tensors = self._tensors(merged_profiles(self._counted, *idle.profiles()))
-            self._writer.save(
-                RunProgress(self._pass, self._done, Profile(self._model_id, self._data, tensors))
-            )
+            non_finite = self._non_finite.merged(idle.non_finite())
+            profile = Profile(self._model_id, self._data, tensors, non_finite=non_finite)
+            self._writer.save(RunProgress(self._pass, self._done, profile))
 
     def finish(self, sample_pass: SamplePass) -> None:
         """Take what a complete pass has counted."""
         self._counted = merged_profiles(self._counted, *sample_pass.profiles())
+        self._non_finite = self._non_finite.merged(sample_pass.non_finite())
         self._pass, self._done = self._pass + 1, 0
 
     def profile(self) -> Profile:
@@ -174,7 +176,7 @@ class _Run:
             source = getattr(self._samples, "source", "samples")
             raise NoSamplesError(f"{source}: there are no samples; give at least one")
         tensors = _wanted_profiles(self._model, self._tensors(self._counted))
-        return Profile(self._model_id, self._data, tensors, tool=tool_name())
+        return Profile(self._model_id, self._data, tensors, tool=tool_name(), non_finite=self._non_finite)
 
     def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
         """Return the profiles of all tensors that are read, in graph order; empty where no array came."""

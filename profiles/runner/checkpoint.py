@@ -11,15 +11,16 @@ import glob
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..base.atomic_files import read_text, write_atomically
 from ..base.errors import ProfileError
+from ..records.non_finite import from_entries, to_entries
 from ..records.profile import ModelId, Profile
 from ..records.store import dumps, loads
 
-FORMAT = "qprof-checkpoint/2"
+FORMAT = "qprof-checkpoint/3"
 _ADVICE = "remove the file to start over, or name another checkpoint"
 
 
@@ -76,6 +77,7 @@ def load_progress(path: Path, run: RunId) -> RunProgress:
     try:
         entries = json.loads(head)
         passes, samples, before = int(entries["passes"]), int(entries["done"]), dict(entries["run"])
+        non_finite = from_entries(entries["non_finite"])
         current = entries["format"] == FORMAT
     except (ValueError, KeyError, TypeError):
         current = False
@@ -88,7 +90,7 @@ def load_progress(path: Path, run: RunId) -> RunProgress:
                 f"{path}: belongs to a run with {key} {_short(before.get(key))}, "
                 f"not {_short(wanted[key])}; {_ADVICE}"
             )
-    return RunProgress(passes, samples, loads(profile, str(path)))
+    return RunProgress(passes, samples, replace(loads(profile, str(path)), non_finite=non_finite))
 
 
 def _short(value: object) -> str:
@@ -104,6 +106,7 @@ def save_progress(path: Path, run: RunId, progress: RunProgress) -> None:
     """
     assert progress.profile is not None
     head = {"format": FORMAT, "passes": progress.passes, "done": progress.samples, "run": run.fields()}
+    head["non_finite"] = to_entries(progress.profile.non_finite)
     write_atomically(path, json.dumps(head) + "\n" + dumps(progress.profile))
 
 

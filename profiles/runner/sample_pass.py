@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ..instrumentation.observations import Observation
-from ..records.profile import DataId, TensorProfile
+from ..records.profile import DataId, NonFinite, TensorProfile
 from ..runtime.run_sample import run_sample
 from ..samples.digest import data_id, rows_of
 from ..samples.samples import Sample
@@ -71,11 +72,15 @@ class SamplePass:
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
         """Return the graph inputs that are observed, contiguous and aligned, as the observers take them."""
-        return {name: np.require(sample.arrays[name], requirements="CA") for name in self._inputs}
+        return {name: np.require(sample.arrays[name], requirements=("C", "A")) for name in self._inputs}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
         """Return the profiles of all observers, to be merged; no sample must be under way."""
         return [observer.profiles() for observer in self._observers]
+
+    def non_finite(self) -> NonFinite:
+        """Return what all observers remember of NaN and Inf; no sample must be under way."""
+        return reduce(NonFinite.merged, (observer.non_finite() for observer in self._observers), NonFinite())
 
 
 def runs_of(model: ProfilingModel, sample: Sample) -> Iterable[Sample]:

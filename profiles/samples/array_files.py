@@ -47,7 +47,7 @@ BROKEN = (
 """What numpy, zipfile and onnx raise for files that are cut off, damaged, encrypted or something else."""
 
 DEFLATE_RATIO = 1032
-"""Deflate makes of a byte at most so many (zlib's technical details): a member that claims more is a lie."""
+"""Bytes that a byte of deflated data can become at most (zlib's technical details)."""
 
 
 class ArrayHeader(NamedTuple):
@@ -139,9 +139,10 @@ def read_pb(path: Path) -> tuple[str, npt.NDArray[Any]]:
 @contextmanager
 def _readable(where: object, kind: str, *others: type[Exception]) -> Iterator[None]:
     """Turn whatever is raised on a damaged file into a DataError."""
+    kinds: tuple[type[Exception], ...] = (*BROKEN, *others)
     try:
         yield
-    except (*BROKEN, *others) as error:
+    except kinds as error:
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"{where}: cannot be read: {error.strerror}; check the file") from error
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -149,7 +150,7 @@ def _readable(where: object, kind: str, *others: type[Exception]) -> Iterator[No
 
 
 def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
-    """Return the header at the start of a file of so many bytes, if an array can follow it.
+    """Return the header at the start of a file of `size` bytes, if an array can follow it.
 
     Raises:
         DataError: it cannot. Any of `BROKEN`: there is no header.
@@ -169,7 +170,7 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
             f"{where}: has a header of more than 10000 characters, where type and shape take a hundred; "
             "save plain arrays with numpy.save"
         ) from error
-    if any(type(size) is not int or size < 0 for size in shape):
+    if any(type(dim) is not int or dim < 0 for dim in shape):
         raise ValueError(f"shape {shape}")
     if dtype.hasobject:
         raise DataError(

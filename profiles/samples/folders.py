@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ..base.errors import DataError
+from ..base.names import natural_key
 from .array_files import read_pb
 
 LAYOUTS = "expected .npz files, .npy files, input_*.pb files or test_data_set_* folders"
@@ -26,7 +27,10 @@ def sample_paths(folder: Path) -> list[Path]:
         problem = "is a file" if folder.exists() else "no such folder"
         raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or module:function")
     try:
-        entries = sorted((p for p in folder.iterdir() if not p.name.startswith(".")), key=natural)
+        entries = sorted(
+            (p for p in folder.iterdir() if not p.name.startswith(".")),
+            key=lambda path: natural_key(path.name),
+        )
     except OSError as error:
         raise DataError(f"{folder}: cannot be read: {error.strerror}; check its permissions") from error
     arrays = [p for p in entries if p.suffix.lower() in (".npz", ".npy") and p.is_file()]
@@ -42,12 +46,6 @@ def sample_paths(folder: Path) -> list[Path]:
             f"{folder}: holds more than one kind of samples ({mixed}); give a folder with one kind"
         )
     return layouts[0]
-
-
-def natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """Return a sort key that puts "2" before "10"."""
-    parts = re.split(r"([0-9]+)", path.name)
-    return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)], path.name
 
 
 def read_data_set(folder: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:

@@ -79,10 +79,10 @@ def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch:
     monkeypatch.setattr(observer_module, "LARGE", large)
     x = np.full((1, 3, 8), -1.0, np.float32)
     with pytest.raises(DataError, match=r"sample a: tensor 'l' .* 24 NaN among 24"):
-        calibrate(model(), [Sample("a", {"x": x})], ID)
+        calibrate(model(), [Sample("a", {"x": x})], ID, RunSettings(channels="off", non_finite="error"))
     x[0, 0, 0] = np.inf
     with pytest.raises(DataError, match=r"sample a: tensor 'x' .* 1 Inf among 24"):
-        calibrate(model(), [Sample("a", {"x": x})], ID)
+        calibrate(model(), [Sample("a", {"x": x})], ID, RunSettings(channels="off", non_finite="error"))
 
 
 def test_inputs_may_lie_in_memory_in_any_order() -> None:
