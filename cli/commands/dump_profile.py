@@ -24,16 +24,17 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
     range, mean and power of the inputs of weighted layers. Quantizing needs the profile and no
     data: make it once, then choose schema, calibrator and target with qprof quantize.
-    NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
+    NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
+    the share --max-non-finite ends with exit code 1, the profile written.
     Threads, passes, workers and interruptions do not change a byte of the profile.
 
     \b
     Example:
       qprof dump-profile model.onnx --data calibration/ -o profile.yaml
-      qprof dump-profile model.onnx --data calibration/ --checkpoint progress.qprof
       qprof dump-profile model.onnx --data calibration/ --tensors needed --channels off
     """
     from ...profiles.observers import channel_counter, histogram_counter
+    from ...profiles.records.non_finite import gate_failure
     from ...profiles.runner.settings import RunSettings
     from ...quantizer.pipeline.profiling import dump_profile
 
@@ -46,10 +47,13 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
             err=True,
         )
     notes: list[str] = []
-    format = options.pop("format")
+    format, limit = options.pop("format"), options.pop("max_non_finite")
+    run = RunSettings(**options)
     with progress("profiling") as report:
-        run = RunSettings(**options)
         profile = dump_profile(model, data, output, run, format=format, progress=report, note=notes.append)
-    for note in notes:
+    for note in (*notes, *profile.notes):
         click.echo(f"note: {note}", err=True)
     click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    if (failure := gate_failure(profile, limit)) is not None:
+        click.echo(f"gate failed: {failure}", err=True)
+        click.get_current_context().exit(1)

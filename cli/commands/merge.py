@@ -31,6 +31,8 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
     profile = found.profile
+    for note in profile.notes:
+        click.echo(f"note: {note}", err=True)
     click.echo(
         f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles"
     )

@@ -10,6 +10,9 @@ from .groups import F, option
 from .numbers import FiniteNumber
 from .shared import NEW
 
+MAX_NON_FINITE = 0.9
+"""Share of the elements of a tensor up to which NaN and Inf are no failure; DECISIONS.md says why."""
+
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -49,9 +52,18 @@ _OPTIONS = (
         "--non-finite",
         group="Quality",
         type=click.Choice(["error", "skip"]),
-        default="error",
+        default="skip",
         show_default=True,
-        help="Stop at NaN and Inf, or leave them out.",
+        help="Leave NaN and Inf out and report them, or stop at the first.",
+    ),
+    option(
+        "--max-non-finite",
+        group="Quality",
+        type=click.FloatRange(0, 1),
+        default=MAX_NON_FINITE,
+        show_default=True,
+        metavar="SHARE",
+        help="Gate: share of NaN and Inf in the worst tensor.",
     ),
     option(
         "--threads",

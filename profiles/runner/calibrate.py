@@ -15,15 +15,14 @@ from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
 from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
-from ..records.profile import DataId, ModelId, Profile, TensorProfile
+from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
-from ..samples.digest import data_id
 from ..samples.samples import Sample, Samples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
 from .memory_plan import plan_run
 from .profiling_model import ProfilingModel, profiling_model
 from .sample_observer import merged_profiles, tensor_observer
-from .sample_pass import SamplePass
+from .sample_pass import SamplePass, identity_of
 from .settings import RunSettings
 from .thread_pool import map_in_threads
 
@@ -121,7 +120,7 @@ def _counted(
 ) -> tuple[str, DataId]:
     """Count a sample, unless it is one of the first, which the checkpoint holds; return name and identity."""
     number, sample = item
-    data = data_id(sample.arrays, model.specs) if number < before else sample_pass.count(sample)
+    data = identity_of(model, sample) if number < before else sample_pass.count(sample)
     return sample.name, data
 
 
@@ -153,6 +152,7 @@ class _Run:
         self._pass, self._done = before.passes, 0
         self._data = DataId() if before.profile is None else before.profile.data
         self._profiles = {} if before.profile is None else _observed(before.profile)
+        self._non_finite = NonFinite() if before.profile is None else before.profile.non_finite
         self._digests = SampleDigests(path, before, path is not None or len(self._plan.passes) > 1)
 
     def passes(self) -> Iterator[list[Observation]]:
@@ -187,13 +187,15 @@ class _Run:
             self._progress(before + self._done, total)
         if idle is not None and self._done > self.counted and self._writer.is_due():
             tensors = self._tensors(merged_profiles(self._profiles, *idle.profiles()))
-            profile = Profile(self._model_id, self._data, tensors)
+            non_finite = self._non_finite.merged(idle.non_finite())
+            profile = Profile(self._model_id, self._data, tensors, non_finite=non_finite)
             self._writer.save(RunProgress(self._pass, self._done, profile, self._plan, bytes(self._digests)))
 
     def finish(self, sample_pass: SamplePass) -> None:
         """Take what a complete pass has counted."""
         self._digests.check_end(self._done)
         self._profiles = merged_profiles(self._profiles, *sample_pass.profiles())
+        self._non_finite = self._non_finite.merged(sample_pass.non_finite())
         self._pass, self._done, self.counted = self._pass + 1, 0, 0
 
     def profile(self) -> Profile:
@@ -206,7 +208,7 @@ class _Run:
             source = getattr(self._samples, "source", "samples")
             raise NoSamplesError(f"{source}: there are no samples; give at least one")
         tensors = _wanted_profiles(self._model, self._tensors(self._profiles))
-        return Profile(self._model_id, self._data, tensors, tool=tool_name())
+        return Profile(self._model_id, self._data, tensors, tool=tool_name(), non_finite=self._non_finite)
 
     def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
         """Return the profiles of all tensors that are read, in graph order; empty where no array came."""

@@ -18,12 +18,13 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..base.atomic_files import read_text, write_atomically
 from ..base.errors import DataError, ProfileError
+from ..records.non_finite import from_entries, to_entries
 from ..records.profile import DataId, ModelId, Profile
 from ..records.store import dumps, loads
 from ..samples.digest import DIGEST_BYTES
@@ -141,6 +142,7 @@ def _progress(entries: Mapping[str, Any], profile: Profile) -> RunProgress:
         groups,
         None if limit is None else _integer(limit, "memory_limit", 1, 1 << 60),
     )
+    profile = replace(profile, non_finite=from_entries(entries["non_finite"]))
     return RunProgress(passes, samples, profile, plan, digests)
 
 
@@ -182,6 +184,7 @@ def save_progress(path: Path, run: RunId, progress: RunProgress) -> None:
         "passes": progress.passes,
         "done": progress.samples,
         "digests": progress.digests.hex(),
+        "non_finite": to_entries(progress.profile.non_finite),
     }
     content = json.dumps(head) + "\n" + dumps(progress.profile)
     write_atomically(path, f"{FAMILY}/{VERSION} {_digest(content)}\n{content}")

@@ -19,8 +19,8 @@ import onnx_ir as ir
 
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.tool import Progress, tool_name
+from ..records.non_finite import loads_run
 from ..records.profile import ModelId, Profile
-from ..records.store import loads
 from ..runtime.machine import cores
 from ..samples.samples import input_specs, open_samples
 from .processes import (
@@ -77,7 +77,7 @@ def calibrate_sharded(
     merged = _tree(texts, merged_texts)
     if not merged:
         raise DataError(f"{source}: there are no samples; give at least one")
-    return loads(merged)
+    return loads_run(merged)
 
 
 def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
@@ -114,9 +114,9 @@ def _on_cluster(
                         f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
                         "they may have run out of memory: use --memory-limit, or workers with more memory"
                     ) from error
-    if text and loads(text).tool != tool_name():
+    if text and loads_run(text).tool != tool_name():
         raise ConfigError(
-            f"scheduler {address}: a worker has {loads(text).tool}, this machine {tool_name()}; "
+            f"scheduler {address}: a worker has {loads_run(text).tool}, this machine {tool_name()}; "
             "install the same version everywhere"
         )
     return [text]

@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 
 from ..base.errors import ModelError
 from ..base.tool import Progress
+from ..records.non_finite import dumps_run, loads_run
 from ..records.profile import ModelId
-from ..records.store import dumps, loads
 from ..runtime.worker_pool import WorkerPool
 from ..samples.samples import open_samples
 from .calibrate import NoSamplesError, profile_samples
@@ -70,7 +70,7 @@ def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
 
 def merged_texts(a: str, b: str) -> str:
     """Return the text of two profiles merged; "" stands for no samples."""
-    return dumps(loads(a).merged(loads(b))) if a and b else a or b
+    return dumps_run(loads_run(a).merged(loads_run(b))) if a and b else a or b
 
 
 # In a worker ------------------------------------------------------------------------------------------------
@@ -168,12 +168,12 @@ _models = ModelCache()
 
 
 def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
-    samples = open_samples(job.source, model.specs, job.settings.limit)
+    samples = open_samples(job.source, model.specs, job.settings.limit, by_row=job.settings.by_row)
     try:
         profile = profile_samples(model, samples.part(shard.start, shard.stop, shard.step), job.model_id)
     except NoSamplesError:
         return ""
-    return dumps(profile)
+    return dumps_run(profile)
 
 
 def _shard_of_folder(folder: str, job: Job, shard: Shard) -> str:

@@ -29,8 +29,8 @@ class RunSettings:
         channels: "weighted-layers" records range, mean and power of each channel of the inputs of weighted
             layers (Conv, MatMul, Gemm and others with a constant weight), "off" of no tensor. Or the axis of
             the channels of each tensor whose channels are recorded, by name.
-        non_finite: "error" stops at the first NaN or Inf, "skip" counts them and leaves them out of range and
-            histogram.
+        non_finite: "skip" counts NaN and Inf, leaves them out of range and histogram, and notes them with the
+            first sample and node (`Profile.notes`); "error" stops at the first.
         limit: number of samples to use, from the first; None for all.
         by_row: run each row of a batch on its own. Kernels whose last bits depend on the batch size then
             give the same profile however the data are batched.
@@ -53,7 +53,7 @@ class RunSettings:
 
     tensors: str | Collection[str] = "all"
     channels: str | Mapping[str, int] = "weighted-layers"
-    non_finite: str = "error"
+    non_finite: str = "skip"
     limit: int | None = None
     by_row: bool = False
     provider: str = "cpu"

@@ -87,6 +87,12 @@ def user_code(where: str, advice: str = "repair the function") -> Iterator[None]
         yield
     except QprofError:
         raise
+    except ModuleNotFoundError as error:
+        package = str(error.name or error).partition(".")[0]
+        raise DataError(
+            f"{where}: needs the Python package '{package}', which is not here; install it into this "
+            "environment, or put its folder into PYTHONPATH"
+        ) from error
     except Exception as error:  # not our code: it may raise anything
         raise DataError(f"{where}: raised {type(error).__name__}: {error}; {advice}") from error
 

@@ -59,7 +59,7 @@ def dump_profile(
     settings = (run or RunSettings()).checked()
     load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
-    if not input_specs(prepared.model):
+    if not input_specs(prepared.model, str(model_path)):
         raise ModelError(
             f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
             "give a model that computes from data, or keep this one as it is"
@@ -77,7 +77,7 @@ def dump_profile(
             )
         profile = calibrate_sharded(model, str(data), identity, settings, progress)
     else:
-        samples = open_samples(data, input_specs(model), settings.limit)
+        samples = open_samples(data, input_specs(model), settings.limit, by_row=settings.by_row)
         profile = calibrate(model, samples, identity, settings, progress)
     if output is not None:
         if format == "glow":

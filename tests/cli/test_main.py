@@ -92,9 +92,7 @@ def test_an_error_of_the_system_names_the_file(failing: Failing) -> None:
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(
-    failing: Failing, error: Exception
-) -> None:
+def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(failing: Failing, error: Exception) -> None:
     result = failing(error)
     assert result.exit_code == 2
     assert re.fullmatch(

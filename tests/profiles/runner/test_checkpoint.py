@@ -167,7 +167,7 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"non_finite": "skip"}, 'belongs to a run with non_finite "error", not "skip"'),
+        ({"non_finite": "error"}, 'belongs to a run with non_finite "skip", not "error"'),
         ({"tensors": ["c"]}, "belongs to a run with tensors"),
         ({"channels": {"x": 1}}, "belongs to a run with channels"),
     ],
