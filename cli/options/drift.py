@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from .files import EXISTING, MODEL
 from .groups import F, option
-from .shared import EXISTING, calibrator_option, json_option
+from .shared import calibrator_option, json_option
 
 _OPTIONS = (
     option(
@@ -18,7 +19,7 @@ _OPTIONS = (
     option(
         "--model",
         group="Basic",
-        type=EXISTING,
+        type=MODEL,
         metavar="MODEL.onnx",
         help="Leave out tensors that no plan needs.",
     ),

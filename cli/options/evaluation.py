@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from .files import EXISTING
 from .groups import F, option
-from .shared import EXISTING, json_option
+from .shared import json_option
 
 _OPTIONS = (
     option(

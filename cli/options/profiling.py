@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from .files import NEW, default_profile
 from .groups import F, option
-from .shared import NEW
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -33,6 +31,7 @@ _OPTIONS = (
         "--output",
         group="Basic",
         type=NEW,
+        callback=default_profile,
         metavar="PROFILE.yaml",
         help="Default: MODEL.profile.yaml, here.",
     ),
@@ -100,7 +99,7 @@ _OPTIONS = (
     option(
         "--checkpoint",
         group="Files",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=NEW,
         metavar="FILE",
         help="Keep progress in this file; the same command resumes after a kill.",
     ),

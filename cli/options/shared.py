@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,8 @@ from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
 from ...quantizer.targets.config import Setting, settings
+from ..console import tell
+from .files import DATA, EXISTING, MODEL
 from .groups import F, option
 
 if TYPE_CHECKING:
@@ -64,14 +65,12 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     )
 
 
-EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW = click.Path(dir_okay=False, path_type=Path)
-
-model_argument = click.argument("model", type=EXISTING, metavar="MODEL.onnx")
+model_argument = click.argument("model", type=MODEL, metavar="MODEL.onnx")
 data_option = option(
     "--data",
     group="Basic",
     required=True,
+    type=DATA,
     metavar="DIR",
     help="Folder of samples (.npz, .npy, .pb), or module:function.",
 )
@@ -127,22 +126,5 @@ def recipe_of(options: dict[str, Any]) -> Recipe | None:
         raise ConfigError("--target and --config exclude each other; a configuration file names its target")
     recipe = load_recipe(source or given.pop("target", None), given)
     for sentence in recipe.filled_in:
-        click.echo(f"note: {sentence}", err=True)
+        tell(f"note: {sentence}")
     return recipe
-
-
-def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
-    """Refuse, before any work: a file that is read, two results in one file, a folder that is not there.
-
-    Raises:
-        ConfigError: naming the output.
-    """
-    taken = [path.resolve() for path in inputs if path is not None]
-    for output in outputs:
-        if output is None:
-            continue
-        if output.resolve() in taken:
-            raise ConfigError(f"{output}: is another file of this command already; choose another name")
-        if not output.resolve().parent.is_dir():
-            raise ConfigError(f"{output}: there is no folder '{output.parent}'; make it, or choose another")
-        taken.append(output.resolve())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from .files import DATA, EXISTING, NEW
 from .groups import F, option
-from .shared import EXISTING, NEW, Name, json_option, setting_options
+from .shared import Name, json_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
@@ -29,11 +30,16 @@ _OPTIONS = (
         help="Output that the labels belong to.  [default: the first]",
     ),
     option(
-        "--metric", group="Quality", metavar="MODULE:FUNCTION", help="A score of your own for each sample."
+        "--metric",
+        group="Quality",
+        type=DATA,
+        metavar="MODULE:FUNCTION",
+        help="A score of your own for each sample.",
     ),
     option(
         "--holdout-data",
         group="Quality",
+        type=DATA,
         metavar="DIR",
         help="Samples that verify the result.  [default: half of --data is held out]",
     ),

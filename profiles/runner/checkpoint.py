@@ -7,14 +7,13 @@ exists.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..base.atomic_files import read_text, write_atomically
+from ..base.atomic_files import read_text, remove_leftovers, write_atomically
 from ..base.errors import ProfileError
 from ..records.profile import ModelId, Profile
 from ..records.store import dumps, loads
@@ -110,8 +109,7 @@ def save_progress(path: Path, run: RunId, progress: RunProgress) -> None:
 def remove_progress(path: Path) -> None:
     """Remove the file, if it exists, and the temporary files of killed runs: the profile was written."""
     path.unlink(missing_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.stem)}.*.tmp{glob.escape(path.suffix)}"):
-        left.unlink(missing_ok=True)
+    remove_leftovers(path)
 
 
 class CheckpointWriter:

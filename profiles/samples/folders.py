@@ -61,6 +61,11 @@ def sample_paths(folder: Path) -> list[Path]:
     return layouts[0]
 
 
+def is_sample_name(name: str) -> bool:
+    """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
+    return name.lower().endswith((".npz", ".npy")) or _input_number(Path(name)) is not None
+
+
 def natural(path: Path) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that puts "2" before "10"."""
     parts = re.split(r"([0-9]+)", path.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
@@ -18,7 +19,7 @@ from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
-from ..model.outputs import check_output
+from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..prepare.opening import open_prepared
 from .run_settings import settings_for
@@ -53,6 +54,7 @@ def dump_profile(
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
+    check_outputs([output, settings.checkpoint], FilesRead(models=(model_path,), data=(data,)))
     prepared = open_prepared(model_path)
     if not input_specs(prepared.model):
         raise ModelError(
@@ -90,5 +92,7 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     Raises:
         ModelError: the model cannot be read. ConfigError: the output would overwrite its weights.
     """
-    check_output(output, model_path)
-    save_model(instrument_model(open_prepared(model_path).model), output)
+    read = FilesRead(models=(model_path,))
+    check_outputs([output], read)
+    with replacing_together(read.weights()) as batch:
+        save_model(instrument_model(open_prepared(model_path).model), output, batch=batch)
