@@ -60,11 +60,3 @@ def ramp_of_terminal() -> str:
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return BLOCKS
-
-
-def size_text(size: int) -> str:
-    """Return a size in bytes with its unit and four digits or fewer before it, as in "49.3 MB"."""
-    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
-        if size >= 10**power:
-            return f"{size / 10**power:.1f} {unit}"
-    return f"{size} B"

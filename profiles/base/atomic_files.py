@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,16 +54,16 @@ class _Staged:
 class FileBatch:
     """Files that appear together, or not at all; made by `replacing_together`."""
 
-    def __init__(self, folders: ExitStack, kept: Iterable[str | os.PathLike[str]] = ()) -> None:
+    def __init__(self, folders: ExitStack, kept: Callable[[], Iterable[Path]] = tuple) -> None:
         """Begin an empty batch.
 
         Args:
             folders: removes the temporary folders when it is closed.
-            kept: files that are never removed as superseded.
+            kept: returns files that are never removed as superseded; called only if any are.
         """
         self._folders, self._staged = folders, list[_Staged]()
         self._superseded: list[Path] = []
-        self._kept = {os.path.realpath(path) for path in kept}
+        self._kept = kept
 
     def add(self, path: str | os.PathLike[str]) -> Path:
         """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
@@ -121,22 +121,26 @@ class FileBatch:
                     if number < len(files):
                         undo.enter_context(_undone(staged))
                     os.replace(staged.temporary, staged.target.file)
-        kept = {*self._kept, *(os.fspath(staged.target.file) for staged in files)}
-        for path in self._superseded:
-            if os.path.realpath(path) not in kept:
-                with suppress(OSError):  # it is in nobody's way
-                    path.unlink()
+        self._remove_superseded(staged.target.file for staged in files)
+
+    def _remove_superseded(self, written: Iterable[Path]) -> None:
+        if self._superseded:
+            kept = {os.path.realpath(path) for path in (*written, *self._kept())}
+            for path in self._superseded:
+                if os.path.realpath(path) not in kept:
+                    with suppress(OSError):  # it is in nobody's way
+                        path.unlink()
 
 
 @contextmanager
-def replacing_together(kept: Iterable[str | os.PathLike[str]] = ()) -> Iterator[FileBatch]:
+def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[FileBatch]:
     """Yield a batch of files, which appear together when the with block ends without error.
 
     When the block fails, or is interrupted by Ctrl-C, the temporary files are removed and everything stays as
     it was.
 
     Args:
-        kept: files that are never removed as superseded: those that are read.
+        kept: returns files that are never removed as superseded, as they are read; called only if any are.
 
     Raises:
         ConfigError: a file cannot be written.
@@ -216,7 +220,7 @@ def _take_over_mode(staged: _Staged) -> None:
     """
     with suppress(FileNotFoundError):
         old = os.stat(staged.target.file)
-        with open(staged.temporary, "rb") as file:
+        with open(staged.temporary, "rb+") as file:
             os.fsync(file.fileno())
         own = os.stat(staged.temporary)
         if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (own.st_uid, own.st_gid):

@@ -6,7 +6,7 @@ from itertools import chain
 
 import onnx_ir as ir
 
-from ...profiles.base.presentation import kilobytes
+from ...profiles.base.presentation import size_text
 
 _PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
 _PARTS = ("quantize", "integer", "nbits")
@@ -38,6 +38,6 @@ def doubts(names: tuple[str, str], quantized: tuple[bool, bool], size: tuple[int
     if not quantized[1]:
         found.append(f"{second}: no node is quantized; was the model that you quantized meant?")
     if size[1] > size[0]:
-        sizes = f"{kilobytes(size[1])}, float {kilobytes(size[0])}"
+        sizes = f"{size_text(size[1])}, float {size_text(size[0])}"
         found.append(f"{second}: larger than the float model ({sizes}); see which nodes are quantized")
     return tuple(found)

@@ -167,7 +167,7 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
     with model_file(model) as path:
         instrumented = instrument_model(open_prepared(path).model)
         if output is not None:
-            with replacing_together(read.weights()) as batch:
+            with replacing_together(read.weights) as batch:
                 save_model(instrumented, output, batch=batch)
         return instrumented if isinstance(model, str | os.PathLike) else in_memory(instrumented)
 

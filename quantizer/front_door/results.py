@@ -75,7 +75,7 @@ class TuneResult(tuning.TuneResult):
         elif self.quantized is None:
             raise ConfigError(f"{path}: no plan met the target, so there is no model; see `limits`")
         else:
-            with replacing_together(self.read.weights()) as batch:
+            with replacing_together(self.read.weights) as batch:
                 save_model(self.quantized, path, batch=batch)
 
 

@@ -111,7 +111,7 @@ def tune(
         quantized = _model(files.model)
         plan = load_plan(folder / "plan.yaml") if (folder / "plan.yaml").exists() else None
     if output is not None and quantized is not None:
-        with replacing_together(read.weights()) as batch:
+        with replacing_together(read.weights) as batch:
             save_model(quantized, output, batch=batch)
     result: TuneResult = with_more(TuneResult, found, plan=plan, quantized=quantized, read=read)
     return result

@@ -94,5 +94,5 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     """
     read = FilesRead(models=(model_path,))
     check_outputs([output], read)
-    with replacing_together(read.weights()) as batch:
+    with replacing_together(read.weights) as batch:
         save_model(instrument_model(open_prepared(model_path).model), output, batch=batch)

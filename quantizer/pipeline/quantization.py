@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
-from ...profiles.base.presentation import Presentation, Presented, Table, is_report, kilobytes
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
@@ -95,14 +95,14 @@ class QuantizeResult(Presented):
 
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
-        sizes = f"{kilobytes(self.quantized_bytes)} of {kilobytes(self.float_bytes)}"
+        sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
         return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
 
     def presentation(self) -> Presentation:
         """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
         smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
         facts = [
-            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)}: {smaller}"),
+            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
             *self.plan.presentation().facts,
         ]
         if self.speed is not None:
@@ -136,7 +136,7 @@ class QuantizeResult(Presented):
         if is_report(path):
             super().save(path)
         else:
-            with replacing_together(read.weights()) as batch:
+            with replacing_together(read.weights) as batch:
                 save_model(self.model, path, batch=batch)
 
 
@@ -261,7 +261,7 @@ def _written(
     model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
     remarks = check_target(model, plan, recipe, str(files.model))
     external = has_external_data(prepared.model)
-    with replacing_together(FilesRead((model_path,)).weights()) as batch:
+    with replacing_together(FilesRead((model_path,)).weights) as batch:
         written = write_checked(model, files.model, model_path, made.elements, external=external, batch=batch)
         notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
         plan = replace(plan, notes=tuple(notes))

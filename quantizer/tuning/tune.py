@@ -239,7 +239,7 @@ def _verify(task: TuningTask, best: Trial, samples: ScoringSamples, files: TuneF
         path = Path(folder) / "best.onnx"
         save_model(lowered.model, path)
         score, size = score_model(path, samples), model_bytes(path)
-    with replacing_together(FilesRead((task.float_path,)).weights()) as batch:
+    with replacing_together(FilesRead((task.float_path,)).weights) as batch:
         if files.model is not None and target_met(best, score, task.target):
             save_model(lowered.model, files.model, batch=batch)
         if files.plan is not None:

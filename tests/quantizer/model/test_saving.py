@@ -94,7 +94,7 @@ def test_weights_that_are_read_stay(tmp_path: Path) -> None:
     save_model(model(0), tmp_path / "m.onnx")
     shutil.copy(tmp_path / "m.onnx", tmp_path / "float.onnx")
     [data] = tmp_path.glob("*.data")
-    with replacing_together([data]) as batch:
+    with replacing_together(lambda: [data]) as batch:
         save_model(model(1), tmp_path / "m.onnx", batch=batch)
     assert weights(tmp_path / "float.onnx") == weights_of(0)
     assert weights(tmp_path / "m.onnx") == weights_of(1)
