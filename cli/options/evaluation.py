@@ -6,7 +6,7 @@ import click
 
 from .files import EXISTING
 from .groups import F, option
-from .shared import json_option
+from .shared import class_axis_option, json_option
 
 _OPTIONS = (
     option(
@@ -22,6 +22,7 @@ _OPTIONS = (
         metavar="NAME",
         help="Output that the labels belong to.  [default: the first]",
     ),
+    class_axis_option,
     option("--min-sqnr", group="Quality", type=float, metavar="DB", help="Gate: SQNR of every float output."),
     option(
         "--min-group-sqnr",
@@ -35,7 +36,7 @@ _OPTIONS = (
         group="Quality",
         type=float,
         metavar="POINTS",
-        help="Gate: drop in percentage points.",
+        help="Gate: drop in percentage points, upper end of its 95 % interval.",
     ),
     option(
         "--min-speedup",

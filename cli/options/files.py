@@ -6,7 +6,6 @@ So a command cannot write over what it reads: `FileCommand` looks at the types o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ class FileRead(click.Path):
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
+        _noted(ctx, "model" if self.is_model else "file", path)
         return path
 
 
@@ -58,6 +58,11 @@ class DataRead(click.types.StringParamType):
 
     name = "data"
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the folder or function."""
+        _noted(ctx, "data", value)
+        return super().convert(value, param, ctx)
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
@@ -76,28 +81,28 @@ class FileCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
-        outputs = list(_given(ctx, FileWritten))
-        if outputs:
+        outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
+        paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
+        if paths:
             from ...profiles.base.destinations import leads_to_stdout
             from ...quantizer.model.outputs import FilesRead, check_outputs
 
-            reads = list(_given(ctx, FileRead))
-            models = tuple(path for kind, path in reads if kind.is_model)
-            files = tuple(path for kind, path in reads if not kind.is_model)
-            data = tuple(source for _, source in _given(ctx, DataRead))
-            if any(leads_to_stdout(path) for _, path in outputs):
+            if any(leads_to_stdout(path) for path in paths):
                 keep_stdout_free(ctx)
-            check_outputs([path for _, path in outputs], FilesRead(models, files, data))
+            read = ctx.meta.get(_READ, ())
+            check_outputs(paths, FilesRead(*(tuple(v for kind, v in read if kind == k) for k in KINDS)))
         return super().invoke(ctx)
 
 
-def _given(ctx: click.Context, kind: type) -> Iterator[tuple[Any, Any]]:
-    """Yield the type and each value of the parameters whose type is of a kind."""
-    for parameter in ctx.command.params:
-        value = ctx.params.get(parameter.name or "")
-        if isinstance(parameter.type, kind) and value is not None:
-            values: Iterable[Any] = value if isinstance(value, tuple) else (value,)
-            yield from ((parameter.type, item) for item in values)
+KINDS = ("model", "file", "data")
+"""Of what is read, in the order of the fields of `FilesRead`."""
+_READ = "qprof.read"
+
+
+def _noted(ctx: click.Context | None, kind: str, value: object) -> None:
+    """Keep a value that names what is read: as it is parsed, as not every option is a parameter."""
+    if ctx is not None:
+        ctx.meta.setdefault(_READ, []).append((kind, value))
 
 
 def default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:

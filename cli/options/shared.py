@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,7 +66,28 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     )
 
 
-model_argument = click.argument("model", type=MODEL, metavar="MODEL.onnx")
+def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: tuple[Path, ...]) -> None:
+    if libraries:
+        from ...profiles.runtime.custom_operators import load_custom_operators
+
+        load_custom_operators(*libraries)
+
+
+def model_argument(function: F) -> F:
+    """Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
+    function = click.argument("model", type=MODEL, metavar="MODEL.onnx")(function)
+    return option(
+        "--custom-ops",
+        group="Basic",
+        type=EXISTING,
+        multiple=True,
+        metavar="LIB",
+        expose_value=False,
+        callback=_load_libraries,
+        help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
+    )(function)
+
+
 data_option = option(
     "--data",
     group="Basic",
@@ -87,6 +109,13 @@ threads_option = option(
 )
 target_option = _setting_option(settings()["target"])
 calibrator_option = _setting_option(settings()["calibrator"])
+class_axis_option = option(
+    "--class-axis",
+    group="Quality",
+    type=int,
+    metavar="N",
+    help="Axis of the classes of the output with labels, or of the first.  [default: its operator's]",
+)
 json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
 
 _SETTINGS = (

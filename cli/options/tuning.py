@@ -6,7 +6,7 @@ import click
 
 from .files import DATA, EXISTING, NEW
 from .groups import F, option
-from .shared import Name, json_option, setting_options
+from .shared import Name, class_axis_option, json_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
@@ -29,6 +29,7 @@ _OPTIONS = (
         metavar="NAME",
         help="Output that the labels belong to.  [default: the first]",
     ),
+    class_axis_option,
     option(
         "--metric",
         group="Quality",

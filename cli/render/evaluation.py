@@ -49,6 +49,7 @@ def evaluation_text(result: Evaluation) -> str:
         *(_latency(result.latency) if result.latency else ()),
         *(f"FAILED     {_failure(failure)}" for failure in result.failures),
         *(f"{'FAILED' if result.gate.has_limit else 'REMARK':10} {doubt}" for doubt in result.doubts),
+        *(f"REMARK     {remark}" for remark in result.remarks),
     ]
     if result.passed and result.gate.has_limit:
         lines.append("gate       passed")
@@ -165,6 +166,7 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
+    lines += [f"REMARK     {remark}" for remark in report.remarks]
     return "\n".join(lines)
 
 

@@ -73,7 +73,8 @@ def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
         yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"
         yield f"tuning     {_score_text(best.score)}"
     if holdout is not None:
-        yield f"hold-out   {_score_text(holdout)}"
+        label = "hold-out" if result.separate_holdout else "overlap"
+        yield f"{label:<11}{_score_text(holdout)}"
         yield (
             f"           95 % interval of the drop: {holdout.drop_low:.2f} to {holdout.drop_high:.2f} "
             "percentage points"
@@ -90,10 +91,11 @@ def _verdict(result: TuneResult, written: Path | None) -> str:
     if not result.target_met:
         unwritten = "" if written is None else f"; {written} was not written"
         return f"FAILED     --max-drop {result.target.max_drop:g}: target missed{unwritten}"
-    samples = "held-out samples" if result.separate_holdout else "the tuning samples"
     if result.verified:
-        return f"result     target met, verified on {samples} at 95 %"
-    return f"result     target met on {samples}, but not verified at 95 %"
+        return "result     target met, verified on held-out samples at 95 %"
+    if result.separate_holdout:
+        return "result     target met as measured on held-out samples, but not verified at 95 %"
+    return "result     target met as measured; not verified, for samples were used before"
 
 
 def _score_text(score: Score) -> str:

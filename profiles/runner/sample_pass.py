@@ -30,7 +30,6 @@ class SamplePass:
         model: ProfilingModel,
         session: ort.InferenceSession,
         observations: Sequence[Observation],
-        identify: bool,
     ) -> None:
         """Begin with nothing.
 
@@ -38,10 +37,8 @@ class SamplePass:
             model: the model.
             session: has the observed tensors among its outputs.
             observations: the tensors to be counted.
-            identify: whether `count` returns the identity of the data.
         """
-        self._model, self._session, self._identify = model, session, identify
-        self._observations = observations
+        self._model, self._session, self._observations = model, session, observations
         sources = model.graph.sources
         self._fetched = list(dict.fromkeys(sources[o.source] for o in observations if o.source is not None))
         self._inputs = [o.name for o in observations if o.source is None]
@@ -49,7 +46,7 @@ class SamplePass:
         self._idle: list[SampleObserver] = []
 
     def count(self, sample: Sample) -> DataId:
-        """Run one sample, count the observed tensors, and return the identity of the data, if that is wanted.
+        """Run one sample, count the observed tensors, and return the identity of the data.
 
         Raises:
             DataError: the model fails on the sample, an array has another shape than the model declares, or
@@ -64,7 +61,7 @@ class SamplePass:
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
             observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
-        return data_id(sample.arrays, self._model.specs) if self._identify else DataId()
+        return data_id(sample.arrays, self._model.specs)
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
         """Return the graph inputs that are observed, contiguous."""

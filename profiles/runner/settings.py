@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import ConfigError, nearest
+from ..runtime.custom_operators import loaded_libraries
 from ..runtime.machine import cores
 from ..runtime.profiling_session import CPU, check_provider
 
@@ -43,6 +44,7 @@ class RunSettings:
         every: seconds between two writes of the checkpoint.
         workers: processes on this machine that share the samples; 0 for this process alone.
         scheduler: address of a Dask scheduler whose workers share the samples; None for none.
+        custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
 
     "needed" and "weighted-layers" depend on the operators of the model: `dump_profile` replaces them by names
     and axes (`settings_for`) before `calibrate` gets the settings.
@@ -60,6 +62,7 @@ class RunSettings:
     every: float = CHECKPOINT_SECONDS
     workers: int = 0
     scheduler: str | None = None
+    custom_ops: Sequence[str | Path] = ()
 
     @property
     def sharded(self) -> bool:
@@ -138,7 +141,8 @@ class RunSettings:
         Args:
             threads: samples that run at the same time, unless the settings say how many.
         """
-        return replace(self, threads=self.threads or threads, workers=0, scheduler=None)
+        own = replace(self, threads=self.threads or threads, workers=0, scheduler=None)
+        return replace(own, custom_ops=loaded_libraries())
 
 
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:

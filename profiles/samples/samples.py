@@ -65,11 +65,13 @@ class Samples:
         total: number of samples, None where only iterating tells.
         iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
             a function is called all the same, and an object iterated.
+        place: absolute path of the folder, without links; "" for what is not a folder.
     """
 
     source: str
     total: int | None
     iterate: Callable[[slice], Iterator[Sample]]
+    place: str = ""
 
     def __iter__(self) -> Iterator[Sample]:
         return self.iterate(slice(None))
@@ -78,7 +80,7 @@ class Samples:
         """Return every `step`-th of the samples from `start` to before `stop`, counted from 0."""
         chosen = slice(start, stop, step)
         total = None if self.total is None else len(range(*chosen.indices(self.total)))
-        return Samples(self.source, total, lambda inner: _subset(self.iterate(chosen), inner))
+        return Samples(self.source, total, lambda inner: _subset(self.iterate(chosen), inner), self.place)
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
@@ -147,7 +149,8 @@ def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | Non
     if transform is not None:
         raise DataError(f"{name}: a transform is for objects of Python and module:function; leave it out")
     paths = sample_paths(Path(name))[:limit]
-    return Samples(name, len(paths), lambda part: (_read(path, specs) for path in paths[part]))
+    place = os.path.realpath(name)
+    return Samples(name, len(paths), lambda part: (_read(path, specs) for path in paths[part]), place)
 
 
 def _subset(samples: Iterator[Sample], part: slice) -> Iterator[Sample]:

@@ -14,7 +14,6 @@ import onnx_ir as ir
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
@@ -26,7 +25,7 @@ from ..model.saving import save_model
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import QuantizeResult, SampleSteps
 from ..plan.store import PlanLike
-from ..prepare.opening import ProfileLike, open_prepared, profile_name
+from ..prepare.opening import ProfileLike, profile_name
 from ..speed.float_fallback import SpeedDemand
 from .settings import RunOptions, Settings, TargetLike, chosen
 from .sources import Transform, in_memory, quantized_name, samples_of
@@ -78,7 +77,7 @@ def profile(
         ConfigError: a keyword or its value is not allowed.
     """
     settings = RunSettings(**chosen("profile", run, RunOptions).others)
-    check_outputs([output, settings.checkpoint], FilesRead(models=(model,), data=(data,)))
+    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (data,)))
     with model_file(model) as path:
         return profiling.dump_profile(
             path, samples_of(data, transform), _path(output), settings, progress=progress
@@ -165,11 +164,11 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
     read = FilesRead(models=(model,))
     check_outputs([output], read)
     with model_file(model) as path:
-        instrumented = instrument_model(open_prepared(path).model)
+        result = profiling.instrumented(path)
         if output is not None:
             with replacing_together(read.weights) as batch:
-                save_model(instrumented, output, batch=batch)
-        return instrumented if isinstance(model, str | os.PathLike) else in_memory(instrumented)
+                save_model(result, output, batch=batch)
+        return result if isinstance(model, str | os.PathLike) else in_memory(result)
 
 
 def merge(

@@ -29,9 +29,9 @@ class TuneOptions(Settings, total=False):
 
     objective: what is made as good as possible; budget: seconds after which no new trial starts; seed: of the
     split into tuning and held-out samples; threads: of the latency measurement; labels, metric: as in
-    `evaluate`; scored_output: the output that labels belong to; holdout_data, holdout_labels: other samples
-    to verify the plan on; transform, limit: as in `profile`; state: file from which an interrupted tuning is
-    resumed; on_trial: called after each trial.
+    `evaluate`; scored_output: the output that labels belong to; class_axis: of its classes; holdout_data,
+    holdout_labels: other samples to verify the plan on; transform, limit: as in `profile`; state: file from
+    which an interrupted tuning is resumed; on_trial: called after each trial.
     """
 
     objective: Literal["latency", "size", "int8-share"]
@@ -41,6 +41,7 @@ class TuneOptions(Settings, total=False):
     labels: LabelsLike | None
     metric: str | MetricFunction | None
     scored_output: str | None
+    class_axis: int | None
     holdout_data: DataSource | None
     holdout_labels: LabelsLike | None
     transform: Transform | None
@@ -67,7 +68,8 @@ def tune(
         data: samples, as in `profile`; all are held in memory.
         output: where to write the model, if the target is met; None for nowhere.
         max_drop: percentage points that the score may be below the float model's: top-1 accuracy with
-            `labels`, a score of your own with `metric`, else agreement with the float model.
+            `labels`, a score of your own with `metric`, else agreement with the float model, or for outputs
+            that are no classes the correlation with its outputs.
         target: as in `quantize`.
         options: settings as in `quantize`, and those of `TuneOptions`.
 
@@ -125,6 +127,7 @@ def _tuning_data(
         samples_of(data, transform),
         labels=labels,
         output=others.get("scored_output"),
+        class_axis=others.get("class_axis"),
         metric=others.get("metric"),
         holdout_data=None if holdout is None else samples_of(holdout, transform),
         holdout_labels=holdout_labels,

@@ -48,6 +48,11 @@ SHAPE_ELEMENTS = 8
 class DriftLimits:
     """Limits for every tensor; None for no limit. The measures: see `profiles.records.drift`.
 
+    They are held against the measures themselves: the elements of a sample depend on each other, so that a
+    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
+    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
+    and of enough of them that two halves of the old data keep the limits.
+
     Attributes:
         max_clipping: clipping rate of NEW's elements above the baseline of OLD's own, 0 to 1.
         max_range_growth: factor, at least 1.

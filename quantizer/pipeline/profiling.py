@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx_ir as ir
+
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.glow_names import glow_names
@@ -17,10 +19,12 @@ from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
+from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..prepare.opening import open_prepared
 from .run_settings import settings_for
 
@@ -54,7 +58,9 @@ def dump_profile(
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
-    check_outputs([output, settings.checkpoint], FilesRead(models=(model_path,), data=(data,)))
+    read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
+    check_outputs([output, settings.checkpoint], read)
+    load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
     if not input_specs(prepared.model):
         raise ModelError(
@@ -95,4 +101,16 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     read = FilesRead(models=(model_path,))
     check_outputs([output], read)
     with replacing_together(read.weights) as batch:
-        save_model(instrument_model(open_prepared(model_path).model), output, batch=batch)
+        save_model(instrumented(model_path), output, batch=batch)
+
+
+def instrumented(model_path: str | Path) -> ir.Model:
+    """Return the prepared model with profiling nodes, with its provenance.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    prepared = open_prepared(model_path)
+    model = instrument_model(prepared.model)
+    write_provenance(model, Provenance(tool_name(), model_fingerprint(prepared.identity), instrumented=True))
+    return model

@@ -10,13 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime
+
 from ...profiles.base.atomic_files import read_text, replacing_together
-from ...profiles.base.errors import ProfileError
+from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps
-from ...profiles.samples.samples import input_specs
 from ..model.files import model_bytes
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
@@ -33,7 +37,7 @@ from .scores import Score
 from .search import TIE, Base, Candidate, RankNodes, Request, Trial, best_of, search
 from .sensitivity import LIMIT, sensitivity_of
 from .state import State, load_state, save_state
-from .trial import TuningTask, lowered_for, plan_of, score_model, try_candidate
+from .trial import TuningTask, lowered_for, plan_digest, plan_of, score_model, try_candidate
 from .tuning_data import ScoringSamples, Split, TuningData, read_split
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
@@ -91,7 +95,8 @@ def tune(
     read = read_by(model_path, profile_path, data)
     check_outputs([files.model, files.plan, files.state], read)
     task = _opened_task(Path(model_path), profile_path, recipe, target)
-    split = read_split(task.float_session, input_specs(task.prepared.model), data, target.seed)
+    split = read_split(task.float_session, task.prepared.model, data, target.seed)
+    overlaps = split.overlaps(task.profile.data)
     state = _opened_state(files.state, _key(task, split, profile_path))
     deadline = None if target.budget is None else begin + target.budget
     trials, finished = _search(_Search(task, split.tuning, files.state, deadline, on_trial), state)
@@ -102,7 +107,8 @@ def tune(
         metric=split.tuning.metric_name,
         target=target,
         split=split.description,
-        separate_holdout=split.is_separate,
+        separate_holdout=not overlaps,
+        overlaps=overlaps,
         trials=trials,
         finished=finished,
         chosen=None if best is None else trials.index(best),
@@ -144,11 +150,13 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
     identity = task.prepared.identity
     return {
         "tool": tool_name(),
+        "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
         "model": f"{identity.structure[:16]} {identity.weights[:16]}",
         "profile": hashlib.sha256(profile).hexdigest()[:32],
-        "data": split.tuning.digest,
+        "data": split.tuning.data.digest,
+        "metric": f"{split.tuning.metric_name} {split.tuning.metric_digest}".rstrip(),
         "split": split.description,
-        "target": task.recipe.target.name,
+        "target": to_jsonable(task.recipe.target),
         "settings": to_jsonable(task.recipe.config),
         "objective": task.target.objective,
         "max_drop": task.target.max_drop,
@@ -232,8 +240,18 @@ def _result_in(state: State, request: Request) -> Trial | tuple[str, ...] | None
 
 
 def _verify(task: TuningTask, best: Trial, samples: ScoringSamples, files: TuneFiles) -> tuple[Score, int]:
-    """Score the chosen plan on the held-out samples and write the files; return the score and the size."""
+    """Score the chosen plan on the held-out samples and write the files; return the score and the size.
+
+    Raises:
+        ConfigError: the plan is not the one that was tried, as a state file may say.
+    """
     planned = plan_of(task, best.candidate)
+    if plan_digest(planned.plan) != best.plan_digest:
+        where = "the best trial" if files.state is None else str(files.state)
+        raise ConfigError(
+            f"{where}: was scored with another plan than its settings give now; delete the state and tune "
+            "again"
+        )
     lowered = lowered_for(task, planned)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "best.onnx"

@@ -95,7 +95,7 @@ def test_there_are_no_more_observers_than_threads() -> None:
     with profiling_model(model(), RunSettings(channels=AXES)) as ready:
         sources = [o.source for o in ready.read if o.source is not None]
         with session_for(ready.graph, sources) as session:
-            work = SamplePass(ready, session, ready.read, identify=False)
+            work = SamplePass(ready, session, ready.read)
             done = list(map_in_threads(work.count, samples() * 5, 3, lambda: False))
             parts = work.profiles()
     assert len(done) == 50
