@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, nearest
+from .console import StdoutError, abandon, check_streams, echo, tell
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
 # underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares the texts with
@@ -35,6 +36,9 @@ COMMANDS = {
     "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }
+
+READER_GONE = 141
+"""Exit code, as if SIGPIPE had ended the process."""
 
 COLLECT = (500_000, 5, 20)
 """Thresholds of Python's cycle collector: a large graph is a million small objects that stay, and looking at
@@ -96,9 +100,9 @@ def _is_default(number: signal.Signals) -> bool:
 def interrupted(error: BaseException | None) -> int:
     """Say on stderr that the command was interrupted, and return the exit code."""
     if isinstance(error, EndedError):
-        click.echo(f"ended by {signal.Signals(error.number).name}", err=True)
+        tell(f"ended by {signal.Signals(error.number).name}")
         return 128 + error.number
-    click.echo("interrupted", err=True)
+    tell("interrupted")
     return 130
 
 
@@ -135,15 +139,26 @@ class Commands(click.Group):
         run: Callable[..., object] = super().main
         if not kwargs.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **kwargs)
+        closed = check_streams()
+        if closed is not None:
+            tell(closed)
+            sys.exit(QprofError.exit_code)
         try:
             with ended_by_signals():
                 code = run(*args, standalone_mode=False, **kwargs)
         except click.ClickException as error:
-            click.echo(usage_message(error), err=True)
+            tell(usage_message(error), lines=True)
             code = error.exit_code
         except click.Abort as error:
             code = interrupted(error.__cause__)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the options of the group; its help may go to a stream that cannot be written."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except OSError as error:
+            raise click.exceptions.Exit(told_failure(error)) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
@@ -154,19 +169,23 @@ class Commands(click.Group):
             raise
         except KeyboardInterrupt as error:
             ctx.exit(interrupted(error))
-        except BrokenPipeError:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # Python flushes once more at its exit
-            ctx.exit(141)
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
-            message, code = described(error)
-            click.echo(message, err=True)
-            ctx.exit(code)
+            ctx.exit(told_failure(error))
         return result
+
+
+def told_failure(error: Exception) -> int:
+    """Tell of an error on stderr, and return the exit code."""
+    if isinstance(error, OSError | StdoutError):
+        abandon(sys.stdout)  # Python writes what is left once more at its exit, and would fail again
+    if isinstance(error, BrokenPipeError):
+        return READER_GONE
+    message, code = described(error)
+    tell(message)
+    return code
 
 
 def usage_message(error: click.ClickException) -> str:
@@ -186,11 +205,15 @@ def described(error: Exception) -> tuple[str, int]:
     if is_out_of_memory(error):
         text = (str(error).splitlines() or [type(error).__name__])[0]
         return (
-            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or that "
-            "of the container), or use fewer --threads and --workers, or --memory-limit"
+            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or "
+            "that of the container), or use fewer --threads and --workers, or --memory-limit"
         ), QprofError.exit_code
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"error: {error.filename}: {error.strerror}; check the path and the disk", QprofError.exit_code
+    if isinstance(error, OSError):
+        said = error.strerror or str(error) or type(error).__name__
+        if error.filename is not None:
+            return f"error: {error.filename}: {said}; check the path and the disk", QprofError.exit_code
+        place = os.environ.get("TMPDIR", "the system's folder of them")
+        return f"error: {said}; check the disk; temporary files are in {place}", QprofError.exit_code
     return (
         f"internal error: {type(error).__name__}: {error}; "
         "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
@@ -212,9 +235,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            click.echo(f"qprof {version('qprof-onnx')}")
+            echo(f"qprof {version('qprof-onnx')}")
         except PackageNotFoundError:
-            click.echo("qprof (running from a checkout that is not installed)")
+            echo("qprof (running from a checkout that is not installed)")
         ctx.exit()
 
 

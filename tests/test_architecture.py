@@ -20,10 +20,11 @@ from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli/start.py",),
+    ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
     ("cli/options", "cli/render"),
+    ("cli/console.py",),
     ("quantizer/front_door",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/speed", "quantizer/evaluation"),

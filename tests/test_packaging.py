@@ -116,7 +116,7 @@ def test_the_installed_wheel_runs_and_finds_its_configurations(wheel: Path, tmp_
 
 
 def test_the_command_is_called_qprof() -> None:
-    assert PROJECT["project"]["scripts"] == {"qprof": "qprof_onnx.cli.start:run"}
+    assert PROJECT["project"]["scripts"] == {"qprof": "qprof_onnx.cli.entry:run"}
 
 
 def test_the_licence_is_the_full_text() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from ..console import echo, tell
 from ..options.groups import GroupedCommand
 from ..options.profiling import run_options
-from ..options.shared import check_outputs, data_option, limit_option, model_argument
+from ..options.shared import data_option, limit_option, model_argument
 from ..render.progress import progress
 
 
@@ -18,7 +19,7 @@ from ..render.progress import progress
 @data_option
 @limit_option
 @run_options
-def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
+def command(model: Path, data: str, output: Path, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
@@ -38,13 +39,10 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
     from ...profiles.runner.settings import RunSettings
     from ...quantizer.pipeline.profiling import dump_profile
 
-    output = output or Path(f"{model.stem}.profile.yaml")
-    check_outputs([output, options["checkpoint"]], [model])
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
-        click.echo(
+        tell(
             "note: the observers count in numpy, five times slower: the compiled kernels were not built; "
-            "install qprof-onnx where a C compiler is present",
-            err=True,
+            "install qprof-onnx where a C compiler is present"
         )
     notes: list[str] = []
     format, limit = options.pop("format"), options.pop("max_non_finite")
@@ -52,8 +50,8 @@ def command(model: Path, data: str, output: Path | None, **options: Any) -> None
     with progress("profiling") as report:
         profile = dump_profile(model, data, output, run, format=format, progress=report, note=notes.append)
     for note in (*notes, *profile.notes):
-        click.echo(f"note: {note}", err=True)
-    click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+        tell(f"note: {note}")
+    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
     if (failure := gate_failure(profile, limit)) is not None:
-        click.echo(f"gate failed: {failure}", err=True)
+        tell(f"gate failed: {failure}")
         click.get_current_context().exit(1)

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from ..console import echo
 from ..options import shared
+from ..options.files import EXISTING, NEW
 from ..options.groups import GroupedCommand, option
-from ..options.shared import EXISTING, NEW
 from ..render.progress import progress
 
 
@@ -47,11 +48,10 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     profile, plan, data, threads, limit, axis = (
         options.pop(name) for name in ("profile", "plan", "data", "threads", "limit", "class_axis")
     )
-    shared.check_outputs([plot], [model, profile, plan])
     check_plot(plot)
     recipe, run = shared.recipe_of(options), SensitivityRun(limit or LIMIT, threads, axis)
     with progress("measuring") as report:
         result = sensitivity(model, profile, data, recipe=recipe, plan_path=plan, run=run, progress=report)
     if plot is not None:
         write_plot(result, plot, worst)
-    click.echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))
+    echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from ..console import echo, tell
 from ..options.groups import GroupedCommand
-from ..options.shared import check_outputs, data_option, limit_option, model_argument, recipe_of
+from ..options.shared import data_option, limit_option, model_argument, recipe_of
 from ..options.tuning import tuning_options
 
 
@@ -44,7 +45,6 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
 
     target, data = taken(QualityTarget), taken(TuningData)
     files = taken(TuneFiles, model="output_file", plan="save_plan")
-    check_outputs([files.model, files.plan, files.state], [model, profile, data.labels])
     result = tune(
         model,
         profile,
@@ -52,8 +52,8 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
         target,
         recipe=recipe_of(options),
         files=files,
-        on_trial=lambda n, trial, resumed: click.echo(trial_text(n, trial, resumed, target), err=as_json),
+        on_trial=lambda n, trial, resumed: (tell if as_json else echo)(trial_text(n, trial, resumed, target)),
     )
-    click.echo(tune_json(result) if as_json else tune_text(result, files.model))
+    echo(tune_json(result) if as_json else tune_text(result, files.model))
     if not result.target_met:
         click.get_current_context().exit(1)

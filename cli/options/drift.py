@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .files import EXISTING, MODEL
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import EXISTING, calibrator_option, json_option
+from .shared import calibrator_option, json_option
 
 _OPTIONS = (
     option(
@@ -19,7 +20,7 @@ _OPTIONS = (
     option(
         "--model",
         group="Basic",
-        type=EXISTING,
+        type=MODEL,
         metavar="MODEL.onnx",
         help="Leave out tensors that no plan needs.",
     ),

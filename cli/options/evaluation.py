@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .files import EXISTING
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import EXISTING, class_axis_option, json_option
+from .shared import class_axis_option, json_option
 
 _OPTIONS = (
     option(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from .files import NEW, default_profile
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import NEW
 
 MAX_NON_FINITE = 0.9
 """Share of the elements of a tensor up to which NaN and Inf are no failure; DECISIONS.md says why."""
@@ -37,6 +35,7 @@ _OPTIONS = (
         "--output",
         group="Basic",
         type=NEW,
+        callback=default_profile,
         metavar="PROFILE.yaml",
         help="Default: MODEL.profile.yaml, here.",
     ),
@@ -113,7 +112,7 @@ _OPTIONS = (
     option(
         "--checkpoint",
         group="Files",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=NEW,
         metavar="FILE",
         help="Keep progress in this file; the same command resumes after a kill.",
     ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .files import DATA
 from .groups import F, option
 from .numbers import FiniteNumber
 
@@ -23,6 +24,7 @@ _OPTIONS = (
     option(
         "--data",
         group="Speed",
+        type=DATA,
         metavar="DIR",
         help="Samples for --check-speed or --rounding gptq: a folder, or module:function.",
     ),

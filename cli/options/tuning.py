@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .files import DATA, EXISTING, NEW
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import EXISTING, NEW, Name, class_axis_option, json_option, setting_options
+from .shared import Name, class_axis_option, json_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
@@ -31,11 +32,16 @@ _OPTIONS = (
     ),
     class_axis_option,
     option(
-        "--metric", group="Quality", metavar="MODULE:FUNCTION", help="A score of your own for each sample."
+        "--metric",
+        group="Quality",
+        type=DATA,
+        metavar="MODULE:FUNCTION",
+        help="A score of your own for each sample.",
     ),
     option(
         "--holdout-data",
         group="Quality",
+        type=DATA,
         metavar="DIR",
         help="Samples that verify the result.  [default: half of --data is held out]",
     ),

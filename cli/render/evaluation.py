@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...profiles.base.presentation import size_text
 from .json_document import document
 
 if TYPE_CHECKING:
@@ -133,9 +134,7 @@ def _latency(t: Latency) -> Iterable[str]:
 
 def _sizes(result: Evaluation) -> str:
     a, b = result.float_bytes, result.quantized_bytes
-    return (
-        f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / max(b, 1):.2f} times smaller"
-    )
+    return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
 
 
 def _failure(failure: GateFailure) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...profiles.base.presentation import size_text
 from ...quantizer.tuning.quality_target import OBJECTIVES
 from ...quantizer.tuning.search import meets
 from .json_document import document
@@ -80,7 +81,7 @@ def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
         )
     if result.quantized_bytes:
         a, b = result.float_bytes, result.quantized_bytes
-        yield f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / b:.2f} times smaller"
+        yield f"size       {size_text(a)} float, {size_text(b)} quantized: {a / b:.2f} times smaller"
     yield from (f"limit      {text}" for text in result.limits)
     yield f"time       {result.seconds:.0f} s, {len(result.trials)} trials"
     yield _verdict(result, written)

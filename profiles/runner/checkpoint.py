@@ -12,7 +12,6 @@ was counted: a resumed run reads these samples again, without running them, and 
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.atomic_files import read_text, write_atomically
+from ..base.atomic_files import read_text, remove_leftovers, write_atomically
 from ..base.errors import DataError, ProfileError
 from ..records.non_finite import from_entries, to_entries
 from ..records.profile import DataId, ModelId, Profile
@@ -193,8 +192,7 @@ def save_progress(path: Path, run: RunId, progress: RunProgress) -> None:
 def remove_progress(path: Path) -> None:
     """Remove the file, if it exists, and the temporary files of killed runs: the profile was written."""
     path.unlink(missing_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.stem)}.*.tmp{glob.escape(path.suffix)}"):
-        left.unlink(missing_ok=True)
+    remove_leftovers(path)
 
 
 class CheckpointWriter:

@@ -48,6 +48,11 @@ def sample_paths(folder: Path) -> list[Path]:
     return layouts[0]
 
 
+def is_sample_name(name: str) -> bool:
+    """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
+    return name.lower().endswith((".npz", ".npy")) or _input_number(Path(name)) is not None
+
+
 def read_data_set(folder: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
     """Return the `input_*.pb` files of a folder as one sample.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels, kilobytes, percent
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
@@ -74,7 +74,7 @@ class Evaluation(Presented):
         """Return samples, size, latency, accuracy and failures of the gate; and a table of the outputs."""
         facts = [
             ("samples", str(self.samples)),
-            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)} quantized"),
+            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)} quantized"),
         ]
         if self.latency is not None:
             facts.append(("speedup", f"{self.latency.speedup:.2f}"))

@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
-from ...profiles.base.presentation import kilobytes
+from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.profiling_function import DOMAIN
 from ..model.files import load_model, model_bytes
@@ -108,7 +108,7 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
             else f"{second}: no node is quantized; was the model that you quantized meant?"
         )
     if quantized.bytes > floats.bytes:
-        sizes = f"{kilobytes(quantized.bytes)}, float {kilobytes(floats.bytes)}"
+        sizes = f"{size_text(quantized.bytes)}, float {size_text(floats.bytes)}"
         found.append(f"{second}: larger than the float model ({sizes}); see which nodes are quantized")
     return tuple(found)
 

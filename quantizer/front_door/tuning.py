@@ -8,10 +8,10 @@ from typing import Any, Literal, Unpack
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, load_model, model_file, temporary_folder
-from ..model.outputs import check_output
+from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
@@ -84,15 +84,19 @@ def tune(
     others = dict(given.others)
     limits = {name: others.pop(name) for name in ("objective", "budget", "seed", "threads") if name in others}
     recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
-    if output is not None and not Path(output).resolve().parent.is_dir():
-        raise ConfigError(f"{output}: there is no folder '{Path(output).parent}'; make it first")
-    check_output(output, model)
+    labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
+    read = FilesRead(
+        (model,),
+        (profile, target, labels, holdout_labels),
+        (data, others.get("holdout_data"), others.get("metric")),
+    )
+    check_outputs([output, others.get("state")], read)
     on_trial, state = others.pop("on_trial", None), others.pop("state", None)
     with (
         model_file(model) as path,
         temporary_folder() as folder,
-        labels_file(others.pop("labels", None)) as labels,
-        labels_file(others.pop("holdout_labels", None)) as holdout_labels,
+        labels_file(others.pop("labels", None)) as labels_path,
+        labels_file(others.pop("holdout_labels", None)) as holdout_path,
     ):
         files = TuneFiles(
             folder / quantized_name(path.name), folder / "plan.yaml", None if state is None else Path(state)
@@ -100,7 +104,7 @@ def tune(
         found = search.tune(
             path,
             profile,
-            _tuning_data(data, others, labels, holdout_labels),
+            _tuning_data(data, others, labels_path, holdout_path),
             quality,
             recipe=recipe,
             files=files,
@@ -109,8 +113,9 @@ def tune(
         quantized = _model(files.model)
         plan = load_plan(folder / "plan.yaml") if (folder / "plan.yaml").exists() else None
     if output is not None and quantized is not None:
-        save_model(quantized, output)
-    result: TuneResult = with_more(TuneResult, found, plan=plan, quantized=quantized)
+        with replacing_together(read.weights) as batch:
+            save_model(quantized, output, batch=batch)
+    result: TuneResult = with_more(TuneResult, found, plan=plan, quantized=quantized, read=read)
     return result
 
 

@@ -32,6 +32,7 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
             data is missing or short, the ONNX checker refuses it, or it has no outputs.
     """
     file = Path(path)
+    check_name(file)
     if file.is_dir():
         raise ModelError(f"{path}: is a folder; name an .onnx file")
     try:
@@ -58,6 +59,14 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     _attach(model, file.parent)
     _detach(model)
     return model
+
+
+def check_name(path: Path) -> None:
+    """Raise ModelError for a file whose name is not UTF-8: neither onnx nor onnxruntime can open it."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ModelError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it") from None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
@@ -21,7 +22,7 @@ from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
-from ..model.outputs import check_output
+from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..prepare.opening import open_prepared
@@ -57,6 +58,8 @@ def dump_profile(
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
+    read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
+    check_outputs([output, settings.checkpoint], read)
     load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
     if not input_specs(prepared.model, str(model_path)):
@@ -95,8 +98,10 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     Raises:
         ModelError: the model cannot be read. ConfigError: the output would overwrite its weights.
     """
-    check_output(output, model_path)
-    save_model(instrumented(model_path), output)
+    read = FilesRead(models=(model_path,))
+    check_outputs([output], read)
+    with replacing_together(read.weights) as batch:
+        save_model(instrumented(model_path), output, batch=batch)
 
 
 def instrumented(model_path: str | Path) -> ir.Model:

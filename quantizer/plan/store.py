@@ -49,7 +49,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...profiles.base.atomic_files import read_text, write_atomically
+from ...profiles.base.atomic_files import FileBatch, read_text, write_atomically
 from ...profiles.base.errors import PlanError, nearest
 from ...profiles.base.strict_yaml import (
     MalformedError,
@@ -88,13 +88,18 @@ _LATER = ("tool", "notes", "shared_scales", "adjustments", "origin")
 """Keys that may be missing: older files lack them, and people need not write them."""
 
 
-def save_plan(plan: QuantPlan, path: str | os.PathLike[str]) -> None:
+def save_plan(plan: QuantPlan, path: str | os.PathLike[str], batch: FileBatch | None = None) -> None:
     """Write a plan in one step: the file is complete, or as it was before.
+
+    Args:
+        plan: what to write.
+        path: the file.
+        batch: files with which it is to appear; None for alone.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    write_atomically(path, dumps(plan))
+    write_atomically(path, dumps(plan), batch)
 
 
 def load_plan(path: str | os.PathLike[str]) -> QuantPlan:

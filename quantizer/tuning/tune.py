@@ -15,14 +15,14 @@ import onnx
 import onnx_ir
 import onnxruntime
 
-from ...profiles.base.atomic_files import read_text
+from ...profiles.base.atomic_files import read_text, replacing_together
 from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps
 from ..model.files import model_bytes
-from ..model.outputs import check_output
+from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
@@ -92,8 +92,8 @@ def tune(
     begin = time.monotonic()
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
-    _check_folders(files)
-    check_output(files.model, model_path)
+    read = read_by(model_path, profile_path, data)
+    check_outputs([files.model, files.plan, files.state], read)
     task = _opened_task(Path(model_path), profile_path, recipe, target)
     split = read_split(task.float_session, task.prepared.model, data, target.seed)
     overlaps = split.overlaps(task.profile.data)
@@ -119,11 +119,10 @@ def tune(
     )
 
 
-def _check_folders(files: TuneFiles) -> None:
-    """Raise ConfigError before the work starts where a result could not be written after it."""
-    for path in (files.model, files.plan, files.state):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise ConfigError(f"{path}: there is no folder '{path.parent}'; make it first")
+def read_by(model: object, profile: object, data: TuningData) -> FilesRead:
+    """Return what a tuning reads."""
+    files = (profile, data.labels, data.holdout_labels)
+    return FilesRead((model,), files, (data.data, data.holdout_data, data.metric))
 
 
 def _opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
@@ -258,9 +257,10 @@ def _verify(task: TuningTask, best: Trial, samples: ScoringSamples, files: TuneF
         path = Path(folder) / "best.onnx"
         save_model(lowered.model, path)
         score, size = score_model(path, samples), model_bytes(path)
-    if files.plan is not None:
-        notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
-        save_plan(replace(planned.plan, notes=tuple(notes)), files.plan)
-    if files.model is not None and target_met(best, score, task.target):
-        save_model(lowered.model, files.model)
+    with replacing_together(FilesRead((task.float_path,)).weights) as batch:
+        if files.model is not None and target_met(best, score, task.target):
+            save_model(lowered.model, files.model, batch=batch)
+        if files.plan is not None:
+            notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
+            save_plan(replace(planned.plan, notes=tuple(notes)), files.plan, batch)
     return score, size

@@ -114,7 +114,7 @@ def test_the_model_is_never_overwritten(tmp_path: Path) -> None:
     model = Path(shutil.copy(MODEL, tmp_path))
     result = dump_profile(model, "--data", DATA, "-o", model)
     assert result.exit_code == 2
-    assert "is another file of this command already" in result.stderr
+    assert "which this command reads; choose another name" in result.stderr
     assert model.read_bytes() == MODEL.read_bytes()
 
 

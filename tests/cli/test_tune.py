@@ -69,7 +69,7 @@ def test_a_wrong_objective_is_one_line_and_exit_code_two(profile) -> None:
 def test_an_output_that_is_an_input_is_refused(profile) -> None:
     result = run(profile, "--save-plan", str(profile))
     assert result.exit_code == 2
-    assert "is another file of this command already" in result.stderr
+    assert "which this command reads; choose another name" in result.stderr
 
 
 def test_without_labels_the_target_is_about_agreement(profile) -> None:
