@@ -8,8 +8,9 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
-from .files import ModelLike, data_file, external_files
+from ...profiles.base.errors import ConfigError, ModelError
+from .files import ModelLike, data_file
+from .loading.external import external_files
 
 
 def check_output(output: str | os.PathLike[str] | None, model: ModelLike) -> None:
@@ -45,7 +46,7 @@ def _weight_files(model: ModelLike) -> set[Path]:
         return set()
     try:
         return external_files(model)
-    except OSError:
+    except ModelError:  # told when the model is read
         return set()
 
 

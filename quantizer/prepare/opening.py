@@ -14,9 +14,9 @@ from ...profiles.instrumentation.profiling_function import DOMAIN
 from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
-from ..model.files import load_model
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
+from ..model.loading.reading import read_model
 from ..operators.table import CONVERSIONS
 from .prepare import prepare
 
@@ -32,7 +32,7 @@ class PreparedModel:
         model: the prepared model.
         graph: its index.
         identity: its fingerprint, with the name of the file.
-        notes: remarks of preparation for the user.
+        notes: remarks for the user: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
     """
 
@@ -49,20 +49,23 @@ def open_prepared(path: str | Path) -> PreparedModel:
     Raises:
         ModelError: it cannot be read, is quantized already, or is instrumented already.
     """
-    model = load_model(path)
-    found = quantized_operators(model)
+    loaded = read_model(path)
+    found = quantized_operators(loaded.model)
     if found:
         raise ModelError(
             f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
         )
-    if DOMAIN in model.opset_imports:
+    if DOMAIN in loaded.model.opset_imports:
         raise ModelError(f"{path}: this model is instrumented already; give the original model")
-    result = prepare(model)
+    try:
+        result = prepare(loaded.model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     return PreparedModel(
         result.model,
         index(result.model),
         model_id(result.model, Path(path).name),
-        result.notes,
+        (*loaded.notes, *result.notes),
         result.narrow,
     )
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ...model.editing import is_standard, static_shape
 from ...model.graph import name_of
+from ...model.loading.protobuf import has_map
 
 SMALL = 1024
 """Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
@@ -70,7 +71,7 @@ def _infer(model: ir.Model) -> int:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return 0
-    inferred_infos = {info.name: info for info in _infos(inferred.graph)}
+    inferred_infos = {info.name: info for info in _infos(inferred.graph) if not has_map(info.type)}
     changed = 0
     for graph in model.graphs():
         inputs = () if graph is model.graph else graph.inputs
