@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -14,10 +15,13 @@ from ...profiles.instrumentation.profiling_function import DOMAIN
 from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
+from ...profiles.runtime.profiling_session import runtime_dtypes
+from ..model.editing import is_standard
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
 from ..model.loading.reading import read_model
 from ..operators.table import CONVERSIONS
+from .passes.shapes import infer_shapes
 from .prepare import prepare
 
 ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
@@ -61,6 +65,7 @@ def open_prepared(path: str | Path) -> PreparedModel:
         result = prepare(loaded.model)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
+    _add_runtime_types(result.model)
     return PreparedModel(
         result.model,
         index(result.model),
@@ -68,6 +73,27 @@ def open_prepared(path: str | Path) -> PreparedModel:
         (*loaded.notes, *result.notes),
         result.narrow,
     )
+
+
+def _add_runtime_types(model: ir.Model) -> None:
+    """Give outputs of operators outside the standard the types that onnxruntime infers, where none is known.
+
+    Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
+    operator, its output stays of no known type.
+    """
+    unknown = {
+        value.name: value
+        for node in model.graph
+        if not is_standard(node)
+        for value in node.outputs
+        if value.name and value.type is None
+    }
+    if not unknown:
+        return
+    with suppress(ModelError):
+        for name, dtype in runtime_dtypes(model, tuple(unknown)).items():
+            unknown[name].type = None if dtype is None else ir.TensorType(dtype)
+        infer_shapes(model)
 
 
 def read_profile(

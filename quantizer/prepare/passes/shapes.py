@@ -20,6 +20,18 @@ SMALL = 1024
 """Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
 
 
+LIKE_FIRST_INPUT = frozenset(
+    ("com.microsoft", op_type)
+    for op_type in (
+        *("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
+        *("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"),
+        *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+    )
+)
+"""Operators of onnxruntime whose first output has type and shape of the first input; ONNX does not know them.
+Source: onnxruntime's docs/ContribOperators.md."""
+
+
 def clean_shapes(model: ir.Model) -> int:
     """Remove what the file says about intermediate values, and negative dimensions, which have no meaning.
 
@@ -47,8 +59,24 @@ def infer_shapes(model: ir.Model) -> int:
     inferred.
     """
     changed = _infer(model)
-    while _set_ranks(model):
+    while _set_ranks(model) + _set_like_first_input(model):
         changed += 1 + _infer(model)
+    return changed
+
+
+def _set_like_first_input(model: ir.Model) -> int:
+    """Give outputs of `LIKE_FIRST_INPUT` type and shape where these are unknown; return how many."""
+    changed = 0
+    for node in model.graph.all_nodes():
+        if (node.domain, node.op_type) not in LIKE_FIRST_INPUT or not node.inputs or node.inputs[0] is None:
+            continue
+        source, output = node.inputs[0], node.outputs[0]
+        if output.type is None and source.type is not None:
+            output.type = source.type
+            changed += 1
+        if output.shape is None and source.shape is not None:
+            output.shape = source.shape.copy()
+            changed += 1
     return changed
 
 
