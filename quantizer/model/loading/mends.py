@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.defs
+import onnx.helper
 import onnx.numpy_helper
 from google.protobuf.descriptor import FieldDescriptor
 
@@ -142,6 +144,27 @@ def dense_initializers(proto: onnx.ModelProto) -> Notes:
             del block.sparse_initializer[:]
 
 
+def dense_constants(proto: onnx.ModelProto) -> Notes:
+    """Write the sparse value of Constant nodes as a dense one."""
+    for block in blocks(proto):
+        for node in block.node:
+            sparse = [a for a in node.attribute if a.name == "sparse_value" and a.HasField("sparse_tensor")]
+            if node.op_type == "Constant" and sparse:
+                value = onnx.helper.make_attribute("value", _dense(sparse[0].sparse_tensor))
+                sparse[0].CopyFrom(value)
+                yield f"the value of the Constant '{node.output[0]}' was sparse and is dense now"
+
+
+def drop_shadowed_functions(proto: onnx.ModelProto) -> Notes:
+    """Drop functions of the name of a standard operator, which onnxruntime runs in their place."""
+    opset = next((entry.version for entry in proto.opset_import if not entry.domain), 0)
+    for index in reversed(range(len(proto.functions))):
+        function = proto.functions[index]
+        if function.domain in ("", "ai.onnx") and onnx.defs.has(function.name, opset, ""):
+            yield f"function '{function.name}' has the name of a standard operator, which is run"
+            del proto.functions[index]
+
+
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     values = onnx.numpy_helper.to_array(sparse.values)
     indices = onnx.numpy_helper.to_array(sparse.indices)
@@ -171,7 +194,9 @@ MENDS: Sequence[Callable[[onnx.ModelProto], Notes]] = (
     name_graphs,
     one_opset_per_domain,
     import_domains,
+    drop_shadowed_functions,
     dense_initializers,
+    dense_constants,
     one_initializer_per_name,
     raw_data_alone,
     drop_empty_nodes,

@@ -51,14 +51,15 @@ def subgraphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 def blocks(proto: onnx.ModelProto) -> Iterator[Block]:
     """Yield the main graph and the functions, each followed by the graphs inside."""
     for block in (proto.graph, *proto.functions):
-        yield from _with_inner(block)
+        yield from graphs_in(block)
 
 
-def _with_inner(block: Block) -> Iterator[Block]:
+def graphs_in(block: Block) -> Iterator[Block]:
+    """Yield a graph or function and the graphs inside of it, at any depth."""
     yield block
     for node in block.node:
         for graph in subgraphs_of(node):
-            yield from _with_inner(graph)
+            yield from graphs_in(graph)
 
 
 def tensors_in(block: Block) -> Iterator[onnx.TensorProto]:

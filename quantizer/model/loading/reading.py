@@ -85,6 +85,8 @@ def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[str]:
     before = list(model.graph.all_nodes())
     try:
         model.graph.sort()
+        for function in model.functions.values():
+            function.sort()
     except ValueError:
         raise ModelError(f"{path}: not a valid ONNX model: its nodes form a cycle; export it again") from None
     return (

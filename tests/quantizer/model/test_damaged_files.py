@@ -92,6 +92,11 @@ def attribute_without_value(proto: onnx.ModelProto) -> None:
     proto.graph.node[2].attribute.add(name="alpha", type=onnx.AttributeProto.TENSOR)
 
 
+def attribute_of_no_function(proto: onnx.ModelProto) -> None:
+    """Let the Gemm take an attribute of a function, which it is not in."""
+    proto.graph.node[2].attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="scale")
+
+
 def typed_data_too_short(proto: onnx.ModelProto) -> None:
     """Hold two of three elements as numbers."""
     bias = proto.graph.initializer[2]
@@ -140,6 +145,7 @@ def sparse_indices_outside(proto: onnx.ModelProto) -> None:
         (unknown_output, "output 'z' of graph 'net' is made by no node"),
         (nameless_output, "output '' of graph 'net' is made by no node"),
         (attribute_without_type, "node 'c' (Gemm): attribute 'alpha' has no type"),
+        (attribute_of_no_function, "node 'c' (Gemm): attribute 'alpha' is that of a function"),
         (attribute_without_value, "node 'c' (Gemm): attribute 'alpha' has no value"),
     ],
 )  # fmt: skip

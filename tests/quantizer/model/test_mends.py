@@ -125,6 +125,21 @@ def elements_twice(proto: onnx.ModelProto) -> None:
     proto.graph.initializer[2].float_data.extend([0.0, 0.0, 0.0])
 
 
+def sparse_constant(proto: onnx.ModelProto) -> None:
+    dense = numpy_helper.to_array(proto.graph.initializer[0])
+    values = numpy_helper.from_array(dense[dense > 0])
+    indices = numpy_helper.from_array(np.flatnonzero(dense > 0).astype(np.int64))
+    sparse = helper.make_sparse_tensor(values, indices, dense.shape)
+    del proto.graph.initializer[0]
+    proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse))
+
+
+def function_of_a_standard_name(proto: onnx.ModelProto) -> None:
+    nodes = [helper.make_node("Neg", ["a"], ["b"])]
+    opsets = [helper.make_opsetid("", 17)]
+    proto.functions.append(helper.make_function("", "Relu", ["a"], ["b"], nodes, opsets))
+
+
 def empty_node(proto: onnx.ModelProto) -> None:
     proto.graph.node.add()
 
@@ -158,6 +173,8 @@ def nothing(_: onnx.ModelProto) -> None:
         (nameless_initializer, "an initialiser without a name, which no node can read, is left out"),
         (sparse_initializer, "initialiser 'w' was sparse and is dense now"),
         (sparse_initializer_of_coordinates, "initialiser 'w' was sparse and is dense now"),
+        (sparse_constant, "the value of the Constant 'w' was sparse and is dense now"),
+        (function_of_a_standard_name, "function 'Relu' has the name of a standard operator, which is run"),
         (elements_twice, "tensor 'k' holds its elements twice: the raw data holds, as in onnxruntime"),
         (empty_node, "a node without operator, inputs and outputs is left out"),
         (metadata_key_twice, "the metadata has a key more than once: the last entry is kept"),
