@@ -101,6 +101,16 @@ def drop_empty_nodes(proto: onnx.ModelProto) -> Notes:
                 yield "a node without operator, inputs and outputs is left out"
 
 
+def drop_device_configurations(proto: onnx.ModelProto) -> Notes:
+    """Drop what says on which of several devices nodes run, which onnxruntime does not read."""
+    configured = [node for block in blocks(proto) for node in block.node if node.device_configurations]
+    if configured or proto.configuration:
+        for node in configured:
+            node.ClearField("device_configurations")
+        proto.ClearField("configuration")
+        yield "configurations of devices, which onnxruntime does not read, are left out"
+
+
 def readable_texts(proto: onnx.ModelProto) -> Notes:
     """Replace what is not UTF-8 in texts on which nothing depends; protobuf hands such text out as bytes."""
     bad = list(_unreadable(proto))
@@ -200,6 +210,7 @@ MENDS: Sequence[Callable[[onnx.ModelProto], Notes]] = (
     one_initializer_per_name,
     raw_data_alone,
     drop_empty_nodes,
+    drop_device_configurations,
     readable_texts,
     one_entry_per_metadata_key,
     untype_maps,

@@ -149,6 +149,11 @@ def metadata_key_twice(proto: onnx.ModelProto) -> None:
         proto.metadata_props.add(key="epoch", value=value)
 
 
+def device_configuration(proto: onnx.ModelProto) -> None:
+    proto.configuration.add(name="two", num_devices=2)
+    proto.graph.node[0].device_configurations.add(pipeline_stage=1)
+
+
 def nothing(_: onnx.ModelProto) -> None:
     pass
 
@@ -177,6 +182,7 @@ def nothing(_: onnx.ModelProto) -> None:
         (function_of_a_standard_name, "function 'Relu' has the name of a standard operator, which is run"),
         (elements_twice, "tensor 'k' holds its elements twice: the raw data holds, as in onnxruntime"),
         (empty_node, "a node without operator, inputs and outputs is left out"),
+        (device_configuration, "configurations of devices, which onnxruntime does not read, are left out"),
         (metadata_key_twice, "the metadata has a key more than once: the last entry is kept"),
     ],
 )  # fmt: skip
