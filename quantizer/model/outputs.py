@@ -17,7 +17,7 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.samples.folders import is_sample_name
 from ...profiles.samples.functions import is_function, module_file
 from ...profiles.samples.objects import Transformed
-from .files import external_files
+from .loading.external import external_files
 from .saving import weight_files
 
 Output: TypeAlias = str | os.PathLike[str] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -14,10 +15,13 @@ from ...profiles.instrumentation.profiling_function import DOMAIN
 from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
-from ..model.files import load_model
+from ...profiles.runtime.profiling_session import runtime_dtypes
+from ..model.editing import is_standard
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
+from ..model.loading.reading import read_model
 from ..operators.table import CONVERSIONS
+from .passes.shapes import infer_shapes
 from .prepare import prepare
 
 ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
@@ -32,7 +36,7 @@ class PreparedModel:
         model: the prepared model.
         graph: its index.
         identity: its fingerprint, with the name of the file.
-        notes: remarks of preparation for the user.
+        notes: remarks for the user: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
     """
 
@@ -49,22 +53,47 @@ def open_prepared(path: str | Path) -> PreparedModel:
     Raises:
         ModelError: it cannot be read, is quantized already, or is instrumented already.
     """
-    model = load_model(path)
-    found = quantized_operators(model)
+    loaded = read_model(path)
+    found = quantized_operators(loaded.model)
     if found:
         raise ModelError(
             f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
         )
-    if DOMAIN in model.opset_imports:
+    if DOMAIN in loaded.model.opset_imports:
         raise ModelError(f"{path}: this model is instrumented already; give the original model")
-    result = prepare(model)
+    try:
+        result = prepare(loaded.model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    _add_runtime_types(result.model)
     return PreparedModel(
         result.model,
         index(result.model),
         model_id(result.model, Path(path).name),
-        result.notes,
+        (*loaded.notes, *result.notes),
         result.narrow,
     )
+
+
+def _add_runtime_types(model: ir.Model) -> None:
+    """Give outputs of operators outside the standard the types that onnxruntime infers, where none is known.
+
+    Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
+    operator, its output stays of no known type.
+    """
+    unknown = {
+        value.name: value
+        for node in model.graph
+        if not is_standard(node)
+        for value in node.outputs
+        if value.name and value.type is None
+    }
+    if not unknown:
+        return
+    with suppress(ModelError):
+        for name, dtype in runtime_dtypes(model, tuple(unknown)).items():
+            unknown[name].type = None if dtype is None else ir.TensorType(dtype)
+        infer_shapes(model)
 
 
 def read_profile(

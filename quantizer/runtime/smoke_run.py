@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -109,7 +110,8 @@ def _generated(session: ort.InferenceSession, elements: Mapping[str, float]) -> 
         return
     integers = (1, 0) if any(i.dtype.kind in "iu" for i in supported) else (1,)
     for sizes, integer in product(_sizes(supported, elements), integers):
-        yield {i.name: i.array(sizes[i.name], integer) for i in supported}
+        with suppress(MemoryError):  # an input that does not fit into memory is none to try
+            yield {i.name: i.array(sizes[i.name], integer) for i in supported}
 
 
 def _input(value: Any) -> _Input | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
@@ -19,6 +20,9 @@ from ...model.graph import constant_of
 
 OPSET = 14
 """Opset of the default domain that a model without any of its operators gets."""
+
+MOST_NODES = 1_000_000
+"""Most nodes of a model whose functions are inlined: 5 kB of functions can make 2^60."""
 
 IR_VERSION = 8
 """Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
@@ -56,11 +60,20 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
     """Replace calls of model-local functions by their nodes; names become `<call>/<inner>`.
 
     Raises:
-        ModelError: a function is recursive, has another opset than the model, or takes graphs.
+        ModelError: a function is recursive, takes graphs, or has operators that mean something else in the
+            opset of the model; or the nodes would be more than `MOST_NODES`.
     """
     count = len(model.functions)
     if not count:
         return ()
+    nodes = _inlined_nodes(model)
+    if nodes > MOST_NODES:
+        raise ModelError(
+            f"the model-local functions stand for {nodes} nodes, more than {MOST_NODES} at most; export the "
+            "model without them"
+        )
+    for function in model.functions.values():
+        _take_opset_of(model, function)
     try:
         InlinePass()(model)
     except (ValueError, ir.passes.PreconditionError, ir.passes.PassError) as problem:
@@ -70,6 +83,68 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
         ) from None
     model.functions.clear()
     return (f"{count} model-local functions inlined",)
+
+
+def _inlined_nodes(model: ir.Model) -> int:
+    """Return how many nodes the model has when every call is replaced, without replacing any.
+
+    Raises:
+        ModelError: a function calls itself, directly or by others.
+    """
+    sizes: dict[ir.OperatorIdentifier, int] = {}
+    open_calls: set[ir.OperatorIdentifier] = set()
+
+    def size(block: ir.Graph | ir.Function) -> int:
+        return sum(
+            called(node.op_identifier()) if node.op_identifier() in model.functions else 1
+            for node in ir.traversal.RecursiveGraphIterator(block)
+        )
+
+    def called(identifier: ir.OperatorIdentifier) -> int:
+        if identifier not in sizes:
+            if identifier in open_calls:
+                raise ModelError(
+                    f"function '{identifier[1]}' of domain '{identifier[0]}' calls itself; export the model "
+                    "without model-local functions"
+                )
+            open_calls.add(identifier)
+            sizes[identifier] = size(model.functions[identifier])
+            open_calls.remove(identifier)
+        return sizes[identifier]
+
+    return size(model.graph)
+
+
+def _take_opset_of(model: ir.Model, function: ir.Function) -> None:
+    """Give a function the opsets of the model where its operators have the same signature in both.
+
+    Raises:
+        ModelError: an operator was changed between the two.
+    """
+    for domain, version in function.opset_imports.items():
+        common = model.graph.opset_imports.setdefault(domain, version)
+        for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
+            if node.domain == domain and _signature(node, version) != _signature(node, common):
+                raise ModelError(
+                    f"node '{node.name}' ({node.op_type}) of function '{function.name}' is of opset "
+                    f"{version}, and opset {common} of the model has another; export it with one opset"
+                )
+        function.opset_imports[domain] = common
+
+
+def _signature(node: ir.Node, version: int) -> object:
+    """Return inputs, outputs and attributes of the operator of a node in an opset; None where there is none.
+
+    Later versions that only allow more types have the same. Changes of what is computed came with another
+    input, attribute or default.
+    """
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    operands = [(value.name, value.option) for value in (*schema.inputs, *schema.outputs)]
+    attributes = [(a.name, a.type, a.default_value.SerializeToString()) for a in schema.attributes.values()]
+    return operands, sorted(attributes, key=lambda attribute: attribute[0])
 
 
 def take_constant_branches(model: ir.Model) -> int:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import onnx.version_converter
+import onnx
 import onnx_ir as ir
 
 from ....profiles.base.errors import ModelError
 from ...model.editing import ORIGIN, Array, add_initializer, free_name, is_standard, rank, value_names
 from ...model.graph import constant_of
-from .shapes import skeleton
+from ...model.opsets import in_opset
 
 TARGET = 14
 CONVERTER_TARGET = 7
@@ -76,19 +76,13 @@ def _convert_old(model: ir.Model, before: int) -> None:
     _align_operands(model)
     names = {tuple(v.name for v in node.outputs): (node.name, node.meta.get(ORIGIN)) for node in model.graph}
     try:
-        converted = ir.from_proto(onnx.version_converter.convert_version(skeleton(model), CONVERTER_TARGET))
+        converted = in_opset(model, CONVERTER_TARGET)
     except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as problem:
         message = " ".join(str(problem).split())[:200]
         raise ModelError(
             f"the model cannot be raised from opset {before} to {TARGET}: {message}; export it with "
             f"opset {TARGET}"
         ) from None
-    weights = model.graph.initializers
-    for value in list(converted.graph.inputs):
-        if value.name is not None and value.name in weights:
-            converted.graph.inputs.remove(value)
-            value.const_value = weights[value.name].const_value
-            converted.graph.register_initializer(value)
     taken = {str(name) for name, _ in names.values()}
     for node in converted.graph:
         first = next((v.name for v in node.outputs if v.name), "")

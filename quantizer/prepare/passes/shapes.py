@@ -14,9 +14,22 @@ import onnx_ir as ir
 
 from ...model.editing import is_standard, static_shape
 from ...model.graph import name_of
+from ...model.loading.protobuf import has_map
 
 SMALL = 1024
 """Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
+
+
+LIKE_FIRST_INPUT = frozenset(
+    ("com.microsoft", op_type)
+    for op_type in (
+        *("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
+        *("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"),
+        *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+    )
+)
+"""Operators of onnxruntime whose first output has type and shape of the first input; ONNX does not know them.
+Source: onnxruntime's docs/ContribOperators.md."""
 
 
 def clean_shapes(model: ir.Model) -> int:
@@ -46,8 +59,24 @@ def infer_shapes(model: ir.Model) -> int:
     inferred.
     """
     changed = _infer(model)
-    while _set_ranks(model):
+    while _set_ranks(model) + _set_like_first_input(model):
         changed += 1 + _infer(model)
+    return changed
+
+
+def _set_like_first_input(model: ir.Model) -> int:
+    """Give outputs of `LIKE_FIRST_INPUT` type and shape where these are unknown; return how many."""
+    changed = 0
+    for node in model.graph.all_nodes():
+        if (node.domain, node.op_type) not in LIKE_FIRST_INPUT or not node.inputs or node.inputs[0] is None:
+            continue
+        source, output = node.inputs[0], node.outputs[0]
+        if output.type is None and source.type is not None:
+            output.type = source.type
+            changed += 1
+        if output.shape is None and source.shape is not None:
+            output.shape = source.shape.copy()
+            changed += 1
     return changed
 
 
@@ -70,7 +99,7 @@ def _infer(model: ir.Model) -> int:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return 0
-    inferred_infos = {info.name: info for info in _infos(inferred.graph)}
+    inferred_infos = {info.name: info for info in _infos(inferred.graph) if not has_map(info.type)}
     changed = 0
     for graph in model.graphs():
         inputs = () if graph is model.graph else graph.inputs

@@ -227,7 +227,33 @@ def test_functions_are_inlined_and_uncalled_ones_dropped() -> None:
 def test_a_recursive_function_is_refused() -> None:
     function = '\n<domain: "own", opset_import: ["own" : 1]> f (a) => (b) { b = own.f(a) }'
     model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')
-    with pytest.raises(ModelError, match="cannot be inlined"):
+    with pytest.raises(ModelError, match="function 'f' of domain 'own' calls itself; export"):
+        inline_functions(model)
+
+
+def test_functions_that_call_one_another_in_doublings_are_refused_before_any_is_inlined() -> None:
+    """Sixty levels are 5 kB of file and 2^60 nodes."""
+    head = '\n<domain: "own", opset_import: ["" : 17, "own" : 1]> '
+    levels = [f"{head}f{i} (a) => (c) {{ b = own.f{i + 1}(a)  c = own.f{i + 1}(b) }}" for i in range(60)]
+    last = f"{head}f60 (a) => (b) {{ b = Neg(a) }}"
+    text = "g (float[2] x) => (float[2] y) { y = own.f0(x) }" + "".join(levels) + last
+    with pytest.raises(ModelError, match=f"{2**60} nodes, more than 1000000 at most; export"):
+        inline_functions(parsed(text, domains=', "own" : 1'))
+
+
+def test_a_function_of_another_opset_is_inlined_where_its_operators_mean_the_same() -> None:
+    function = '\n<domain: "own", opset_import: ["" : 13]> f (a) => (b) { b = Relu(a) }'
+    model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')
+    inline_functions(model)
+    assert operators(model) == ["Relu"]
+
+
+def test_a_function_whose_operator_means_something_else_in_the_opset_of_the_model_is_refused() -> None:
+    function = '\n<domain: "own", opset_import: ["" : 11]> f (a) => (b) { [s] b = Softmax(a) }'
+    model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')
+    with pytest.raises(
+        ModelError, match=r"node 's' \(Softmax\) of function 'f' is of opset 11, and opset 17"
+    ):
         inline_functions(model)
 
 

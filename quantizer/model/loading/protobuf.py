@@ -1,0 +1,95 @@
+"""The protobuf message of a model file, and walks over its graphs and tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ....profiles.base.errors import ModelError
+
+Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto
+"""What holds nodes: a graph or a model-local function."""
+
+
+def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """Return what a model file holds; weights in other files are not read.
+
+    Raises:
+        ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off.
+    """
+    name = shown(path)
+    if name != os.fspath(path):
+        raise ModelError(f"{name}: the name is not UTF-8, which onnxruntime needs; rename the file")
+    if Path(path).is_dir():
+        raise ModelError(f"{name}: is a folder; name an .onnx file")
+    try:
+        return onnx.load_model(path, format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise ModelError(f"{name}: no such file; check the path of the model") from None
+    except OSError as problem:
+        raise ModelError(f"{name}: cannot be read: {problem.strerror or problem}; check the path") from None
+    except DecodeError:
+        raise ModelError(f"{name}: not an ONNX model, or cut off; export or download it again") from None
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path for messages; bytes that are no UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def subgraphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the graphs that a node has as attributes."""
+    single = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return single + [graph for attribute in node.attribute for graph in attribute.graphs]
+
+
+def blocks(proto: onnx.ModelProto) -> Iterator[Block]:
+    """Yield the main graph and the functions, each followed by the graphs inside."""
+    for block in (proto.graph, *proto.functions):
+        yield from graphs_in(block)
+
+
+def graphs_in(block: Block) -> Iterator[Block]:
+    """Yield a graph or function and the graphs inside of it, at any depth."""
+    yield block
+    for node in block.node:
+        for graph in subgraphs_of(node):
+            yield from graphs_in(graph)
+
+
+def tensors_in(block: Block) -> Iterator[onnx.TensorProto]:
+    """Yield the initialisers of one graph, and the tensors in attributes of its nodes."""
+    if isinstance(block, onnx.GraphProto):
+        yield from block.initializer
+    for node in block.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def all_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the dense tensors of a model: initialisers and those in attributes, of functions too."""
+    for block in blocks(proto):
+        yield from tensors_in(block)
+
+
+def is_outside(tensor: onnx.TensorProto) -> bool:
+    """Tell whether the data of a tensor is in a file of its own."""
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def has_map(kind: onnx.TypeProto) -> bool:
+    """Tell whether a type is a map, or holds one; onnx_ir does not have them."""
+    match kind.WhichOneof("value"):
+        case "sequence_type":
+            return has_map(kind.sequence_type.elem_type)
+        case "optional_type":
+            return has_map(kind.optional_type.elem_type)
+        case name:
+            return bool(name == "map_type")

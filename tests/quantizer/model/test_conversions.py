@@ -1,0 +1,73 @@
+"""Models are read, written and converted in a few named functions: nothing turns one into a message and back
+elsewhere, where external data would lose its folder."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+CALLS = {
+    "ir.from_proto",
+    "ir.to_proto",
+    "ir.load",
+    "ir.save",
+    "onnx.load",
+    "onnx.load_model",
+    "onnx.save",
+    "onnx.save_model",
+    "onnx.version_converter.convert_version",
+}
+
+ALLOWED = {
+    ("quantizer/model", "read_proto", "onnx.load_model"): "a file to its message",
+    ("quantizer/model", "converted", "ir.from_proto"): "the message to a model, where errors are translated",
+    ("quantizer/model", "_bare", "ir.to_proto"): "for the checker, which gives nothing back",
+    ("quantizer/model", "_serialized", "ir.to_proto"): "a model to the bytes of its file",
+    ("quantizer/model", "in_opset", "ir.to_proto"): "into the version converter, without large values",
+    ("quantizer/model", "in_opset", "ir.from_proto"): "out of it; tensors are those of the argument",
+    ("quantizer/model", "in_opset", "onnx.version_converter.convert_version"): "the one use of the converter",
+    (
+        "quantizer/prepare",
+        "skeleton",
+        "ir.to_proto",
+    ): "for shape inference, which gives types and shapes",
+    ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
+    ("quantizer/runtime", "_executed", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
+    ("profiles/runtime", "optimised", "ir.load"): "onnxruntime's optimised graph, in a temporary folder",
+    ("profiles/runtime", "_source", "ir.save"): "a model to a temporary file for onnxruntime",
+    ("profiles/runtime", "_saved_beside", "ir.save"): "the same, beside weights that are in files already",
+    (
+        "profiles/runner",
+        "calibrate_sharded",
+        "ir.save",
+    ): "the profiling model to a folder for workers",
+    ("profiles/runner", "profiling_model", "ir.load"): "and out of it, in the worker",
+}
+
+
+def dotted(node: ast.expr) -> str:
+    """Return a name with its dots, "" for any other expression."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}".lstrip(".")
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(tree: ast.AST, function: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each call of `CALLS` with the innermost function around it."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Call) and dotted(node.func) in CALLS:
+            yield function, dotted(node.func)
+        yield from calls(node, node.name if isinstance(node, ast.FunctionDef) else function)
+
+
+def test_models_are_converted_in_the_named_functions_only() -> None:
+    found = set()
+    for top in ("quantizer", "profiles", "cli"):
+        for path in (ROOT / top).rglob("*.py"):
+            room = "/".join(path.relative_to(ROOT).parts[:2])
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found |= {(room, function, call) for function, call in calls(tree)}
+    assert found == set(ALLOWED)

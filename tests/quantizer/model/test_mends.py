@@ -1,0 +1,272 @@
+"""What onnxruntime runs is accepted, computes the same bits when it was mended, and the user is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.quantizer.model.loading.reading import read_model
+from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.prepare.opening import open_prepared
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
+TEXT = (
+    HEAD
+    + "net (float[N, 4] x) => (float[N, 3] y) { [a] h = MatMul(x, w) [b] r = Relu(h) [c] y = Gemm(r, v, k) }"
+)
+WITH_FUNCTION = (
+    '<ir_version: 8, opset_import: ["" : 17, "own" : 1]> net (float[N, 4] x) => (float[N, 3] y) '
+    "{ [a] h = MatMul(x, w) [b] r = own.f(h) [c] y = Gemm(r, v, k) } "
+    '<domain: "own", opset_import: ["" : 13]> f (p) => (q) { q = Relu(p) }'
+)
+
+Oddity = Callable[[onnx.ModelProto], None]
+
+
+def with_weights(text: str = TEXT) -> onnx.ModelProto:
+    """Return two layers with weights w, v and bias k."""
+    proto = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (4, 5)), ("v", (5, 3)), ("k", (3,))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    return proto
+
+
+def untyped_output(proto: onnx.ModelProto) -> None:
+    proto.graph.output[0].ClearField("type")
+
+
+def output_without_shape(proto: onnx.ModelProto) -> None:
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+
+
+def input_without_shape(proto: onnx.ModelProto) -> None:
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+
+
+def untyped_output_of_a_contrib_operator(proto: onnx.ModelProto) -> None:
+    proto.graph.node.add(op_type="FastGelu", domain="com.microsoft", input=["y"], output=["z"])
+    proto.opset_import.add(domain="com.microsoft", version=1)
+    proto.graph.output[0].ClearField("type")
+    proto.graph.output[0].name = "z"
+
+
+def graph_without_name(proto: onnx.ModelProto) -> None:
+    proto.graph.ClearField("name")
+
+
+def initializers_that_are_no_inputs(proto: onnx.ModelProto) -> None:
+    proto.ir_version = 3
+
+
+def ir_version_2_with_opsets(proto: onnx.ModelProto) -> None:
+    proto.ir_version = 2
+
+
+def ir_version_0(proto: onnx.ModelProto) -> None:
+    proto.ir_version = 0
+
+
+def opset_twice(proto: onnx.ModelProto) -> None:
+    del proto.opset_import[:]
+    proto.opset_import.add(version=11)
+    proto.opset_import.add(domain="ai.onnx", version=17)
+    proto.graph.node[1].op_type = "Softmax"  # coerces to two dimensions before opset 13
+
+
+def missing_import(proto: onnx.ModelProto) -> None:
+    proto.graph.node[1].op_type = "FastGelu"
+    proto.graph.node[1].domain = "com.microsoft"
+
+
+def nodes_of_the_long_domain(proto: onnx.ModelProto) -> None:
+    for node in proto.graph.node:
+        node.domain = "ai.onnx"
+
+
+def unsorted_nodes(proto: onnx.ModelProto) -> None:
+    nodes = list(proto.graph.node)[::-1]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+
+
+def initializer_twice(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((4, 5), np.float32), "w"))
+
+
+def nameless_initializer(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32)))
+
+
+def sparse_initializer(proto: onnx.ModelProto, rank: int = 1) -> None:
+    dense = numpy_helper.to_array(proto.graph.initializer[0])
+    where = np.flatnonzero(dense > 0) if rank == 1 else np.argwhere(dense > 0)
+    values = numpy_helper.from_array(dense[dense > 0], "w")
+    indices = numpy_helper.from_array(where.astype(np.int64), "w_indices")
+    del proto.graph.initializer[0]
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, dense.shape))
+
+
+def sparse_initializer_of_coordinates(proto: onnx.ModelProto) -> None:
+    sparse_initializer(proto, rank=2)
+
+
+def elements_twice(proto: onnx.ModelProto) -> None:
+    proto.graph.initializer[2].float_data.extend([0.0, 0.0, 0.0])
+
+
+def sparse_constant(proto: onnx.ModelProto) -> None:
+    dense = numpy_helper.to_array(proto.graph.initializer[0])
+    values = numpy_helper.from_array(dense[dense > 0])
+    indices = numpy_helper.from_array(np.flatnonzero(dense > 0).astype(np.int64))
+    sparse = helper.make_sparse_tensor(values, indices, dense.shape)
+    del proto.graph.initializer[0]
+    proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse))
+
+
+def function_of_a_standard_name(proto: onnx.ModelProto) -> None:
+    nodes = [helper.make_node("Neg", ["a"], ["b"])]
+    opsets = [helper.make_opsetid("", 17)]
+    proto.functions.append(helper.make_function("", "Relu", ["a"], ["b"], nodes, opsets))
+
+
+def empty_node(proto: onnx.ModelProto) -> None:
+    proto.graph.node.add()
+
+
+def metadata_key_twice(proto: onnx.ModelProto) -> None:
+    for value in ("1", "2"):
+        proto.metadata_props.add(key="epoch", value=value)
+
+
+def device_configuration(proto: onnx.ModelProto) -> None:
+    proto.configuration.add(name="two", num_devices=2)
+    proto.graph.node[0].device_configurations.add(pipeline_stage=1)
+
+
+def nothing(_: onnx.ModelProto) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("oddity", "note"),
+    [
+        (nothing, ""),
+        (untyped_output, "outputs without type or shape, which are inferred: 'y'"),
+        (output_without_shape, "outputs without type or shape, which are inferred: 'y'"),
+        (untyped_output_of_a_contrib_operator, "outputs without type or shape, which are inferred: 'z'"),
+        (input_without_shape, "inputs without shape, of which samples decide: 'x'"),
+        (graph_without_name, "a graph without a name is called 'graph' now"),
+        (initializers_that_are_no_inputs, "IR version raised from 3 to 8"),
+        (ir_version_2_with_opsets, "IR version raised from 2 to 8"),
+        (ir_version_0, "IR version raised from 0 to 8"),
+        (opset_twice, "domain '' is imported with the opsets 11, 17: the last holds, as in onnxruntime"),
+        (missing_import, "domain 'com.microsoft' was not imported; opset 1 is taken"),
+        (nodes_of_the_long_domain, ""),
+        (unsorted_nodes, "the nodes were not in topological order; they are now"),
+        (initializer_twice, "initialiser 'w' is there more than once: the last holds, as in onnxruntime"),
+        (nameless_initializer, "an initialiser without a name, which no node can read, is left out"),
+        (sparse_initializer, "initialiser 'w' was sparse and is dense now"),
+        (sparse_initializer_of_coordinates, "initialiser 'w' was sparse and is dense now"),
+        (sparse_constant, "the value of the Constant 'w' was sparse and is dense now"),
+        (function_of_a_standard_name, "function 'Relu' has the name of a standard operator, which is run"),
+        (elements_twice, "tensor 'k' holds its elements twice: the raw data holds, as in onnxruntime"),
+        (empty_node, "a node without operator, inputs and outputs is left out"),
+        (device_configuration, "configurations of devices, which onnxruntime does not read, are left out"),
+        (metadata_key_twice, "the metadata has a key more than once: the last entry is kept"),
+    ],
+)  # fmt: skip
+def test_a_mended_model_computes_the_same_bits_and_says_so(tmp_path: Path, oddity: Oddity, note: str) -> None:
+    proto = with_weights()
+    oddity(proto)
+    assert_same_bits(tmp_path, proto.SerializeToString(), note)
+
+
+def assert_same_bits(folder: Path, data: bytes, *notes: str) -> None:
+    """Compare the prepared model with the file as onnxruntime runs it, and hold the notes to be these."""
+    (folder / "m.onnx").write_bytes(data)
+    prepared = open_prepared(folder / "m.onnx")
+    assert prepared.notes == tuple(note for note in notes if note)
+    save_model(prepared.model, folder / "prepared.onnx")
+    for wanted, got in zip(outputs(folder / "m.onnx"), outputs(folder / "prepared.onnx"), strict=True):
+        assert wanted.dtype == got.dtype
+        assert np.array_equal(wanted, got)
+
+
+def outputs(path: Path) -> list[npt.NDArray[Any]]:
+    """Return what onnxruntime computes for two rows, without optimising the graph."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    result: list[npt.NDArray[Any]] = session.run(
+        None, {"x": np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)}
+    )
+    return result
+
+
+def test_what_only_the_checker_refuses_is_accepted_with_its_sentence_as_a_note(tmp_path: Path) -> None:
+    proto = with_weights(WITH_FUNCTION)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    first, second = open_prepared(tmp_path / "m.onnx").notes
+    assert first.startswith(
+        "the ONNX checker refuses the model and onnxruntime loads it: Opset import for domain"
+    )
+    assert_same_bits(tmp_path, proto.SerializeToString(), first, second)
+
+
+def test_text_for_people_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
+    proto = with_weights()
+    proto.producer_name = "some_tool"
+    data = proto.SerializeToString().replace(b"some_tool", b"some\xfftool")
+    assert_same_bits(tmp_path, data, "text that is not UTF-8 was replaced in producer_name")
+
+
+def test_an_output_that_is_a_list_of_maps_is_accepted(tmp_path: Path) -> None:
+    """Classifiers of scikit-learn end in ZipMap, which onnx_ir has no type for."""
+    proto = with_weights()
+    attribute = helper.make_attribute("classlabels_int64s", [0, 1, 2])
+    proto.graph.node.add(op_type="ZipMap", domain="ai.onnx.ml", input=["y"], output=["z"]).attribute.append(
+        attribute
+    )
+    proto.opset_import.add(domain="ai.onnx.ml", version=1)
+    output = proto.graph.output.add(name="z").type.sequence_type.elem_type.map_type
+    output.key_type = onnx.TensorProto.INT64
+    output.value_type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    onnx.save(proto, tmp_path / "m.onnx")
+    prepared = open_prepared(tmp_path / "m.onnx")
+    save_model(prepared.model, tmp_path / "prepared.onnx")
+    first, last = outputs(tmp_path / "m.onnx"), outputs(tmp_path / "prepared.onnx")
+    assert np.array_equal(first[0], last[0])
+    assert first[1] == last[1]
+
+
+def test_what_the_checker_and_onnxruntime_refuse_is_refused(tmp_path: Path) -> None:
+    proto = with_weights()
+    proto.graph.node[1].op_type = "Relu6"
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(
+        ModelError, match=r"m.onnx: not a valid ONNX model: No Op registered for Relu6 .*; export"
+    ):
+        read_model(tmp_path / "m.onnx")
+
+
+def test_small_constants_in_external_data_enter_shape_inference(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        HEAD + "net (float[2, 3, 4] x) => (float[A, B] y) { h = Reshape(x, s)  y = Relu(h) }"
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([6, -1], np.int64), "s"))
+    onnx.save_model(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    assert open_prepared(tmp_path / "m.onnx").graph.shape("h") == (6, 4)

@@ -1,0 +1,84 @@
+"""Operators of onnxruntime's own domain: types and shapes of their outputs are known, so others quantize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.prepare.opening import open_prepared
+
+HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
+
+
+def saved(folder: Path, text: str, **constants: tuple[int, ...]) -> Path:
+    """Write a model with constants of these shapes."""
+    proto, rng = onnx.parser.parse_model(HEAD + text), np.random.default_rng(0)
+    for name, shape in constants.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(proto, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "FastGelu(x)",
+        "BiasGelu(x, s)",
+        "Gelu(x)",
+        "QuickGelu(x)",
+        "SkipLayerNormalization(x, x, s, s)",
+        "SkipSimplifiedLayerNormalization(x, x, s)",
+    ],
+)
+def test_an_output_is_like_the_first_input(tmp_path: Path, call: str) -> None:
+    text = f"g (float[N, 6, 8] x) => (float[A, B, C] y) {{ h = com.microsoft.{call}  y = Relu(h) }}"
+    graph = open_prepared(saved(tmp_path, text, s=(8,))).graph
+    assert graph.dtype("h") == ir.DataType.FLOAT
+    assert graph.shape("h") == (None, 6, 8)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["FusedMatMul<transB = 1>(x, w)", "Attention<num_heads = 2>(x, q, b)"],
+)
+def test_the_type_of_any_other_output_is_asked_of_onnxruntime(tmp_path: Path, call: str) -> None:
+    text = f"g (float[N, 6, 8] x) => (float[A, B, C] y) {{ h = com.microsoft.{call}  y = Relu(h) }}"
+    graph = open_prepared(saved(tmp_path, text, w=(4, 8), q=(8, 24), b=(24,))).graph
+    assert graph.dtype("h") == ir.DataType.FLOAT
+
+
+def test_the_output_of_an_operator_that_nobody_knows_stays_of_no_known_type(tmp_path: Path) -> None:
+    text = "g (float[N, 8] x) => (float[N, 8] y) { h = own.Mystery(x)  y = Relu(h) }"
+    proto = onnx.parser.parse_model(HEAD.replace("1]", '1, "own": 1]') + text)
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert open_prepared(tmp_path / "m.onnx").graph.dtype("h") is None
+
+
+@pytest.mark.parametrize("call", ["FastGelu(a)", "FusedMatMul(a, m)"])
+def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path, call: str) -> None:
+    text = (
+        "g (float[N, 16, 24, 24] x) => (float[N, 16, 24, 24] y) {"
+        "[c1] a = Conv<pads = [1, 1, 1, 1]>(x, w)"
+        f"[c] b = com.microsoft.{call}"
+        "[c2] y = Conv<pads = [1, 1, 1, 1]>(b, v) }"
+    )
+    path = saved(tmp_path, text, w=(16, 16, 3, 3), v=(16, 16, 3, 3), m=(24, 24))
+    (tmp_path / "data").mkdir()
+    x = np.random.default_rng(1).standard_normal((1, 16, 24, 24)).astype(np.float32)
+    np.savez(tmp_path / "data" / "0.npz", x=x)
+    profile = dump_profile(path, tmp_path / "data")
+    nodes = quantize(path, profile, tmp_path / "q.onnx").plan.nodes
+    assert (nodes["c1"].kind, nodes["c2"].kind) == (Kind.QUANTIZED, Kind.QUANTIZED)
+    assert (
+        nodes["c"].reason
+        == f"operator com.microsoft.{call.split('(', maxsplit=1)[0]} is not supported for int8"
+    )
