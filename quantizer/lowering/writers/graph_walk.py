@@ -59,7 +59,7 @@ def write(
         model.opset_imports.setdefault("com.microsoft", 1)
     if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):
         note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
-        return with_record(Lowered(_raised(model, form), (note,), names))
+        return with_record(Lowered(raised(model, form), (note,), names))
     return with_record(Lowered(model, (), names))
 
 
@@ -138,14 +138,18 @@ def needs_wide_types(graph: ir.Graph) -> bool:
     return False
 
 
-def _raised(model: ir.Model, form: str) -> ir.Model:
-    """Return the model in a later opset."""
+def raised(model: ir.Model, form: str) -> ir.Model:
+    """Return the model in the first opset with all integer types.
+
+    Raises:
+        PlanError: the converter cannot take it there.
+    """
     try:
-        raised = in_opset(model, WIDE_OPSET)
+        later = in_opset(model, WIDE_OPSET)
     except RuntimeError as error:
         raise PlanError(
             f"form {form}: its integer types need opset {WIDE_OPSET}, and the model cannot be raised to it "
             f"({error}); export it again in that opset, or use 8-bit types"
         ) from error
-    raised.ir_version = max(raised.ir_version, WIDE_IR_VERSION)
-    return raised
+    later.ir_version = max(later.ir_version, WIDE_IR_VERSION)
+    return later
