@@ -275,6 +275,7 @@ def _weight_params(
     axis = weight.axis(node, array.ndim)
     summed = weight.summed_axis(node, array.ndim)
     blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
+    blocks = blocks and config.form != "primitives"  # plain arithmetic broadcasts no blocks
     if qtype.storage in types and blocks and summed is not None:
         return block_params(array, summed, config.block_size, schema, qtype)
     if qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
