@@ -35,6 +35,7 @@ from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .unfit_nodes import blamed_on_nodes, without_unfit_nodes
 from .written_model import check_target, save_checked
 
 
@@ -200,11 +201,17 @@ def quantize(
     prepared = open_prepared(model_path)
     if plan_path is not None:
         made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
+        model, plan = _written(prepared, made, Path(model_path), files, recipe)
     else:
         recipe = recipe or load_recipe()
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
-        made = _made(Path(model_path), model_facts(prepared, profile, recipe, notes), samples)
-    model, plan = _written(prepared, made, Path(model_path), files, recipe)
+
+        def attempt(facts: PlanningFacts) -> tuple[_Made, ir.Model, QuantPlan]:
+            made = _made(Path(model_path), facts, samples)
+            return made, *_written(prepared, made, Path(model_path), files, recipe)
+
+        facts = model_facts(prepared, profile, recipe, notes)
+        made, model, plan = without_unfit_nodes(facts, attempt)
     return QuantizeResult(
         plan,
         Path(files.model),
@@ -246,9 +253,10 @@ def _written(
     plan = made.planned.plan
     lowered = lower(made.planned.model, plan)
     model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
-    remarks = check_target(model, plan, recipe, str(files.model))
     external = has_external_data(prepared.model)
-    more = save_checked(model, Path(files.model), model_path, made.elements, external)
+    with blamed_on_nodes(made.planned, lowered):
+        remarks = check_target(model, plan, recipe, str(files.model))
+        more = save_checked(model, Path(files.model), model_path, made.elements, external)
     plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *more])))
     if files.plan is not None:
         save_plan(plan, files.plan)

@@ -32,6 +32,7 @@ from ..writers.graph_walk import (
     raised,
     remove,
     task_of,
+    unfit_in_form,
     writer_of,
 )
 from ..writers.graph_writer import constant_array, integer_type
@@ -115,7 +116,8 @@ def _write_graph(
         if tasks[0].entry.kind is Kind.FLOAT:
             float_node(tasks[0])
             continue
-        function = _outline(tasks, _name(group, functions), opsets)
+        with unfit_in_form("regions", tasks[-1]):
+            function = _outline(tasks, _name(group, functions), opsets)
         if function is None:
             replaced.extend(group)
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import onnx_ir as ir
 
@@ -12,6 +13,7 @@ from ...model.opsets import in_opset
 from ...model.subgraphs import subgraphs
 from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
+from ...plan.reasons import ReasonCode, UnfitNodesError, because
 from ..written import Lowered, with_record
 from .emitter import Emitter
 from .task import Task
@@ -43,7 +45,8 @@ def write(
         new_emitter: returns the form's emitter for a graph.
 
     Raises:
-        PlanError: the plan has no entry for a node, or something in it that the form cannot write.
+        UnfitNodesError: the form cannot write a node. PlanError: the plan has no entry for one, or the opset
+            is too old.
     """
     opset = checked_opset(model, form)
     model = model.clone()
@@ -51,7 +54,8 @@ def write(
 
     def write_node(node: ir.Node, emitter: Emitter) -> bool:
         task = task_of(node, plan, emitter, opset)
-        return writer_of(task, form, writers)(task)
+        with unfit_in_form(form, task):
+            return writer_of(task, form, writers)(task)
 
     _write_graph(model.graph, emitter, write_node)
     names = emitter.written()
@@ -86,6 +90,21 @@ def checked_opset(model: ir.Model, form: str) -> int:
             f"form {form}: the model has opset {opset}; raise it to {OLDEST_OPSET} or later first"
         )
     return opset
+
+
+@contextmanager
+def unfit_in_form(form: str, task: Task) -> Iterator[None]:
+    """Say of which node it is what goes wrong while a form writes it.
+
+    Raises:
+        UnfitNodesError: the form cannot write it.
+    """
+    try:
+        yield
+    except PlanError as error:
+        name = name_of(task.node)
+        reason = because(ReasonCode.NO_FORM, form=form, text=str(error))
+        raise UnfitNodesError(str(error), {name: reason}) from error
 
 
 def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Task:
