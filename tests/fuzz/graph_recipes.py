@@ -239,8 +239,12 @@ def _operand(b: Builder, x: str) -> str:
 @recipe("Add", "Sub", "Mul", "PRelu")
 def _binary(b: Builder, x: str) -> Made:
     op_type = b.pick(["Add", "Sub", "Mul", "Add", "Mul", "PRelu"])
+    if op_type == "PRelu":  # the slope is broadcast to the input, not the other way round
+        shape = b.shape(x)
+        slope = b.weight(shape[1], *([1] * (len(shape) - 2))) if len(shape) > 2 else b.weight(shape[-1])
+        return listed(b.one(op_type, [x, slope]))
     pair = [x, _operand(b, x)]
-    return listed(b.one(op_type, pair if op_type == "PRelu" or b.chance(0.7) else pair[::-1]))
+    return listed(b.one(op_type, pair if b.chance(0.7) else pair[::-1]))
 
 
 @recipe("Div")
