@@ -29,6 +29,8 @@ from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.noise.budget import WeightErrors, noise_sources
+from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile, instrument
 from qprof_onnx.quantizer.pipeline.quantization import SampleSteps, quantize
@@ -55,6 +57,7 @@ IN_ONNXRUNTIME = ("onnxruntime-x86", "onnxruntime-x86-avx2", "onnxruntime-arm", 
 
 REFUSALS: Mapping[str, str] = {
     r"does not suit target \w+: opset \d+:": "the float model's opset is newer than the runtime",
+    r"'reorder_token_\d+' has been used": "onnxruntime's layout optimizer gives a name twice",
     r"no node of the model has this name": "preparation joined or folded all nodes of the type",
     r"No Op registered for|is deprecated in domain_version": "onnxruntime runs operators that ONNX has not",
 }
@@ -64,6 +67,8 @@ PREPARED_TOLERANCE = 1e-4
 """Of the root mean square of an output: folding weights rounds them once more."""
 NEAR = 0.02
 """Difference, over the root mean square of an output, that is below every noise that matters (34 dB)."""
+MUCH_NOISIER, NOTICEABLE = 3.0, 0.1
+"""10 dB more noise than estimated, at an SQNR below 20 dB."""
 TIMES_NOISE = 1.5
 """Difference of a form from the plan, over that of the plan from float, that borders of integers explain."""
 
@@ -96,8 +101,11 @@ class Outcome:
     Attributes:
         forms: how many written models were run.
         quantized: how many nodes were quantized in the first of them.
-        refused: sentences of allowed refusals.
+        refused: why refusals that `REFUSALS` lists are allowed.
         findings: kind ("wrong", "crashed", "refused", "leftover", "bytes") and text.
+        operators: types of the nodes that are quantized.
+        noisier: outputs with much more noise than was estimated: counted, and no finding, as the estimate is
+            no forecast for graphs without sense.
     """
 
     forms: int = 0
@@ -105,6 +113,7 @@ class Outcome:
     refused: list[str] = field(default_factory=list)
     findings: list[tuple[str, str]] = field(default_factory=list)
     operators: set[str] = field(default_factory=set)
+    noisier: list[str] = field(default_factory=list)
 
     def add(self, kind: str, text: str) -> None:
         """Add a finding."""
@@ -209,6 +218,8 @@ def _check_form(
             outcome.add("bytes", f"{form}: two written models differ")
     expected, sensitive = floats
     reference = _reference(prepared, plan, case.samples, references)
+    if reference is not None and form == case.forms[0]:
+        outcome.noisier += _noisier_than_estimated(case, subject, plan, (reference, expected))
     for optimized in (False, True) if case.target in IN_ONNXRUNTIME else (False,):
         where = f"{form}{', optimised' if optimized else ''}"
         try:
@@ -264,6 +275,29 @@ def _reference(
         return None
     known.append((neutral, outputs))
     return outputs
+
+
+def _noisier_than_estimated(
+    case: Case, subject: Subject, plan: QuantPlan, runs: tuple[Outputs, Outputs]
+) -> list[str]:
+    """Return the outputs whose noise is `MUCH_NOISIER` times what was estimated; none for adjusted models."""
+    _, prepared, profile = subject
+    adjusted = plan.adjustments.equalization or plan.adjustments.biases
+    if profile is None or adjusted or plan.config.mode in DATA_FREE:
+        return []
+    facts = model_facts(prepared, profile, recipe_of(case, plan.config.form))
+    flow = noise_flow(prepared.graph, profile, prepared.identity.opset)
+    sources = noise_sources(flow, plan, facts.activations, WeightErrors(prepared.graph))
+    shares = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
+    found = []
+    for name, share in zip(flow.outputs, shares, strict=True):
+        if name in runs[0] and all(
+            a.shape == b.shape for a, b in zip(runs[0][name], runs[1][name], strict=True)
+        ):
+            noise, estimated = _off(runs[0][name], runs[1][name]), float(share) ** 0.5
+            if noise > MUCH_NOISIER * estimated and noise > NOTICEABLE:
+                found.append(f"output '{name}': {noise:.2g} of its size, estimated {estimated:.2g}")
+    return found
 
 
 def _compare(
@@ -341,8 +375,9 @@ def run(model: onnx.ModelProto | str, samples: Sequence[Sample], *, optimized: b
 
 def _refused(outcome: Outcome, error: QprofError, form: str = "") -> None:
     text = str(error)
-    if any(re.search(pattern, text) for pattern in REFUSALS):
-        outcome.refused.append(text)
+    reason = next((reason for pattern, reason in REFUSALS.items() if re.search(pattern, text)), "")
+    if reason:
+        outcome.refused.append(reason)
     else:
         outcome.add("refused", f"{form}: {type(error).__name__}: {text}")
 

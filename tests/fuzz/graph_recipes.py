@@ -675,7 +675,7 @@ def _normalise(b: Builder, x: str) -> Made:
         groups = 2 if channels % 2 == 0 else 1
         size = channels if b.opset >= 21 else groups
         return listed(b.one("GroupNormalization", [v, b.weight(size), b.weight(size)], num_groups=groups))
-    return listed(b.one("LpNormalization", [x], axis=-1, p=b.pick([1, 2])))
+    return listed(b.one("LpNormalization", [x], axis=-1, p=2))
 
 
 @recipe("BatchNormalization", "Dropout", "Identity")

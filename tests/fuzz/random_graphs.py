@@ -105,6 +105,7 @@ class Counts:
     findings: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     operators: set[str] = field(default_factory=set)
+    noisier: int = 0
 
     def table(self, seconds: float) -> str:
         """Return the counts for people."""
@@ -112,10 +113,11 @@ class Counts:
         rows.append(("operators quantized", len(self.operators)))
         kinds = ("wrong", "crashed", "hung", "leftover", "bytes", "refused")
         rows += [(f"{kind} (findings)", self.findings[kind]) for kind in kinds]
+        rows.append(("outputs 10 dB noisier than estimated", self.noisier))
         rows.append(("refused as listed", sum(self.refused.values())))
-        lines = [f"{name:24} {count}" for name, count in rows]
+        lines = [f"{name:40} {count}" for name, count in rows]
         lines += [f"    {count} x {text}" for text, count in self.refused.most_common()]
-        return "\n".join([*lines, f"{'seconds':24} {seconds:.0f}"])
+        return "\n".join([*lines, f"{'seconds':40} {seconds:.0f}"])
 
 
 def _work(pipe: Connection, seed: int) -> None:
@@ -189,6 +191,9 @@ def search(given: argparse.Namespace) -> Counts:
         counts.nodes += outcome.quantized
         counts.operators |= outcome.operators
         counts.refused.update(outcome.refused)
+        counts.noisier += len(outcome.noisier)
+        for text in outcome.noisier if given.noisier else ():
+            print(f"{given.seed}-{number} noisier than estimated: {text}", flush=True)
         for kind, text in outcome.findings:
             counts.findings[kind] += 1
             print(f"{given.seed}-{number} {kind}: {text}", flush=True)
@@ -229,7 +234,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=Path, help="folder for models, samples and settings of findings")
+    parser.add_argument("--noisier", action="store_true", help="print outputs with more noise than estimated")
     return 1 if search(parser.parse_args()).findings else 0
 
 
