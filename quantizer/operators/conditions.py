@@ -118,28 +118,6 @@ def bias_for_each_column(node: ir.Node, graph: Graph) -> str:
     return f"the bias of {node.op_type} is not one number for each column"
 
 
-def pad_value_is_zero(node: ir.Node, graph: Graph) -> str:
-    """Refuse padding with a constant other than zero: only zero and copies of values are surely quantized."""
-    if (
-        attribute_value(node, "mode", "constant") != "constant"
-        or len(node.inputs) < 3
-        or node.inputs[2] is None
-    ):
-        return ""
-    value = graph.constant(name_of(node.inputs[2]))
-    if value is not None and value.size == 1 and float(value.reshape(-1)[0]) == 0.0:
-        return ""
-    return "Pad with a value other than zero has no integer form"
-
-
-def only_copies(node: ir.Node, graph: Graph) -> str:
-    """Refuse a Resize that fills places outside of its input with a float value: it copies no input there."""
-    mode = attribute_value(node, "coordinate_transformation_mode", "half_pixel")
-    if mode != "tf_crop_and_resize":
-        return ""
-    return f"{node.op_type} with coordinate_transformation_mode={mode} fills with a value: no integer form"
-
-
 def absent_input(index: int, what: str) -> Refusal:
     """Refuse nodes that have input `index`."""
 

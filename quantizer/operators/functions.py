@@ -118,7 +118,10 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
         raise PlanError(f"{where}: onnx has no definition of it ({error}); keep this node float") from error
 
     def function(values: Floats) -> Floats:
-        (result,) = evaluator.run(None, {"x": values})
+        try:
+            (result,) = evaluator.run(None, {"x": values})
+        except ValueError as error:  # such as shapes that do not go together
+            raise PlanError(f"{where}: it is no function of single elements; keep this node float") from error
         output = np.asarray(result, np.float64)
         # Constants of one element may have more dimensions than the values, and the result gets them.
         return output.reshape(values.shape) if output.size == values.size else output

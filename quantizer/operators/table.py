@@ -33,11 +33,10 @@ from .conditions import (
     many_products,
     never,
     one_number,
-    only_copies,
-    pad_value_is_zero,
     several_along_axis,
     undilated,
 )
+from .fills import EXTRAPOLATION, PADDING, SAMPLED_ZEROS, ZEROS, Fill
 from .functions import CHAIN, CHAIN_DOMAIN, chain_of
 from .noise_gains import (
     Gain,
@@ -137,6 +136,8 @@ class Rule:
         gain: how much noise power the operator lets through (see `noise_gains`); None where that follows from
             weight, unary function or constraint, or is as much as signal.
         scaling: how scales of the output's channels are handed on to what the node reads.
+        fill: the value that it puts where it has no input; None where it makes no value by itself. What
+            passes quantized values through is quantized only where that is 0, which all parameters hold.
         in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
         domain: operator domain, "" for the standard one.
     """
@@ -154,6 +155,7 @@ class Rule:
     effective_range: EffectiveRange | None = None
     gain: Gain | None = None
     scaling: ChannelScaling = ChannelScaling.NONE
+    fill: Fill | None = None
     in_decompositions: bool = False
     domain: str = ""
 
@@ -184,7 +186,10 @@ class Rule:
 
     def refusal(self, node: ir.Node, graph: Graph) -> str:
         """Return why this node cannot be quantized, "" when it can."""
-        return next((text for text in (check(node, graph) for check in self.refuse) if text), "")
+        conditions = [*self.refuse]
+        if self.fill is not None and self.constraint is Constraint.SAME:
+            conditions.append(self.fill.refusal)
+        return next((text for text in (check(node, graph) for check in conditions) if text), "")
 
 
 def _own(*op_types: str) -> Iterable[Rule]:
@@ -206,6 +211,7 @@ _RULES: tuple[Rule, ...] = (
         weight=CONV,
         compute_bound=many_products,
         refuse=(constant_input(1, "weight"), constant_bias),
+        fill=ZEROS,
     ),
     Rule(
         "ConvTranspose",
@@ -250,13 +256,15 @@ _RULES: tuple[Rule, ...] = (
     Rule("Mean", data=None, elementwise=True),
     Rule("PRelu", data=None, elementwise=True, scaling=ChannelScaling.ELEMENTS),
     # Pooling and reducing
-    Rule("AveragePool", refuse=(undilated,), gain=window, scaling=ChannelScaling.POOLED),
+    Rule("AveragePool", refuse=(undilated,), gain=window, scaling=ChannelScaling.POOLED, fill=ZEROS),
     Rule("GlobalAveragePool", gain=average, scaling=ChannelScaling.POOLED),
     Rule("ReduceMean", gain=average),
     Rule("ReduceSum", gain=total),
-    *_own("LpPool", "GlobalLpPool", "ReduceProd"),
+    Rule("LpPool", fill=ZEROS),
+    *_own("GlobalLpPool", "ReduceProd"),
     *_own("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
-    *_own("CumSum", "Trilu", "GridSample", "RoiAlign"),
+    *(Rule(op_type, fill=ZEROS) for op_type in ("CumSum", "Trilu", "RoiAlign")),
+    Rule("GridSample", fill=SAMPLED_ZEROS),
     Rule("MaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
     Rule("GlobalMaxPool", Constraint.SAME, scaling=ChannelScaling.POOLED),
     *_moves("ReduceMax", "ReduceMin"),
@@ -268,8 +276,8 @@ _RULES: tuple[Rule, ...] = (
     Rule("Gather", Constraint.SAME, stored=(EMBEDDING,)),
     *_moves("Slice", "Split", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
     *_moves("Compress", "ReverseSequence", "TopK"),
-    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"), only_copies)),
-    Rule("Pad", Constraint.SAME, refuse=(pad_value_is_zero,)),
+    Rule("Resize", Constraint.SAME, refuse=(attribute_is("mode", "nearest", "nearest"),), fill=EXTRAPOLATION),
+    Rule("Pad", Constraint.SAME, fill=PADDING),
     # Shared parameters
     Rule("Concat", Constraint.ALL_SAME, data=None, gain=part),
     Rule("Where", Constraint.ALL_SAME, data=(1, 2)),

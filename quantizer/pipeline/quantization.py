@@ -37,6 +37,7 @@ from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .unfit_nodes import blamed_on_nodes, without_unfit_nodes
 from .written_model import check_target, write_checked
 
 
@@ -208,11 +209,17 @@ def quantize(
     prepared = open_prepared(model_path)
     if plan_path is not None:
         made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
+        model, plan, size = _written(prepared, made, Path(model_path), files, recipe)
     else:
         recipe = recipe or load_recipe()
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
-        made = _made(Path(model_path), model_facts(prepared, profile, recipe, notes), samples)
-    model, plan, size = _written(prepared, made, Path(model_path), files, recipe)
+
+        def attempt(facts: PlanningFacts) -> tuple[_Made, ir.Model, QuantPlan, int]:
+            made = _made(Path(model_path), facts, samples)
+            return made, *_written(prepared, made, Path(model_path), files, recipe)
+
+        facts = model_facts(prepared, profile, recipe, notes)
+        made, model, plan, size = without_unfit_nodes(facts, attempt)
     return QuantizeResult(
         plan,
         Path(files.model),
@@ -259,9 +266,12 @@ def _written(
     plan = made.planned.plan
     lowered = lower(made.planned.model, plan)
     model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
-    remarks = check_target(model, plan, recipe, str(files.model))
     external = has_external_data(prepared.model)
-    with replacing_together(FilesRead((model_path,)).weights) as batch:
+    with (
+        blamed_on_nodes(made.planned, lowered),
+        replacing_together(FilesRead((model_path,)).weights) as batch,
+    ):
+        remarks = check_target(model, plan, recipe, str(files.model))
         written = write_checked(model, files.model, model_path, made.elements, external=external, batch=batch)
         notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
         plan = replace(plan, notes=tuple(notes))

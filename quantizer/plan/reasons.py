@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ...profiles.base.errors import PlanError
+
 Detail = str | int | float
 """A name or a figure of a reason."""
 
@@ -28,6 +30,10 @@ class ReasonCode(StrEnum):
     UNSUPPORTED_OPERATOR = "unsupported-operator"
     NO_KERNEL = "no-kernel"
     UNSUPPORTED_USE = "unsupported-use"
+    NO_PARAMETERS = "no-parameters"
+    NO_FORM = "no-form"
+    REFUSED_BY_TARGET = "refused-by-target"
+    REFUSED_BY_RUNTIME = "refused-by-runtime"
     CLIPPED_FULL_RANGE = "clipped-full-range"
     ONLY_CONSTANTS = "only-constants"
     CONSTANT_TYPE = "constant-type"
@@ -58,6 +64,10 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.UNSUPPORTED_OPERATOR: "operator {operator} is not supported for int8",
     ReasonCode.NO_KERNEL: "{target} has no int8 kernel for {operator}",
     ReasonCode.UNSUPPORTED_USE: "{text}",
+    ReasonCode.NO_PARAMETERS: "its constants have no quantization parameters: {text}",
+    ReasonCode.NO_FORM: "form {form} cannot write it: {text}",
+    ReasonCode.REFUSED_BY_TARGET: "{target} would not run it as it was written: {text}",
+    ReasonCode.REFUSED_BY_RUNTIME: "onnxruntime did not run it as it was written: {text}",
     ReasonCode.CLIPPED_FULL_RANGE: "the int8 kernel of {operator} needs output parameters for its "
     "whole range, and the Clip after it narrows them",
     ReasonCode.ONLY_CONSTANTS: "it reads no activation, only constants",
@@ -114,6 +124,18 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
 
 _NAMED = 3
 """Names that a summary tells before it says how many more there are."""
+
+
+class UnfitNodesError(PlanError):
+    """Nodes cannot be quantized as planned; a plan in which they stay float can be made.
+
+    Attributes:
+        reasons: why each node has to stay float.
+    """
+
+    def __init__(self, message: str, reasons: FloatReasons) -> None:
+        super().__init__(message)
+        self.reasons = reasons
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import ModelId, describe
 from ..model.graph import Graph, input_name, name_of, output_name
-from ..numerics.affine import QuantParams
+from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
@@ -56,37 +56,67 @@ def check_identity(plan: QuantPlan, model: ModelId, where: str = "plan") -> None
         )
 
 
+def _all_parameters(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, QuantParams]]:
+    """Yield all parameters of a plan, those of single nodes too: where they are, the tensor, and they."""
+    yield from ((f"tensor '{name}'", name, params) for name, params in plan.tensors.items())
+    for node in graph.nodes:
+        entry = plan.nodes.get(name_of(node))
+        for index, params in () if entry is None else entry.inputs.items():
+            yield f"node '{node.name}', input {index}", input_name(node, index), params
+
+
 def _scales_are_finite_and_positive(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    for name, params in plan.tensors.items():
+    for where, _, params in _all_parameters(plan, graph):
         if not all(math.isfinite(s) and s > 0.0 for s in params.scale):
-            yield f"tensor '{name}': every scale must be finite and positive"
+            yield f"{where}: every scale must be finite and positive"
 
 
 def _zero_points_are_values_of_the_type(plan: QuantPlan, graph: Graph) -> Iterator[str]:
-    for name, params in plan.tensors.items():
+    for where, _, params in _all_parameters(plan, graph):
         low, high = params.qtype.low, params.qtype.high
         if not all(low <= z <= high for z in params.zero_point):
-            yield f"tensor '{name}': zero_point must lie in {low}..{high}, the values of {params.qtype.name}"
+            yield f"{where}: zero_point must lie in {low}..{high}, the values of {params.qtype.name}"
 
 
 def _symmetric_has_zero_point_0(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     schema = SCHEMAS[plan.config.schema]
     if schema.symmetric and not schema.unsigned_when_positive:
-        for name, params in plan.tensors.items():
+        for where, name, params in _all_parameters(plan, graph):
             if params.qtype.signed and graph.constant(name) is None and any(params.zero_point):
-                yield f"tensor '{name}': schema {plan.config.schema} has zero_point 0"
+                yield f"{where}: schema {plan.config.schema} has zero_point 0"
 
 
 def _power_of_two_scales(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     if SCHEMAS[plan.config.schema].power_of_two:
-        for name, params in plan.tensors.items():
-            if graph.constant(name) is None and any(math.frexp(s)[0] != 0.5 for s in params.scale):
-                yield f"tensor '{name}': schema {plan.config.schema} has scales that are powers of two"
+        for where, name, params in _all_parameters(plan, graph):
+            if graph.constant(name) is None and not _are_powers_of_two(params):
+                yield f"{where}: schema {plan.config.schema} has scales that are powers of two"
+        for where, params in _constant_operands(plan, graph):
+            if not _are_powers_of_two(params):
+                yield f"{where}: schema {plan.config.schema} has scales that are powers of two"
     if SCHEMAS[plan.config.weight_schema].power_of_two:
-        for _, name, weight in _weights(plan, graph, Kind.QUANTIZED):
-            if weight is not None and any(math.frexp(s)[0] != 0.5 for s in weight.scale):
+        hybrids = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
+        for _, name, weight in (found for kind in hybrids for found in _weights(plan, graph, kind)):
+            if weight is not None and not _are_powers_of_two(weight):
                 schema = plan.config.weight_schema
                 yield f"weight '{name}': weight_schema {schema} has scales that are powers of two"
+
+
+def _are_powers_of_two(params: QuantParams) -> bool:
+    return all(math.frexp(scale)[0] == 0.5 for scale in params.scale)
+
+
+def _constant_operands(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, QuantParams]]:
+    """Yield the parameters of constants that quantized nodes read in the place of activations."""
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        if entry is None or entry.kind is not Kind.QUANTIZED or rule is None:
+            continue
+        for index in rule.activations(node):
+            name = input_name(node, index)
+            params = plan.params_read(name_of(node), index, name)
+            if params is not None and graph.is_constant(name):
+                yield f"node '{node.name}', constant '{name}'", params
 
 
 def _nodes_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[str]:
@@ -170,6 +200,21 @@ def _passed_values_keep_their_parameters(plan: QuantPlan, graph: Graph) -> Itera
                 )
 
 
+def _filled_values_are_in_range(plan: QuantPlan, graph: Graph) -> Iterator[str]:
+    """What an operator puts beside the values that it passes through has a quantized value too."""
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        if entry is None or entry.kind is not Kind.PASS_THROUGH or rule is None or rule.fill is None:
+            continue
+        value = rule.fill.value(node) if rule.fill.applies(node) else 0.0
+        params = plan.tensors.get(output_name(node))
+        if value is None or params is None:
+            continue
+        nearest = float(dequantize(quantize(np.float32(value), params), params))
+        if abs(nearest - value) > 0.5001 * params.scale[0]:
+            yield f"node '{node.name}': it fills with {value:g}, which its parameters saturate to {nearest:g}"
+
+
 def _bias_scales_are_products(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
@@ -242,6 +287,7 @@ CHECKS: tuple[Check, ...] = (
     _quantized_nodes_read_quantized_values,
     _tables_are_whole,
     _passed_values_keep_their_parameters,
+    _filled_values_are_in_range,
     _bias_scales_are_products,
     _hybrid_nodes_have_a_quantized_weight,
     _dynamic_weights_have_8_bits,

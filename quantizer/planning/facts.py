@@ -4,7 +4,7 @@ step."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -44,6 +44,8 @@ class PlanningFacts:
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
         cache: calibrated ranges, kept.
+        unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
+            with them quantized, each with the reason.
     """
 
     prepared: PreparedModel
@@ -57,6 +59,7 @@ class PlanningFacts:
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
     cache: RangeCache
+    unfit: FloatReasons = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -75,11 +78,17 @@ class PlanningFacts:
 
     @cached_property
     def requested_float(self) -> FloatReasons:
-        """The nodes that `keep_float` names, as nodes of `graph`."""
+        """The nodes that `keep_float` names, and those that are unfit, as nodes of `graph`."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
         return self.by_planned_node(
             {name: because(ReasonCode.BY_REQUEST, pattern=pattern) for name, pattern in matched.items()}
+            | dict(self.unfit)
         )
+
+    def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
+        """Return the facts with more nodes that are unfit, and a note of each."""
+        notes = (f"node '{name}' stays float: {reason}" for name, reason in reasons.items())
+        return replace(self, unfit={**self.unfit, **reasons}, notes=(*self.notes, *notes))
 
     def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
         """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""

@@ -32,7 +32,7 @@ import onnx_ir as ir
 from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
-from ..numerics.schemas import SCHEMAS, block_params, channel_params, dynamic_params
+from ..numerics.schemas import SCHEMAS, Schema, block_params, channel_params, dynamic_params
 from ..operators.table import Rule, rule_of
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind
@@ -162,7 +162,7 @@ def _embedding(node: ir.Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None
         r.op_type != "Gather" or i != weight.index or weight.axis(r, table.ndim) != axis for r, i in readers
     ):
         return None
-    params = channel_params(table, axis, SCHEMAS["symmetric"], INT8)
+    params = channel_params(table, axis, _symmetric(facts.config), INT8)
     sqnr = weight_sqnr(table, params)
     if sqnr < (facts.config.min_sqnr or TABLE_SQNR):
         return None
@@ -218,7 +218,7 @@ def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | No
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = channel_params(array, axis, SCHEMAS["symmetric"], _signed_type(facts.target))
+        inputs[weight.index] = channel_params(array, axis, _symmetric(config), _signed_type(facts.target))
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None
@@ -275,16 +275,22 @@ def _weight_params(
     axis = weight.axis(node, array.ndim)
     summed = weight.summed_axis(node, array.ndim)
     blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
+    blocks = blocks and config.form != "primitives"  # plain arithmetic broadcasts no blocks
     if qtype.storage in types and blocks and summed is not None:
         return block_params(array, summed, config.block_size, schema, qtype)
     if qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
-        schema, qtype = SCHEMAS["symmetric"], _signed_type(target)
+        schema, qtype = _symmetric(config), _signed_type(target)
     return channel_params(array, axis if config.granularity == "per-channel" else None, schema, qtype)
 
 
 def _signed_type(target: Target) -> QuantType:
     """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
     return INT8 if "int8" in target.weight_types else INT7
+
+
+def _symmetric(config: QuantConfig) -> Schema:
+    """Return the signed schema without zero points, with scales as the schema of weights has them."""
+    return SCHEMAS["symmetric-power2" if SCHEMAS[config.weight_schema].power_of_two else "symmetric"]
 
 
 def _least_sqnr(config: QuantConfig) -> float:

@@ -15,6 +15,7 @@ from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_para
 from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Rule
 from ..plan.plan import Kind
+from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from .candidates import Choice
 from .facts import PlanningFacts, type_16bit
 from .shared_scales import ScaleGroup
@@ -50,6 +51,9 @@ def choose_parameters(
         choices: what becomes of its nodes.
         groups: the activations that are quantized, with their ranges.
         hybrids: parameters of the constants of dynamic and weight-only nodes.
+
+    Raises:
+        UnfitNodesError: constants of nodes have no parameters, such as a bias that does not fit.
     """
     chosen = _activation_params(facts, choices, groups)
     activations = {name: _stored(facts, params) for name, params in chosen.items()}
@@ -57,9 +61,10 @@ def choose_parameters(
     tensors = {name: params for name, params in activations.items() if name not in left_float}
     signed = {name for name in tensors if chosen[name].qtype.signed}
     inputs: dict[str, dict[int, QuantParams]] = {}
+    weights = _all_weight_params(facts, choices, activations)
     for node in facts.graph.nodes:
         name, choice = name_of(node), choices[name_of(node)]
-        own = hybrids[name] if name in hybrids else _weight_params(facts, node, choice, activations)
+        own = hybrids[name] if name in hybrids else weights[name]
         operands = _operand_params(facts, node, choice, activations)
         signed |= {input_name(node, index) for index, params in operands.items() if params.qtype.signed}
         wanted = {**{i: _stored(facts, params) for i, params in operands.items()}, **own}
@@ -154,6 +159,24 @@ def _operand_params(
     return found
 
 
+def _all_weight_params(
+    facts: PlanningFacts, choices: Mapping[str, Choice], activations: Mapping[str, QuantParams]
+) -> NodeParams:
+    """Return the parameters of the constant weights and biases of quantized nodes, by node name."""
+    found: dict[str, Mapping[int, QuantParams]] = {}
+    unfit: dict[str, FloatReason] = {}
+    for node in facts.graph.nodes:
+        name = name_of(node)
+        try:
+            found[name] = _weight_params(facts, node, choices[name], activations)
+        except QprofError as error:
+            unfit[name] = because(ReasonCode.NO_PARAMETERS, text=str(error))
+    if unfit:
+        name, reason = next(iter(unfit.items()))
+        raise UnfitNodesError(f"node '{name}': {reason}", unfit)
+    return found
+
+
 def _weight_params(
     facts: PlanningFacts, node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]
 ) -> dict[int, QuantParams]:
@@ -163,10 +186,7 @@ def _weight_params(
         return {}
     if facts.graph.constant(input_name(node, rule.weight.index)) is None:
         return {}
-    try:
-        found = _weight_and_bias(facts, node, rule, activations)
-    except QprofError as error:
-        raise type(error)(f"node '{name_of(node)}': {error}") from error
+    found = _weight_and_bias(facts, node, rule, activations)
     if rule.bias is not None and facts.target.bias == "float":
         found.pop(rule.bias, None)
     return found

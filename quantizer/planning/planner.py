@@ -22,7 +22,7 @@ from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
 from ..operators.operands import activation_names, outputs_of
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
-from ..plan.reasons import FloatReasons
+from ..plan.reasons import FloatReason, FloatReasons, UnfitNodesError
 from ..targets.config import DATA_FREE
 from .candidates import Choice
 from .facts import PlanningFacts
@@ -55,7 +55,21 @@ def make_plan(
 
 
 def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
-    """Return the plan in which these nodes stay float, whatever its noise is. See `make_plan`."""
+    """Return the plan in which these nodes stay float, whatever its noise is. See `make_plan`.
+
+    Nodes whose constants turn out to have no parameters stay float too: each try leaves more of them float.
+    """
+    unfit: dict[str, FloatReason] = {}
+    while True:
+        try:
+            return _decided(facts, {**floats, **unfit}, start_everywhere=start_everywhere)
+        except UnfitNodesError as error:
+            if error.reasons.keys() <= unfit.keys():
+                raise
+            unfit.update(error.reasons)
+
+
+def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> QuantPlan:
     choices, hybrids = kinds(facts, floats, start_everywhere=start_everywhere)
     groups = find_groups(facts, choices)
     parameters = choose_parameters(

@@ -18,7 +18,7 @@ from .fusion.batch_norm import fold_batch_normalizations, fold_scales_and_shifts
 from .fusion.gemm import flatten_biases, join_biases
 from .fusion.hard_swish import fuse_hard_swish
 from .fusion.mul_add import merge_affine_chains
-from .fusion.pad import fold_pads
+from .fusion.pad import fold_pads, pad_all_axes
 from .passes.cleanup import (
     merge_equal_initializers,
     remove_dead,
@@ -64,6 +64,7 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     scalar_ranges,
     drop_noops,
     merge_transposes,
+    pad_all_axes,
     fold_pads,
     fold_batch_normalizations,
     split_batch_normalizations,

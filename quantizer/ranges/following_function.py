@@ -112,12 +112,17 @@ def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
     rule = rule_of(node)
     if rule is not None and rule.scaling in OPERAND_SCALING:  # two terms or factors
         return all(name in made or _is_number(graph, name) for name in names)
-    return _bends(node) and names[0] in made
+    return _bends(node) and names[0] in made and all(_has_one_element(graph, name) for name in names[1:])
+
+
+def _has_one_element(graph: Graph, name: str) -> bool:
+    value = graph.constant(name)
+    return value is not None and value.size == 1
 
 
 def _is_number(graph: Graph, name: str) -> bool:
     value = graph.constant(name)
-    return value is not None and value.size == 1 and value.dtype.kind == "f"
+    return _has_one_element(graph, name) and value is not None and value.dtype.kind == "f"
 
 
 def _bends(node: ir.Node) -> bool:

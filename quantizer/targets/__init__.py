@@ -2,5 +2,5 @@
 
 Enters: configs/*.yaml, options.
 Leaves: `Recipe` = `QuantConfig` + `Target`; checks of settings and of written models.
-Imports: operators, numerics, profiles.base.
+Imports: operators, model, numerics, profiles.base.
 """

@@ -8,21 +8,49 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
+from ..model.graph import name_of
 from ..numerics.affine import TYPES
 from ..operators.table import CONVERSIONS, MICROSOFT, RULES
 from .target import Target
 
-Check = Callable[[ir.Model, Target], Iterator[str]]
-"""Yields one sentence for each breach, or each remark."""
+
+class Breach(NamedTuple):
+    """What a runtime refuses or computes wrongly: the node, "" for the model as a whole, and the sentence."""
+
+    node: str
+    sentence: str
+
+
+class ConformityError(ConfigError):
+    """A written model does not suit its target.
+
+    Attributes:
+        breaches: all of them.
+        target: name of the target.
+    """
+
+    def __init__(self, message: str, breaches: tuple[Breach, ...], target: str) -> None:
+        super().__init__(message)
+        self.breaches = breaches
+        self.target = target
+
+
+Check = Callable[[ir.Model, Target], Iterator[Breach]]
+"""Yields each breach."""
+Remark = Callable[[ir.Model, Target], Iterator[str]]
+"""Yields one sentence for each remark."""
 
 BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 TOLERANCE = 1e-6
 """Of a scale, which is in float32."""
+WRITTEN = ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantize")
+"""How the names of onnxruntime's own quantized operators begin."""
 DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
@@ -38,35 +66,58 @@ def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[str, 
         Remarks for the user.
 
     Raises:
-        ConfigError: the runtime would refuse the model; the message has the first breaches.
+        ConformityError: the runtime would refuse the model; the message has the first breaches.
     """
-    breaches = [sentence for check in CHECKS for sentence in check(model, target)]
+    breaches = tuple(breach for check in CHECKS for breach in check(model, target))
     if breaches:
         more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
-        raise ConfigError(
-            f"{where}: does not suit target {target.name}: {'; '.join(breaches[:3])}{more}; change the "
+        first = "; ".join(breach.sentence for breach in breaches[:3])
+        message = (
+            f"{where}: does not suit target {target.name}: {first}{more}; change the "
             "settings, keep these nodes float, or choose another target"
         )
+        raise ConformityError(message, breaches, target.name)
     return tuple(sentence for check in REMARKS for sentence in check(model, target))
 
 
-def _domains_are_known(model: ir.Model, target: Target) -> Iterator[str]:
-    """Other domains than com.microsoft come from the float model: its user knows where they run."""
+def _at(node: ir.Node, sentence: str) -> Breach:
+    return Breach(name_of(node), f"node '{name_of(node)}': {sentence}")
+
+
+def _domains_are_known(model: ir.Model, target: Target) -> Iterator[Breach]:
+    """What is not quantized comes from the float model: its user knows where it runs."""
     for node in model.graph.all_nodes():
-        if node.domain == MICROSOFT and MICROSOFT not in target.domains:
-            yield f"node '{node.name}': {target.name} has no operator {node.domain}.{node.op_type}"
+        if _is_written(node) and MICROSOFT not in target.domains:
+            yield _at(node, f"{target.name} has no operator {node.domain}.{node.op_type}")
 
 
-def _opset_is_read(model: ir.Model, target: Target) -> Iterator[str]:
+def _is_written(node: ir.Node) -> bool:
+    """Whether a node of onnxruntime's own domain is one that quantization writes."""
+    return node.domain == MICROSOFT and node.op_type.startswith(WRITTEN)
+
+
+def _foreign_domains(model: ir.Model, target: Target) -> Iterator[str]:
+    foreign = Counter(
+        node.op_type
+        for node in model.graph.all_nodes()
+        if node.domain == MICROSOFT and MICROSOFT not in target.domains and not _is_written(node)
+    )
+    for op_type, count in foreign.most_common():
+        name = f"{MICROSOFT}.{op_type}"
+        yield f"{target.name} has no {name} ({count} nodes of the float model): they run elsewhere"
+
+
+def _opset_is_read(model: ir.Model, target: Target) -> Iterator[Breach]:
     opset = model.opset_imports.get("", 0)
     if target.opsets is not None and not target.opsets[0] <= opset <= target.opsets[1]:
-        yield (
+        yield Breach(
+            "",
             f"opset {opset}: {target.name} reads {target.opsets[0]} to {target.opsets[1]}; "
-            "export the float model in one of these"
+            "export the float model in one of these",
         )
 
 
-def _quantized_values_are_of_known_types(model: ir.Model, target: Target) -> Iterator[str]:
+def _quantized_values_are_of_known_types(model: ir.Model, target: Target) -> Iterator[Breach]:
     activations = set(target.activation_types)
     constants = {TYPES[name].storage for name in target.weight_types} | activations
     constants |= {TYPES[name].storage for types in target.weight_only.values() for name in types}
@@ -83,20 +134,20 @@ def _quantized_values_are_of_known_types(model: ir.Model, target: Target) -> Ite
         if name and name not in allowed:
             what = "constant" if constant else "activation"
             known = ", ".join(sorted(allowed))
-            yield f"node '{node.name}': {what} '{quantized.name}' is {name}, {target.name} has {known}"
+            yield _at(node, f"{what} '{quantized.name}' is {name}, {target.name} has {known}")
 
 
-def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[str]:
+def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[Breach]:
     if target.zero_points != "zero":
         return
     for node, quantized in _conversions(model):
         value = node.inputs[2] if len(node.inputs) > 2 else None
         known = None if value is None else value.const_value
         if value is not None and (known is None or np.any(known.numpy() != 0)):
-            yield f"node '{node.name}': zero point of '{quantized.name}' is not 0, {target.name} takes 0 only"
+            yield _at(node, f"zero point of '{quantized.name}' is not 0, {target.name} takes 0 only")
 
 
-def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[str]:
+def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[Breach]:
     """Where only weights of 7 bits are safe, the quantized weights must stay within them."""
     if "int8" in target.weight_types or "int7" not in target.weight_types:
         return
@@ -106,10 +157,10 @@ def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[str]:
             continue
         array = quantized.const_value.numpy()
         if array.size and not (low <= array.min() and array.max() <= high):
-            yield f"node '{node.name}': values of '{quantized.name}' leave {low}..{high}: sums saturate"
+            yield _at(node, f"values of '{quantized.name}' leave {low}..{high}: sums saturate")
 
 
-def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[str]:
+def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach]:
     """Kernels that are right for parameters of the full range only get such parameters (see `full_range`)."""
     for node, quantized in _conversions(model):
         source, scale = node.inputs[0], node.inputs[1].const_value if node.inputs[1] is not None else None
@@ -120,10 +171,11 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[str]:
         if bounds is None or scale is None or producer is None or quantized.dtype not in BYTES:
             continue
         if float(scale.numpy().min()) * 256.0 < (bounds[1] - bounds[0]) * (1.0 - TOLERANCE):
-            yield (
-                f"node '{producer.name}': {target.name} computes {producer.op_type} wrongly where the "
+            yield _at(
+                producer,
+                f"{target.name} computes {producer.op_type} wrongly where the "
                 f"parameters of its output do not cover {bounds[0]:g} to {bounds[1]:g}, as those of "
-                f"'{quantized.name}'"
+                f"'{quantized.name}'",
             )
 
 
@@ -143,13 +195,13 @@ def _bounds(op_type: str, target: Target) -> tuple[float, float]:
     return rule.bounds
 
 
-def _parameters_are_static(model: ir.Model, target: Target) -> Iterator[str]:
+def _parameters_are_static(model: ir.Model, target: Target) -> Iterator[Breach]:
     """A runtime that reads form qdq only has no dynamic quantization parameters."""
     if set(target.forms) != {"qdq"}:
         return
     for node in model.graph.all_nodes():
         if node.domain == "" and node.op_type in DYNAMIC:
-            yield f"node '{node.name}': {target.name} has no {node.op_type}"
+            yield _at(node, f"{target.name} has no {node.op_type}")
 
 
 def _shapes_are_fixed(model: ir.Model, target: Target) -> Iterator[str]:
@@ -194,5 +246,5 @@ CHECKS: tuple[Check, ...] = (
 )
 """What a runtime refuses, in the order of the message."""
 
-REMARKS: tuple[Check, ...] = (_shapes_are_fixed, _operators_are_known)
+REMARKS: tuple[Remark, ...] = (_shapes_are_fixed, _foreign_domains, _operators_are_known)
 """What a runtime runs elsewhere or after a change."""

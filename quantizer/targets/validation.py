@@ -86,8 +86,9 @@ def _hybrid_problems(config: QuantConfig, target: Target) -> Iterator[MalformedE
             yield malformed(
                 f"block_size {config.block_size} is for mode weight-only", "leave it out, or use that mode"
             )
-    elif config.weight_schema in SIGNED_SCHEMAS and not TYPES[config.weight_type].signed:
+    if config.weight_schema in SIGNED_SCHEMAS and not TYPES[config.weight_type].signed:
+        granularity = "a block_size or granularity" if config.mode == "weight-only" else "granularity"
         yield malformed(
             f"weight_type '{config.weight_type}' needs weight_schema asymmetric",
-            "give a block_size or granularity per-tensor with it; or use the signed type",
+            f"give {granularity} per-tensor with it; or use the signed type",
         )

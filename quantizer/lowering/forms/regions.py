@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from ....profiles.base.errors import PlanError
 from ...model.editing import free_name
 from ...model.graph import name_of, output_name
 from ...model.subgraphs import subgraphs
@@ -29,8 +29,10 @@ from ..writers.graph_walk import (
     checked_opset,
     finish,
     needs_wide_types,
+    raised,
     remove,
     task_of,
+    unfit_in_form,
     writer_of,
 )
 from ..writers.graph_writer import constant_array, integer_type
@@ -69,24 +71,33 @@ def lower_regions(model: ir.Model, plan: QuantPlan) -> Lowered:
     Raises:
         PlanError: the plan has no entry for a node, or something in it that cannot be written.
     """
-    opset = checked_opset(model, "regions")
+    written, wide = _written(model, plan)
+    opset = model.opset_imports[""]
+    if not wide or opset >= WIDE_OPSET:
+        return written
+    # The converter knows no functions of a model, so the float model is raised. Attributes become nameless
+    # Constant nodes there, which the plan has no entries for.
+    later = raised(model, "regions")
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(later)
+    written, _ = _written(later, plan)
+    note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
+    return replace(written, notes=(*written.notes, note))
+
+
+def _written(model: ir.Model, plan: QuantPlan) -> tuple[Lowered, bool]:
+    """Return the written model, and whether it has integer types that need a later opset."""
+    checked_opset(model, "regions")
     model = model.clone()
     functions: dict[str, ir.Function] = {}
     emitter = Emitter(model.graph)
     _write_graph(model.graph, emitter, plan, model.opset_imports, functions)
     for function in functions.values():
         model.functions[function.identifier()] = function
-    if opset < WIDE_OPSET and any(
-        needs_wide_types(g) for g in (*model.graphs(), *(f.graph for f in functions.values()))
-    ):
-        raise PlanError(
-            f"form regions: its integer types need opset {WIDE_OPSET}, and the model has {opset}; export it "
-            "again in that opset, or use 8-bit types"
-        )
+    wide = any(needs_wide_types(g) for g in (*model.graphs(), *(f.graph for f in functions.values())))
     if functions:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
-    return with_record(Lowered(model, (), emitter.written()))
+    return with_record(Lowered(model, (), emitter.written())), wide
 
 
 def _write_graph(
@@ -105,7 +116,8 @@ def _write_graph(
         if tasks[0].entry.kind is Kind.FLOAT:
             float_node(tasks[0])
             continue
-        function = _outline(tasks, _name(group, functions), opsets)
+        with unfit_in_form("regions", tasks[-1]):
+            function = _outline(tasks, _name(group, functions), opsets)
         if function is None:
             replaced.extend(group)
         else:

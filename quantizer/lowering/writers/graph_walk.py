@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import onnx_ir as ir
 
@@ -12,6 +13,7 @@ from ...model.opsets import in_opset
 from ...model.subgraphs import subgraphs
 from ...operators.table import CONVERSIONS
 from ...plan.plan import Kind, QuantPlan
+from ...plan.reasons import ReasonCode, UnfitNodesError, because
 from ..written import Lowered, with_record
 from .emitter import Emitter
 from .task import Task
@@ -43,7 +45,8 @@ def write(
         new_emitter: returns the form's emitter for a graph.
 
     Raises:
-        PlanError: the plan has no entry for a node, or something in it that the form cannot write.
+        UnfitNodesError: the form cannot write a node. PlanError: the plan has no entry for one, or the opset
+            is too old.
     """
     opset = checked_opset(model, form)
     model = model.clone()
@@ -51,7 +54,8 @@ def write(
 
     def write_node(node: ir.Node, emitter: Emitter) -> bool:
         task = task_of(node, plan, emitter, opset)
-        return writer_of(task, form, writers)(task)
+        with unfit_in_form(form, task):
+            return writer_of(task, form, writers)(task)
 
     _write_graph(model.graph, emitter, write_node)
     names = emitter.written()
@@ -59,7 +63,7 @@ def write(
         model.opset_imports.setdefault("com.microsoft", 1)
     if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):
         note = f"opset raised from {opset} to {WIDE_OPSET} for its integer types"
-        return with_record(Lowered(_raised(model, form), (note,), names))
+        return with_record(Lowered(raised(model, form), (note,), names))
     return with_record(Lowered(model, (), names))
 
 
@@ -86,6 +90,21 @@ def checked_opset(model: ir.Model, form: str) -> int:
             f"form {form}: the model has opset {opset}; raise it to {OLDEST_OPSET} or later first"
         )
     return opset
+
+
+@contextmanager
+def unfit_in_form(form: str, task: Task) -> Iterator[None]:
+    """Say of which node it is what goes wrong while a form writes it.
+
+    Raises:
+        UnfitNodesError: the form cannot write it.
+    """
+    try:
+        yield
+    except PlanError as error:
+        name = name_of(task.node)
+        reason = because(ReasonCode.NO_FORM, form=form, text=str(error))
+        raise UnfitNodesError(str(error), {name: reason}) from error
 
 
 def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Task:
@@ -138,14 +157,18 @@ def needs_wide_types(graph: ir.Graph) -> bool:
     return False
 
 
-def _raised(model: ir.Model, form: str) -> ir.Model:
-    """Return the model in a later opset."""
+def raised(model: ir.Model, form: str) -> ir.Model:
+    """Return the model in the first opset with all integer types.
+
+    Raises:
+        PlanError: the converter cannot take it there.
+    """
     try:
-        raised = in_opset(model, WIDE_OPSET)
+        later = in_opset(model, WIDE_OPSET)
     except RuntimeError as error:
         raise PlanError(
             f"form {form}: its integer types need opset {WIDE_OPSET}, and the model cannot be raised to it "
             f"({error}); export it again in that opset, or use 8-bit types"
         ) from error
-    raised.ir_version = max(raised.ir_version, WIDE_IR_VERSION)
-    return raised
+    later.ir_version = max(later.ir_version, WIDE_IR_VERSION)
+    return later

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, dequantize, quantize
+from ...operators.fills import Fill, FillSource
 from ...operators.table import Constraint, rule_of
 from .graph_writer import constant_array, integer_type
 from .task import Task, between_conversions, data_inputs, unsigned
@@ -28,7 +29,7 @@ def pass_through(task: Task) -> bool:
 def on_integers(task: Task) -> bool:
     """Write the operator directly on integers, unsigned ones (see `unsigned`).
 
-    A Clip or Pad whose bounds or value are computed at run time stays between conversions.
+    A node whose bounds or fill value are computed at run time stays between conversions.
     """
     result = task.result()
     if result is None or _changes_nothing(task) or not _constants_are_known(task):
@@ -80,7 +81,7 @@ def leaky_relu(task: Task) -> bool:
 
 
 def _quantize_constants(task: Task, params: QuantParams) -> None:
-    """Quantize the bounds of Relu and Clip and the value of Pad."""
+    """Quantize the bounds of Relu and Clip, and the value that an operator fills with."""
     node = task.node
     if node.op_type in ("Relu", "Clip"):
         span = _clip_range(task)
@@ -89,10 +90,23 @@ def _quantize_constants(task: Task, params: QuantParams) -> None:
             if np.isfinite(bound):
                 _set_scalar(task, index, bound, params)
         node.op_type = "Clip"  # Relu of integers would clip at 0, not at the zero point
-    elif node.op_type == "Pad" and _string(node, "mode", "constant") == "constant":
-        value = node.inputs[2] if len(node.inputs) > 2 else None
-        fill = None if value is None else constant_array(value)
-        _set_scalar(task, 2, 0.0 if fill is None else float(fill.reshape(())), params)
+    fill = _fill(task)
+    if fill is None:
+        return
+    value = fill.value(node) if fill.applies(node) else None
+    if fill.source is FillSource.INPUT and value is None and len(node.inputs) > fill.index:
+        node.replace_input_with(fill.index, None)  # not read in this mode, and float
+    elif fill.source is FillSource.INPUT and value is not None:
+        _set_scalar(task, fill.index, value, params)
+    elif fill.source is FillSource.ATTRIBUTE and value is not None:
+        integer = float(quantize(np.float32(value), params))
+        node.attributes[fill.attribute] = ir.AttrFloat32(fill.attribute, integer)
+
+
+def _fill(task: Task) -> Fill | None:
+    """Return what an operator fills with, None for one that makes no value by itself."""
+    rule = rule_of(task.node)
+    return None if rule is None else rule.fill
 
 
 def _set_scalar(task: Task, index: int, value: float, params: QuantParams) -> None:
@@ -161,14 +175,13 @@ def _works_on_integers(task: Task, result: QuantParams) -> bool:
 
 
 def _constants_are_known(task: Task) -> bool:
-    """Return whether the bounds of a Clip, or the value of a Pad, are constants."""
-    node = task.node
+    """Return whether the bounds of a clip, and the value that an operator fills with, can be quantized."""
+    node, fill = task.node, _fill(task)
     if node.op_type in ("Relu", "Clip"):
         return _clip_range(task) is not None
-    if node.op_type == "Pad" and len(node.inputs) > 2 and node.inputs[2] is not None:
-        fill = constant_array(node.inputs[2])
-        return fill is not None and fill.size == 1
-    return True
+    if fill is None or not fill.applies(node):
+        return True
+    return fill.source is not FillSource.ZERO and fill.value(node) is not None
 
 
 def _is_float(value: ir.Value | None) -> bool:

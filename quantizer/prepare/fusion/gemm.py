@@ -52,7 +52,7 @@ def flatten_biases(model: ir.Model) -> int:
         columns = _columns(node)
         if row is None:
             continue
-        if row.size == 1 and columns is not None and columns > 1:
+        if row.size == 1 and columns is not None and row.shape != (columns,):
             vector = np.repeat(row.reshape(-1), columns)
         elif row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
             vector = row.reshape(-1)

@@ -1,11 +1,20 @@
-"""Zero padding before a convolution moves into the convolution's own pads."""
+"""Pad has amounts for all axes; zeros before a convolution move into the convolution's own pads."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, feeding, has_input, is_standard, origins
+from ...model.editing import (
+    ORIGIN,
+    feeding,
+    has_input,
+    is_standard,
+    origins,
+    rank,
+    replace_constant,
+    value_names,
+)
 from ...model.graph import constant_of
 
 
@@ -39,6 +48,46 @@ def fold_pads(model: ir.Model) -> int:
         node.graph.remove(pad, safe=True)
         folded += 1
     return folded
+
+
+def pad_all_axes(model: ir.Model) -> int:
+    """Write the amounts of Pad for all axes where its input `axes` is constant; return how many.
+
+    A value is dropped in modes that do not read it. onnxruntime 1.31 mishandles `axes` beside an integer
+    Conv: its layout optimizer gathers the amounts of axes that are not there.
+    """
+    changed = 0
+    taken: set[str] = set()
+    for node in model.graph:
+        if not is_standard(node, "Pad"):
+            continue
+        if has_input(node, 2) and node.attributes.get_string("mode", "constant") != "constant":
+            node.replace_input_with(2, None)
+            changed += 1
+        amounts, dims = _amounts(node), rank(node.inputs[0])
+        if not has_input(node, 3) or amounts is None or dims is None:
+            continue
+        taken = taken or value_names(model)
+        pads = [amounts.get(axis, (0, 0)) for axis in range(dims)]
+        array = np.array([begin for begin, _ in pads] + [end for _, end in pads], np.int64)
+        replace_constant(node, 1, array, taken)
+        node.resize_inputs(3 if has_input(node, 2) else 2)
+        changed += 1
+    return changed
+
+
+def _amounts(pad: ir.Node) -> dict[int, tuple[int, int]] | None:
+    """Return the amounts at begin and end by axis; None where they or the axes are not constant, or an axis
+    is named twice."""
+    dims, pads = rank(pad.inputs[0]), constant_of(pad.inputs[1]) if has_input(pad, 1) else None
+    axes = constant_of(pad.inputs[3]) if has_input(pad, 3) else np.arange(dims or 0)
+    if dims is None or pads is None or axes is None or pads.size != 2 * axes.size:
+        return None
+    numbers = [int(axis) % dims for axis in axes.reshape(-1)]
+    if len(set(numbers)) < len(numbers):
+        return None
+    ends = pads.reshape(2, -1)
+    return {axis: (int(ends[0, i]), int(ends[1, i])) for i, axis in enumerate(numbers)}
 
 
 def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:

@@ -251,4 +251,4 @@ def test_a_resize_that_fills_with_a_value_of_its_own_stays_float() -> None:
     )
     plan = net.plan()
     assert plan.nodes["Resize_m"].kind is Kind.FLOAT
-    assert "tf_crop_and_resize fills with a value" in plan.nodes["Resize_m"].reason
+    assert "Resize fills with 2.5" in plan.nodes["Resize_m"].reason

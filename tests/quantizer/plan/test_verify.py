@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.numerics.affine import INT4, INT8, QuantParams
@@ -143,3 +144,40 @@ def test_activations_have_no_blocks(product: Network) -> None:
     assert "tensor 'x': blocks are for constants" in breach(
         product, replace(plan, tensors={**plan.tensors, "x": blocks})
     )
+
+
+def test_the_parameters_of_a_single_node_keep_to_the_schema(net: Network) -> None:
+    made = net.plan("glow", schema="symmetric-power2")
+    own = replace(made.nodes["Conv_y"], inputs={0: QuantParams((0.75,), (0,), INT8)})
+    sentence = "node 'Conv_y', input 0: schema symmetric-power2 has scales that are powers of two"
+    assert sentence in breach(net, with_node(made, "Conv_y", own))
+
+
+def test_a_constant_beside_an_activation_keeps_to_the_schema() -> None:
+    net = network(
+        "a = MatMul (x, w) y = Add (a, c) z = MatMul (y, v)", {"w": (8, 8), "c": (8, 8), "v": (8, 4)}, (8, 8)
+    )
+    made = net.plan("glow", schema="symmetric-power2")
+    plan = with_tensor(made, "c", scale=(0.75,))
+    assert "constant 'c': schema symmetric-power2 has scales that are powers of two" in breach(net, plan)
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "weight-only"])
+def test_hybrid_weights_of_a_power_of_two_schema_have_such_scales(product: Network, mode: str) -> None:
+    made = product.plan(mode=mode, weight_schema="symmetric-power2")
+    verify_plan(made, product.graph, product.identity)
+    assert "w" in made.tensors
+    plan = with_tensor(made, "w", scale=(0.75,) * len(made.tensors["w"].scale))
+    assert "weight 'w': weight_schema symmetric-power2 has scales" in breach(product, plan)
+
+
+def test_a_value_that_a_node_fills_with_is_within_its_range() -> None:
+    net = network(
+        "a = Conv (x, w) y = Pad (a, pads, value)",
+        {"w": WIDE, "pads": np.ones(8, np.int64), "value": np.float32(1e6)},
+    )
+    made = net.plan()
+    moved = replace(made.nodes["Pad_y"], kind=Kind.PASS_THROUGH, because="")
+    params = made.tensors["a"]
+    plan = replace(with_node(made, "Pad_y", moved), tensors={**made.tensors, "y": params})
+    assert "node 'Pad_y': it fills with 1e+06, which its parameters saturate to" in breach(net, plan)

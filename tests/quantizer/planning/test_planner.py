@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -157,12 +157,24 @@ def test_a_gemm_whose_bias_is_one_number_is_quantized(shape: tuple[int, ...]) ->
     assert len(plan.tensors["b"].scale) == 5
 
 
-def test_what_is_wrong_with_the_constants_of_a_node_is_said_with_its_name() -> None:
+def test_a_node_whose_constants_have_no_parameters_stays_float_and_says_why() -> None:
     net = network("y = Conv (x, w, b)", {"w": WIDE, "b": (8,)})
     bias = net.model.graph.initializers["b"]
     bias.const_value = ir.Tensor(np.ones(3, np.float32), name="b")
-    with pytest.raises(PlanError, match=r"^node 'Conv_y': bias: 3 elements for a weight with 8 scales"):
-        net.plan()
+    entry = net.plan().nodes["Conv_y"]
+    assert entry.kind is Kind.FLOAT
+    assert entry.float_reason.code is ReasonCode.NO_PARAMETERS
+    assert "bias: 3 elements for a weight with 8 scales" in entry.reason
+
+
+def test_weights_that_are_not_finite_leave_their_node_float_alone() -> None:
+    weight = np.ones((8, 16), np.float32)
+    weight[0, 0] = np.nan
+    net = network("a = MatMul (x, w)\ny = MatMul (a, v)", {"w": (8, 16), "v": (16, 8)}, (6, 8))
+    net.model.graph.initializers["w"].const_value = ir.Tensor(weight, name="w")
+    plan = net.plan()
+    assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.NO_PARAMETERS
+    assert plan.nodes["MatMul_y"].kind is Kind.QUANTIZED
 
 
 def test_a_stack_of_matrices_has_one_scale() -> None:

@@ -19,7 +19,7 @@ from qprof_onnx.quantizer.prepare.fusion.batch_norm import (
 from qprof_onnx.quantizer.prepare.fusion.gemm import flatten_biases, join_biases
 from qprof_onnx.quantizer.prepare.fusion.hard_swish import fuse_hard_swish
 from qprof_onnx.quantizer.prepare.fusion.mul_add import merge_affine_chains
-from qprof_onnx.quantizer.prepare.fusion.pad import fold_pads
+from qprof_onnx.quantizer.prepare.fusion.pad import fold_pads, pad_all_axes
 from qprof_onnx.quantizer.prepare.passes.names import mark_origin, name_nodes
 from qprof_onnx.quantizer.prepare.passes.shapes import infer_shapes
 
@@ -261,3 +261,25 @@ def test_a_weight_that_others_read_keeps_its_values_for_them() -> None:
     changed, model = stepped(fold_scales_and_shifts, proto)
     assert changed == 1
     np.testing.assert_allclose(outputs(ir.to_proto(model)), outputs(proto), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Pad (x, amounts, , axes)",
+        "Pad (x, amounts, six, axes)",
+        'Pad <mode = "reflect"> (x, amounts, six, axes)',
+        'Pad <mode = "edge"> (x, amounts, , axes)',
+    ],
+)
+def test_padding_is_written_for_all_axes(node: str) -> None:
+    constants = "<int64[4] amounts = {1, 0, 2, 1}, int64[2] axes = {-1, 2}, float six = {6}>"
+    header = '<ir_version: 8, opset_import: ["" : 18]>'
+    text = f"{header} g (float[1,2,3,3] x) => (float[A,B,C,D] y) {constants} {{ y = {node} }}"
+    proto = onnx.parser.parse_model(text)
+    changed, model = stepped(pad_all_axes, proto)
+    (pad,) = model.graph
+    assert changed >= 1
+    assert len(pad.inputs) == (3 if "six" in node and "reflect" not in node else 2)
+    np.testing.assert_array_equal(outputs(ir.to_proto(model)), outputs(proto))
+    assert pad_all_axes(model) == 0
