@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from ...profiles.base.presentation import Presentation, Presented, Table, is_rep
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import Samples, input_specs, open_samples
+from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
+from ..evaluation.model_pair import measured_sqnr
 from ..lowering.lower import lower
 from ..model.files import has_external_data, model_bytes, save_model
 from ..model.graph import Graph, name_of
 from ..model.outputs import check_output
+from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -77,6 +80,7 @@ class QuantizeResult(Presented):
         notes: remarks for the user, such as an opset that was raised.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
+        estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
         model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
     """
 
@@ -87,6 +91,7 @@ class QuantizeResult(Presented):
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
+    estimates: tuple[EstimateCheck, ...] = ()
     model: ir.Model = field(kw_only=True, compare=False)
 
     def headline(self) -> str:
@@ -119,6 +124,7 @@ class QuantizeResult(Presented):
             "floats": [to_jsonable(group) for group in self.summary.floats],
             "notes": list(self.notes),
             "speedup": None if self.speed is None else self.speed.after.speedup,
+            "estimates": [to_jsonable(check) for check in self.estimates],
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -166,6 +172,9 @@ class SampleSteps:
     progress: Progress | None = None
 
 
+CHECKED = 16
+"""Samples on which the outputs of a model that was written are held against their estimate."""
+
 NO_SAMPLES = SampleSteps()
 """No step runs samples."""
 
@@ -205,25 +214,28 @@ def quantize(
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
         made = _made(Path(model_path), model_facts(prepared, profile, recipe, notes), samples)
     model, plan = _written(prepared, made, Path(model_path), files, recipe)
+    estimates = _estimates(plan, made.samples, Path(model_path), files)
     return QuantizeResult(
         plan,
         Path(files.model),
         summarize(plan),
-        plan.notes,
+        (*plan.notes, *too_good_texts(estimates)),
         model_bytes(Path(model_path)),
         model_bytes(Path(files.model)),
         made.check,
+        estimates,
         model=model,
     )
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A planned model, what its speed check found, and the elements of each tensor in a sample."""
+    """A planned model, what its speed check found, the elements of each tensor in a sample, and samples."""
 
     planned: PlannedModel
     check: SpeedCheck | None = None
     elements: Mapping[str, float] = field(default_factory=dict)
+    samples: Iterable[Sample] = ()
 
 
 def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
@@ -236,7 +248,20 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
         planned = gptq_rounded(planned, samples, steps.progress)
     data = facts.measured.data.samples
     elements = {name: tensor.count / max(1, data) for name, tensor in facts.measured.items()}
-    return _Made(planned, check, elements)
+    specs = input_specs(facts.prepared.model)
+    if samples is None and steps.speed is not None:
+        samples = open_samples(steps.speed.data, specs, CHECKED)
+    return _Made(planned, check, elements, samples or ())
+
+
+def _estimates(
+    plan: QuantPlan, samples: Iterable[Sample], model_path: Path, files: OutputFiles
+) -> tuple[EstimateCheck, ...]:
+    """Hold the estimated SQNR of the outputs against the written model on the first samples."""
+    estimated = plan.origin.estimated_sqnr
+    if not estimated or not (first := tuple(islice(samples, CHECKED))):
+        return ()
+    return check_estimates(estimated, measured_sqnr(model_path, files.model, first))
 
 
 def _written(
