@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
+from ...profiles.samples.samples import Sample
 from ..runtime.sessions import Inputs, open_session, run
+from .outputs import OutputSums
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,24 @@ def open_pair(float_path: str | Path, quantized_path: str | Path, threads: int =
         tuple(o.name for o in outputs if _element_kind(o.type) == "float"),
         threads,
     )
+
+
+def measured_sqnr(
+    float_path: str | Path, quantized_path: str | Path, samples: Iterable[Sample]
+) -> dict[str, float]:
+    """Return the SQNR in dB of each float output on samples; without those of which shapes differed.
+
+    Raises:
+        ModelError: a model cannot be loaded or run. DataError: a sample does not fit.
+    """
+    pair = open_pair(float_path, quantized_path)
+    sums = {name: OutputSums() for name in pair.float_outputs}
+    for sample in samples:
+        floats = pair.run_float(sample.arrays, sample.name)
+        quantized = pair.run_quantized(sample.arrays, sample.name)
+        sums = {name: s.added(floats[name], quantized[name]) for name, s in sums.items()}
+    results = [s.result(name) for name, s in sums.items()]
+    return {r.name: r.difference.sqnr for r in results if r.difference and not r.shape_mismatches}
 
 
 def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a: str, b: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..ranges.activation_ranges import ActivationRanges
 from .first_layers import cheap_nodes
-from .propagation import NoiseFlow, NoiseGains, noise_flow
+from .propagation import NoiseFlow, NoiseGains, forecast_flow, noise_flow
 
 Floats = npt.NDArray[np.float64]
 
@@ -115,8 +116,9 @@ class NoiseEstimator:
 
         Outputs without signal or without noise are left out.
         """
-        flow = noise_flow(self.gains, self.gains.results())
-        total = sum((source.share for source in self.sources(flow, plan)), np.zeros(len(flow.outputs)))
+        flow = forecast_flow(self.gains, self.gains.results())
+        sources = chain(self.sources(flow, plan), dynamic_inputs(flow, plan, self.activations))
+        total = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
         pairs = zip(flow.outputs, total.tolist(), strict=True)
         return {name: round(_db(share), 2) for name, share in pairs if 0.0 < share < math.inf}
 
@@ -243,7 +245,13 @@ def _weights(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErro
         error = None if params is None else errors.of(name, params)
         if error is None:
             continue
-        power = error * flow.powers[name_of(source)]
+        recurrence = flow.recurrences.get(name_of(node))
+        if recurrence is None:
+            power = error * flow.powers[name_of(source)]
+        elif index == 1:
+            power = recurrence.of_weight(error) / recurrence.per_unit()
+        else:
+            power = recurrence.accumulation * error / recurrence.per_unit()
         yield NoiseSource(name_of(node), name, through * power)
 
 
@@ -256,10 +264,34 @@ def _at_run_time(node: ir.Node, flow: NoiseFlow, activations: ActivationRanges) 
     through = flow.gains.get((name_of(node), 0))
     if rule is None or rule.weight is not None or source is None or through is None:
         return
+    recurrence = flow.recurrences.get(name_of(node))
+    if recurrence is None:
+        return
     for value in (source, node.outputs[0]):
         name = name_of(value)
         if flow.powers.get(name):
             tensor = activations.profile[name]
+            params = dynamic_params(tensor.minimum, tensor.maximum)
+            if value is source:
+                lost = recurrence.of_rounding(params.scale[0])
+            else:
+                noise = expected_noise(tensor, params)
+                # The result itself is float; rounded is what the next step reads of it.
+                lost = (recurrence.accumulation - 1.0) * _power(noise) / flow.powers[name]
+            yield NoiseSource(name_of(node), name, through * (lost / recurrence.per_unit()))
+
+
+def dynamic_inputs(flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges) -> Iterator[NoiseSource]:
+    """Yield the rounding of what dynamic products read, with one range for all samples.
+
+    A sample that spans less has less noise, but no node is chosen by this: it is the estimate to be kept.
+    """
+    for node in activations.graph.nodes:
+        rule, name = rule_of(node), input_name(node, 0)
+        through = flow.gains.get((name_of(node), 0))
+        if plan.nodes[name_of(node)].kind is not Kind.DYNAMIC or through is None:
+            continue
+        if rule is not None and rule.weight is not None:
+            tensor = activations.profile[name]
             noise = expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum))
-            power = _power(noise) / flow.powers[name] * flow.powers[name_of(source)]
-            yield NoiseSource(name_of(node), name, through * power)
+            yield NoiseSource(name_of(node), name, through * _power(noise))

@@ -22,7 +22,8 @@ models); it is no forecast of the last decibels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,11 +32,16 @@ import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name, name_of
-from ..numerics.density import signal_power
-from ..operators.noise_gains import Step
+from ..numerics.density import density, signal_power
+from ..operators.noise_gains import Step, average, window
 from ..operators.table import Constraint, Rule, rule_of
+from ..ranges.clipped_activations import clip_outputs
+from .recurrence import Recurrence, recurrence_of
 
 Floats = npt.NDArray[np.float64]
+
+LEAST_KEPT = 1.0 / 16.0
+"""Least share of its values that a clip is taken to keep: its profile does not show what was clipped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +54,14 @@ class NoiseFlow:
             unit of noise power in what the node reads there.
         reach: for a tensor: the same for noise in all that read it.
         powers: mean square of the values of every activation.
+        recurrences: what recurrent nodes make of noise, by name.
     """
 
     outputs: tuple[str, ...]
     gains: Mapping[tuple[str, int], Floats]
     reach: Mapping[str, Floats]
     powers: Mapping[str, float]
+    recurrences: Mapping[str, Recurrence]
 
 
 class NoiseGains:
@@ -63,15 +71,44 @@ class NoiseGains:
         """Take the prepared model, its profile and the version of the default operator domain."""
         self.graph, self.profile, self.opset = graph, profile, opset
         self.powers = {name: signal_power(tensor) for name, tensor in profile.items()}
+        self.recurrences = dict(_recurrences(graph, profile))
+        self.kept_by_clips = _kept_by_clips(graph, profile)
         self._known: dict[tuple[str, int, str], float] = {}
+        self._white: dict[tuple[str, int], float | None] = {}
 
     def of(self, node: ir.Node, index: int, name: str, result: str) -> float:
         """Return the noise power in an output of a node for one unit in its input `index`, called `name`."""
         key = (name_of(node), index, result)
         if key not in self._known:
-            step = Step(node, index, name, self.graph, self.profile, self.powers, self.opset)
-            self._known[key] = gain(step, result)
+            self._known[key] = self._computed(node, index, name, result)
         return self._known[key]
+
+    def _computed(self, node: ir.Node, index: int, name: str, result: str) -> float:
+        recurrence = self.recurrences.get(name_of(node)) if index == 0 else None
+        if recurrence is not None:
+            return self.powers[result] * recurrence.per_unit()
+        return gain(Step(node, index, name, self.graph, self.profile, self.powers, self.opset), result)
+
+    def coloured(self, node: ir.Node, index: int, name: str, result: str) -> float:
+        """Return what becomes of noise that is coloured as the signal is, see `forecast_flow`."""
+        if name in self.kept_by_clips:
+            return self.kept_by_clips[name]
+        rule, white = rule_of(node), self.white(node, index)
+        if white is None and rule is not None and rule.gain in (average, window):
+            white = self.of(node, index, name, result)
+        if white is None:
+            return self.of(node, index, name, result)
+        kept = self.powers[result] / self.kept_by_clips.get(result, 1.0) / self.powers[name]
+        return kept if white > kept else math.sqrt(white * kept)
+
+    def white(self, node: ir.Node, index: int) -> float | None:
+        """Return what a product lets through of white noise; None for all other nodes and inputs."""
+        key = (name_of(node), index)
+        if key not in self._white:
+            rule, name = rule_of(node), input_name(node, index)
+            step = Step(node, index, name, self.graph, self.profile, self.powers, self.opset)
+            self._white[key] = None if rule is None or rule.gain is not None else _white(step, rule)
+        return self._white[key]
 
     def judged(self) -> tuple[str, ...]:
         """Return the tensors at which noise is judged: the outputs, or what they are put together from."""
@@ -80,6 +117,14 @@ class NoiseGains:
     def results(self) -> tuple[str, ...]:
         """Return the outputs of the model that have a signal."""
         return tuple(name for name in self.graph.outputs if self.powers.get(name))
+
+
+def _recurrences(graph: Graph, profile: Profile) -> Iterator[tuple[str, Recurrence]]:
+    for node in graph.nodes:
+        rule = rule_of(node)
+        found = recurrence_of(node, graph, profile) if rule is not None and rule.is_recurrent else None
+        if found is not None:
+            yield name_of(node), found
 
 
 def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
@@ -105,7 +150,61 @@ def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
                 np.zeros(len(outputs)),
             )
             reach[name] = reach.get(name, 0.0) + gains[name_of(node), index]
-    return NoiseFlow(outputs, gains, reach, powers)
+    return NoiseFlow(outputs, gains, reach, powers, gains_of.recurrences)
+
+
+def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
+    """Return how the noise of rounding reaches the outputs, for an estimate that is to be kept.
+
+    It differs in two ways from `noise_flow`, by which nodes are chosen, with limits that are tuned to it.
+
+    Noise is white where it enters, whatever the signal there: the first product after it lets through the
+    mean square of its weights, also where that is more than it lets through of the signal (differences of
+    neighbours, inputs with a mean that its weights cancel). From there on noise is neither white nor quite as
+    the signal: it does not grow beside a signal that a product weakens, and where weights that fit the signal
+    strengthen that, noise grows by the mean in dB of both. A mean over elements is such a product too.
+
+    A tensor that only a clip reads has the profile of the clip's output. Its power is that before the clip,
+    which lets through a part of it, but all of the noise of rounding what it keeps.
+
+    Args:
+        gains_of: the gains of its nodes.
+        outputs: the tensors at which noise is judged; each must have a signal.
+    """
+    graph, powers = gains_of.graph, gains_of.powers
+    units, none = zip(outputs, np.eye(len(outputs)), strict=True), np.zeros(len(outputs))
+    coloured = {name: unit / powers[name] for name, unit in units}
+    fresh = dict(coloured)
+    gains: dict[tuple[str, int], Floats] = {}
+    for node in reversed(graph.nodes):
+        results = [name_of(v) for v in node.outputs if v.name in coloured and powers.get(name_of(v))]
+        for index in range(len(node.inputs)) if results else ():
+            name = input_name(node, index)
+            if powers.get(name):
+                shared = [gains_of.coloured(node, index, name, result) for result in results]
+                white = gains_of.white(node, index)
+                if white is not None:
+                    found = sum((coloured[result] * white for result in results), none)
+                else:
+                    own = [1.0] * len(shared) if name in gains_of.kept_by_clips else shared
+                    found = sum((fresh[r] * gain for r, gain in zip(results, own, strict=True)), none)
+                gains[name_of(node), index] = found
+                fresh[name] = fresh.get(name, none) + found
+                further = sum((coloured[r] * gain for r, gain in zip(results, shared, strict=True)), none)
+                coloured[name] = coloured.get(name, none) + further
+    return NoiseFlow(outputs, gains, fresh, powers, gains_of.recurrences)
+
+
+def _kept_by_clips(graph: Graph, profile: Profile) -> dict[str, float]:
+    """Return the share of its values that a clip keeps, for each tensor that has the profile of its clip."""
+    found = {}
+    for name in clip_outputs(graph):
+        tensor = profile.get(name)
+        if tensor is not None and tensor.histogram.total:
+            values = density(tensor)
+            ends = np.isin(values.points, (0.0, tensor.minimum, tensor.maximum))
+            found[name] = max(1.0 - float(values.point_mass[ends].sum()), LEAST_KEPT)
+    return found
 
 
 def _judged(graph: Graph, powers: Mapping[str, float]) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from ...profiles.base.presentation import Presentation, Presented, Table, is_rep
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import Samples, input_specs, open_samples
+from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
+from ..evaluation.model_pair import measured_sqnr
 from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.graph import Graph, name_of
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import has_external_data, save_model
+from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -80,6 +83,7 @@ class QuantizeResult(Presented):
         notes: remarks for the user, such as an opset that was raised.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
+        estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
         model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
         read: what it was made from, which `save` does not write over.
     """
@@ -91,6 +95,7 @@ class QuantizeResult(Presented):
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
+    estimates: tuple[EstimateCheck, ...] = ()
     model: ir.Model = field(kw_only=True, compare=False)
     read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
 
@@ -124,6 +129,7 @@ class QuantizeResult(Presented):
             "floats": [to_jsonable(group) for group in self.summary.floats],
             "notes": list(self.notes),
             "speedup": None if self.speed is None else self.speed.after.speedup,
+            "estimates": [to_jsonable(check) for check in self.estimates],
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -173,6 +179,9 @@ class SampleSteps:
     progress: Progress | None = None
 
 
+CHECKED = 16
+"""Samples on which the outputs of a model that was written are held against their estimate."""
+
 NO_SAMPLES = SampleSteps()
 """No step runs samples."""
 
@@ -209,37 +218,38 @@ def quantize(
     prepared = open_prepared(model_path)
     if plan_path is not None:
         made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
-        model, plan, size = _written(prepared, made, Path(model_path), files, recipe)
+        done = _written(prepared, made, Path(model_path), files, recipe)
     else:
         recipe = recipe or load_recipe()
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
 
-        def attempt(facts: PlanningFacts) -> tuple[_Made, ir.Model, QuantPlan, int]:
+        def attempt(facts: PlanningFacts) -> _Written:
             made = _made(Path(model_path), facts, samples)
-            return made, *_written(prepared, made, Path(model_path), files, recipe)
+            return _written(prepared, made, Path(model_path), files, recipe)
 
-        facts = model_facts(prepared, profile, recipe, notes)
-        made, model, plan, size = without_unfit_nodes(facts, attempt)
+        done = without_unfit_nodes(model_facts(prepared, profile, recipe, notes), attempt)
     return QuantizeResult(
-        plan,
+        done.plan,
         Path(files.model),
-        summarize(plan),
-        plan.notes,
+        summarize(done.plan),
+        (*done.plan.notes, *too_good_texts(done.estimates)),
         model_bytes(Path(model_path)),
-        size,
-        made.check,
-        model=model,
+        done.size,
+        done.check,
+        done.estimates,
+        model=done.model,
         read=read,
     )
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A planned model, what its speed check found, and the elements of each tensor in a sample."""
+    """A planned model, what its speed check found, the elements of each tensor in a sample, and samples."""
 
     planned: PlannedModel
     check: SpeedCheck | None = None
     elements: Mapping[str, float] = field(default_factory=dict)
+    samples: Iterable[Sample] = ()
 
 
 def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
@@ -252,17 +262,27 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
         planned = gptq_rounded(planned, samples, steps.progress)
     data = facts.measured.data.samples
     elements = {name: tensor.count / max(1, data) for name, tensor in facts.measured.items()}
-    return _Made(planned, check, elements)
+    specs = input_specs(facts.prepared.model)
+    if samples is None and steps.speed is not None:
+        samples = open_samples(steps.speed.data, specs, CHECKED)
+    return _Made(planned, check, elements, samples or ())
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A written model, its plan with all remarks, the size of its files, and what was measured."""
+
+    model: ir.Model
+    plan: QuantPlan
+    size: int
+    check: SpeedCheck | None
+    estimates: tuple[EstimateCheck, ...]
 
 
 def _written(
     prepared: PreparedModel, made: _Made, model_path: Path, files: OutputFiles, recipe: Recipe | None
-) -> tuple[ir.Model, QuantPlan, int]:
-    """Lower the plan and write the files, together or not at all.
-
-    Returns:
-        The quantized model, the plan with all remarks, and the size of the model's files in bytes.
-    """
+) -> _Written:
+    """Lower the plan and write the files, together or not at all."""
     plan = made.planned.plan
     lowered = lower(made.planned.model, plan)
     model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
@@ -277,7 +297,18 @@ def _written(
         plan = replace(plan, notes=tuple(notes))
         if files.plan is not None:
             save_plan(plan, files.plan, batch)
-    return model, plan, written.size
+        estimates = _estimates(plan, made.samples, model_path, written.file)
+    return _Written(model, plan, written.size, made.check, estimates)
+
+
+def _estimates(
+    plan: QuantPlan, samples: Iterable[Sample], original: Path, written: Path
+) -> tuple[EstimateCheck, ...]:
+    """Hold the estimated SQNR of the outputs against the written model on the first samples."""
+    estimated = plan.origin.estimated_sqnr
+    if not estimated or not (first := tuple(islice(samples, CHECKED))):
+        return ()
+    return check_estimates(estimated, measured_sqnr(original, written, first))
 
 
 def _rounding_samples(

@@ -32,10 +32,12 @@ class WrittenModel:
     """A model that is written and checked, and appears with the batch of files that it is in.
 
     Attributes:
+        file: where it lies until it appears.
         size: of its files in bytes, external data included.
         notes: what could not be checked.
     """
 
+    file: Path
     size: int
     notes: tuple[str, ...]
 
@@ -66,7 +68,7 @@ def write_checked(
     name = f"{output} (not written)"
     session = open_session(_loadable(temporary), name)
     note = smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
-    return WrittenModel(model_bytes(temporary), () if note is None else (note,))
+    return WrittenModel(temporary, model_bytes(temporary), () if note is None else (note,))
 
 
 def _loadable(file: Path) -> str | bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,15 @@ def test_codes_are_chosen_with_samples_and_the_plan_gives_the_same_model(
     assert load_plan(plan).adjustments.roundings
     assert invoke("quantize", "--plan", plan, "-o", second).exit_code == 0
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_with_samples_the_estimate_is_held_against_the_outputs(profile: Path, tmp_path: Path) -> None:
+    asked = ["--rounding", "gptq", "--data", DATA, "--limit", "4", "--json"]
+    result = invoke("quantize", "--profile", profile, "-o", tmp_path / "a.onnx", *asked)
+    (check,) = json.loads(result.stdout)["estimates"]
+    assert (check["output"], check["too_good"]) == ("logits", False)
+    without = invoke("quantize", "--profile", profile, "-o", tmp_path / "b.onnx", "--json")
+    assert json.loads(without.stdout)["estimates"] == []
 
 
 def test_it_goes_with_modes_that_need_no_profile(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....quantizer.noise.estimate_check import EstimateCheck
 from ....quantizer.pipeline.explanation import NodeExplanation, TensorExplanation
 from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
@@ -79,6 +80,7 @@ class Quantization:
         floats: nodes that stay float, a group for each code of a reason.
         notes: remarks.
         speed: what was measured with --check-speed.
+        estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
     """
 
     model: str
@@ -88,6 +90,7 @@ class Quantization:
     floats: tuple[FloatGroup, ...]
     notes: tuple[str, ...]
     speed: Speed | None
+    estimates: tuple[EstimateCheck, ...]
 
     @classmethod
     def of(cls, result: QuantizeResult) -> Quantization:
@@ -100,6 +103,7 @@ class Quantization:
             result.summary.floats,
             result.notes,
             None if result.speed is None else Speed.of(result.speed),
+            result.estimates,
         )
 
 

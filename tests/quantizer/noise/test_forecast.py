@@ -1,0 +1,61 @@
+"""Estimated SQNR against what is measured: quick cases of the benchmark."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from qprof_onnx.quantizer.noise.estimate_check import check_estimates, too_good_texts
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def estimates() -> ModuleType:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        return importlib.import_module("estimates")
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Conv",
+        "MatMul",
+        "MatMul levels dynamic",
+        "MatMul weight-only",
+        "attention",
+        "LUT Sigmoid",
+        "LSTM levels by step",
+        "GRU weight-only",
+        "residual, depthwise, 2 blocks",
+    ],
+)
+def test_no_estimate_is_more_than_3_db_too_good(estimates: ModuleType, name: str) -> None:
+    (case,) = (case for case in estimates.CASES if case.name == name)
+    (check,) = estimates.run(case)
+    assert not check.too_good, check.text
+
+
+def test_the_examples_estimate_is_kept(estimates: ModuleType) -> None:
+    (check,) = estimates.digits()
+    assert abs(check.estimated - check.measured) < 3.0, check.text  # 38.7 and 39.0 dB
+
+
+def test_lstms_whose_inputs_span_decades_are_not_within_the_default_budget(estimates: ModuleType) -> None:
+    (case,) = (case for case in estimates.CASES if case.name == "LSTM levels by step")
+    (check,) = estimates.run(case)
+    assert check.measured < 18.0  # what the budget asks of every output by default
+    assert check.estimated < 18.0
+
+
+def test_an_estimate_is_too_good_from_3_db_on() -> None:
+    checks = check_estimates({"a": 20.0, "b": 20.0, "c": 20.0}, {"a": 17.1, "b": 16.9})
+    assert [check.too_good for check in checks] == [False, True]
+    (text,) = too_good_texts(checks)
+    assert text.startswith("output 'b': estimated 20.0 dB, measured 16.9: the estimate was 3.1 dB too good")
