@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ...profiles.base.errors import DataError
 from ..evaluation.accuracy import Z95
 from ..evaluation.outputs import ClassAxis, OutputSums, answers, classes_of, is_float
-from ..evaluation.sqnr import sums_along
+from ..evaluation.sqnr import Sums, sums_along
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 """Outputs of a model on one sample, by name."""
@@ -222,19 +222,18 @@ def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> npt.NDArray[np
         return np.full(len(pairs), math.inf if result.shape_mismatches else 0.0)
     if result.difference.sqnr == -math.inf:
         return np.full(len(pairs), math.inf)
-    shares = [_shares(pairs, None, np.zeros(1, np.intp))]
-    if result.channels is not None:
-        for group in result.channels.groups:
-            members = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
-            shares.append(_shares(pairs, result.channels.axis, members))
+    groups = () if result.channels is None else result.channels.groups
+    axes = (None, None if result.channels is None else result.channels.axis)
+    whole, along = zip(*(sums_along(floats, quantized, axes) for floats, quantized in pairs), strict=True)
+    shares = [_shares(whole, np.zeros(1, np.intp))]
+    for group in groups:
+        members = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
+        shares.append(_shares(along, members))
     return max(shares, key=lambda share: float(share.mean()))
 
 
-def _shares(
-    pairs: Sequence[ValuePair], axis: int | None, members: npt.NDArray[np.intp]
-) -> npt.NDArray[np.float64]:
+def _shares(sums: Sequence[Sums], members: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
     """Return the noise of some channels in each sample over the mean energy that they have."""
-    sums = [sums_along(floats, quantized, (axis,))[0] for floats, quantized in pairs]
     noise = np.array([s.noise[members].sum() for s in sums])
     signal = float(np.mean([s.signal[members].sum() for s in sums]))
     return noise / signal if signal > 0.0 else np.where(noise > 0.0, math.inf, 0.0)

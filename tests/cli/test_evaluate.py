@@ -149,3 +149,22 @@ def test_compare_layers_ranks_the_worst(files) -> None:
 def test_help_ends_with_an_example(command) -> None:
     text = CliRunner().invoke(main, [command, "--help"]).stdout
     assert f"qprof {command} model.onnx model.int8.onnx --data" in text
+
+
+def test_the_class_axis_may_be_named(files) -> None:
+    assert "top-1" not in run("evaluate", files, "--no-latency").stdout
+    assert "top-1 50.00 % of 2" in run("evaluate", files, "--no-latency", "--class-axis", "-1").stdout
+    result = run("evaluate", files, "--no-latency", "--class-axis", "2")
+    assert result.exit_code == 2
+    assert "class axis 2: output 'y' has 2 axes; give -2 to 1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"), [("1\n7\n", "line 2: label 7 is none"), ("1\n3\n", "from 1;")]
+)
+def test_a_gate_does_not_pass_on_labels_that_cannot_be_right(files, labels, message) -> None:
+    (files / "labels.txt").write_text(labels)
+    gate = ("--no-latency", "--max-accuracy-drop", "1")
+    result = run("evaluate", files, "--labels", str(files / "labels.txt"), *gate)
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -203,7 +203,7 @@ def test_another_structure_needs_to_be_allowed(tmp_path: Path) -> None:
     [
         (DriftLimits(max_clipping=-0.1), r"max_clipping -0\.1: must be a number of at least 0"),
         (DriftLimits(max_range_growth=0.5), r"max_range_growth 0\.5: must be a number of at least 1"),
-        (DriftLimits(max_js_distance=math.nan), r"max_js_distance nan: must be a number"),
+        (DriftLimits(max_js_distance=math.nan), r"max_js_distance: nan is not finite"),
     ],
 )
 def test_a_limit_that_nothing_can_keep_is_refused(limits: DriftLimits, sentence: str) -> None:
