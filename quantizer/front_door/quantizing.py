@@ -70,7 +70,8 @@ def profile(
         run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
 
     Returns:
-        The profile: a mapping from tensor name to `TensorProfile`.
+        The profile: a mapping from tensor name to `TensorProfile`; its `notes` tell of NaN and Inf that were
+        left out.
 
     Raises:
         ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.

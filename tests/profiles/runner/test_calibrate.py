@@ -311,7 +311,8 @@ def test_the_first_sample_in_order_that_fails_is_named() -> None:
     nan = np.full((1, 4), np.nan, np.float32)
     samples = [sample(x=np.ones((50_000, 4), np.float32)), Sample("b", {"x": nan}), Sample("c", {"x": nan})]
     for _ in range(5):
-        assert refusal(DataError, model_of(LOG), samples, threads=3).startswith("sample b:")
+        text = refusal(DataError, model_of(LOG), samples, threads=3, non_finite="error")
+        assert text.startswith("sample b:")
 
 
 def limited(room: float) -> tuple[Profile, list[MemoryPlan]]:
