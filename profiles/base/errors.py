@@ -7,13 +7,31 @@ exits, with the `exit_code` of the class.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_LONGEST = 1000
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def shown(text: str) -> str:
+    """Return a text on one line of at most 1000 characters that a terminal can show.
+
+    Control characters, which names in files may hold, are escaped; of a long text the middle is left out: its
+    beginning names the file, its end says what to do.
+    """
+    line = _UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
+    return line if len(line) <= _LONGEST else f"{line[:650]} ... {line[-340:]}"
 
 
 class QprofError(Exception):
     """Root of every error that a user can repair. `exit_code` is what the command line exits with."""
 
     exit_code: int = 2
+
+    def __str__(self) -> str:
+        """Return the message as `shown` makes it, whatever the names in it hold."""
+        return shown(super().__str__())
 
 
 class ConfigError(QprofError):

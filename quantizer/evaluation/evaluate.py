@@ -192,7 +192,9 @@ def evaluate(
 def _labels(pair: Pair, gate: Gate, labels: str | Path | None, output: str | None) -> _Labels | None:
     """Return the labels and their output; refuse a gate on SQNR for a model without float outputs."""
     if output is not None and output not in pair.outputs:
-        raise ModelError(f"{pair.float_name}: has no output '{output}'.{nearest(output, pair.outputs)}")
+        raise ModelError(
+            f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
+        )
     needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
     if needs_sqnr and not pair.float_outputs:
         raise ConfigError(

@@ -64,7 +64,7 @@ def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
     for field in fields(gate):
         value = getattr(gate, field.name)
         if value is not None and math.isnan(value):
-            raise ConfigError(f"{field.name}: {value} is not a number")
+            raise ConfigError(f"{field.name}: {value} is not a number; give one, or leave the gate out")
     if gate.max_accuracy_drop is not None and not labels:
         raise ConfigError("max_accuracy_drop: accuracy needs labels; give a file of labels")
     if gate.min_speedup is not None and not latency:

@@ -25,7 +25,7 @@ def session_options(threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, and say it in one line
     # Two sessions share the cores: the one that has just run must not go on spinning.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
@@ -49,7 +49,9 @@ def open_session(
     try:
         return ort.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
-        raise ModelError(f"{name}: onnxruntime cannot load it: {first_line(error)}") from error
+        raise ModelError(
+            f"{name}: onnxruntime cannot load it: {first_line(error)}; export the model again"
+        ) from error
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
@@ -61,4 +63,6 @@ def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, w
     try:
         return list(session.run(list(outputs), dict(inputs)))
     except RUNTIME_ERRORS as error:
-        raise ModelError(f"{where}: onnxruntime cannot run it: {first_line(error)}") from error
+        raise ModelError(
+            f"{where}: onnxruntime cannot run it: {first_line(error)}; check model and sample"
+        ) from error

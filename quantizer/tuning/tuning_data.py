@@ -136,7 +136,7 @@ def read_split(
         ConfigError, DataError, ModelError: what is wrong with the samples, labels or metric.
     """
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
-        raise ConfigError("--holdout-labels goes with --holdout-data and --labels: give all three")
+        raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
     every = read_samples(session, specs, data)
     if data.holdout_data is None:
         tuning, holdout = halves(every, seed)
@@ -168,7 +168,7 @@ def read_samples(
     """
     labels, limit = data.labels, data.limit
     if labels is not None and data.metric is not None:
-        raise ConfigError("--labels and --metric exclude each other: a metric reads its own labels")
+        raise ConfigError("--labels and --metric: they exclude each other; a metric reads its own labels")
     samples = tuple(open_samples(data.data, specs, limit))
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
@@ -201,7 +201,9 @@ def _accuracy(
 ) -> tuple[Metric, str]:
     names = list(float_outputs[0])
     if output is not None and output not in names:
-        raise ModelError(f"the model has no output '{output}'.{nearest(output, names)}")
+        raise ModelError(
+            f"the model: has no output '{output}'; name one of its outputs.{nearest(output, names)}"
+        )
     scored = output or names[0]
     truth = load_labels(labels)
     starts, rows = [], 0
@@ -222,7 +224,7 @@ def metric_name(metric: str | MetricFunction) -> str:
 
 def _user_metric(metric: str | MetricFunction, name: str) -> Metric:
     if isinstance(metric, str) and ":" not in metric:
-        raise ConfigError(f"--metric {name}: name a Python function as module:function")
+        raise ConfigError(f"--metric {name}: names no function; name one as module:function")
     function: Callable[..., object] = load_function(metric) if isinstance(metric, str) else metric
 
     def guarded(outputs: Sequence[Outputs], indices: Sequence[int]) -> object:
@@ -243,7 +245,9 @@ def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringS
     """
     count = len(samples.samples)
     if count < 2:
-        raise DataError("one sample cannot be split into tuning and held-out; give more, or --holdout-data")
+        raise DataError(
+            "data: one sample cannot be split into tuning and held-out; give more, or --holdout-data"
+        )
     draw = random.Random(seed)
     first: list[int] = []
     second: list[int] = []

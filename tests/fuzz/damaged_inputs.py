@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from damage import arrays, calls, documents, models
@@ -46,9 +46,10 @@ REAL = 40
 KEPT = Path(__file__).parent / "kept"
 
 
-def drawn(base: Base, seed: int, count: int) -> Iterator[tuple[str, Case]]:
+def drawn(base: Base, seed: int, count: int, families: Collection[str]) -> Iterator[tuple[str, Case]]:
     """Yield cases with their labels, the families mixed."""
-    quotas = {name: max(1, round(share * count)) for name, (_, share) in FAMILIES.items()}
+    total = sum(FAMILIES[name][1] for name in families)
+    quotas = {name: max(1, round(FAMILIES[name][1] / total * count)) for name in families}
     turns = sorted(
         (number / quota, name, number) for name, quota in quotas.items() for number in range(quota)
     )
@@ -61,9 +62,9 @@ def drawn_one(base: Base, seed: int, name: str, number: int) -> Case:
     return FAMILIES[name][0](base, Draw(seed, name, number))
 
 
-def kept_cases() -> Iterator[tuple[str, Case]]:
+def kept_cases(folder: Path) -> Iterator[tuple[str, Case]]:
     """Yield the cases that once failed."""
-    for path in sorted(KEPT.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         yield f"kept:{path.stem}", from_json(path.read_text(encoding="utf-8"))
 
 
@@ -117,7 +118,10 @@ def main() -> int:
     parser.add_argument(
         "--only", metavar="FAMILY[:NUMBER]", help="one family, or one case, whose message is printed"
     )
-    parser.add_argument("--kept", action="store_true", help="run the cases that once failed, too")
+    parser.add_argument("--families", nargs="+", default=list(FAMILIES), help="those to take cases of")
+    parser.add_argument(
+        "--kept", type=Path, nargs="?", const=KEPT, metavar="DIR", help="run the cases that once failed first"
+    )
     given = parser.parse_args()
     begin, results = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="damaged-base-") as folder:
@@ -137,14 +141,14 @@ def main() -> int:
 
 
 def _chosen(base: Base, given: argparse.Namespace) -> Iterator[tuple[str, Case]]:
-    if given.kept:
-        yield from kept_cases()
+    if given.kept and not given.only:
+        yield from kept_cases(given.kept)
     if not given.only:
-        yield from drawn(base, given.seed, given.count)
+        yield from drawn(base, given.seed, given.count, given.families)
         return
     family, _, number = given.only.partition(":")
     if family == "kept":
-        yield from (pair for pair in kept_cases() if pair[0] == given.only)
+        yield from (pair for pair in kept_cases(given.kept or KEPT) if pair[0] == given.only)
     elif number:
         yield given.only, drawn_one(base, given.seed, family, int(number.rstrip("*")))
     else:

@@ -213,7 +213,11 @@ def settings_in_plan(base: Base, case: Case, ending: Ending) -> str:
 def accuracy(base: Base, case: Case, ending: Ending) -> str:
     """The accuracy of the float model is that of the labels as numpy reads them."""
     path = Path(case.command[case.command.index("--labels") + 1])
-    labels = np.load(path) if path.suffix == ".npy" else np.loadtxt(path, dtype=np.int64, ndmin=1)
+    labels = (
+        np.load(path)
+        if path.suffix == ".npy"
+        else np.array([int(line) for line in path.read_text("utf-8-sig").split()])
+    )
     right = np.load(base.folder / "labels.npy")
     percent = json.loads(ending.stdout)["accuracy"]["float_percent"]
     expected = 100 * float(np.mean(right == labels[: len(right)])) if len(labels) == len(right) else math.nan

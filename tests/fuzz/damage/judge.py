@@ -69,8 +69,7 @@ def unclear(case: Case, stderr: str) -> str:
     """Return what is unclear about a refusal, "" where nothing is."""
     if odd := noise(stderr, exact=True):
         return f"stderr: {odd!r}"
-    start = stderr.rfind("error: ")
-    message = stderr[start:].rstrip("\n")
+    message = [line for line in stderr.splitlines() if line.startswith("error: ")][-1]
     if not ADVICE.search(message):
         return f"no advice: {message!r}"
     if case.names and not any(name in message for name in case.names):
@@ -89,7 +88,7 @@ def noise(stderr: str, exact: bool) -> str:
     for line in stderr.splitlines():
         if line and not LINES.match(line) and not re.match(r"\S+ing:? ", line):
             return line[:300]
-    if exact and stderr.count("error: ") < 1:
+    if exact and not any(line.startswith("error: ") for line in stderr.splitlines()):
         return stderr[:300] or "nothing is printed"
     return ""
 

@@ -130,11 +130,19 @@ def _child(base: Base, case: Case, here: Path, real: bool) -> None:
     after = listing(work, temporary)
     stdout, stderr = (_read(here / name) for name in ("stdout", "stderr"))
     ending = Ending(code, stdout, stderr, _changed(case, before, after, code), seconds)
-    fault = CHECKS[case.check](base, case, ending) if case.check and code == 0 else ""
+    fault = _fault(base, case, ending) if case.check and code == 0 else ""
     outcome, why = judged(case, ending, fault)
     document = {"outcome": outcome, "why": why, "message": stderr[-2000:]}
     (here / "result.tmp").write_text(json.dumps(document))
     (here / "result.tmp").rename(here / "result.json")
+
+
+def _fault(base: Base, case: Case, ending: Ending) -> str:
+    """Return what is wrong with a result."""
+    try:
+        return CHECKS[case.check](base, case, ending)
+    except Exception as error:
+        return f"the check {case.check} fails: {type(error).__name__}: {error}"
 
 
 def _read(path: Path) -> str:
