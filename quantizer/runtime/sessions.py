@@ -9,11 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from ...profiles.base.errors import ModelError
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
+
+
+MOST_THREADS = 1 << 14
+"""More than any machine has cores; onnxruntime would try to start each of them."""
 
 
 def session_options(threads: int) -> ort.SessionOptions:
@@ -21,7 +25,12 @@ def session_options(threads: int) -> ort.SessionOptions:
 
     Args:
         threads: threads inside an operator; operators run one after another.
+
+    Raises:
+        ConfigError: no number of threads that a machine has.
     """
+    if not 0 <= threads <= MOST_THREADS:
+        raise ConfigError(f"threads: {threads} is not 0 to {MOST_THREADS}; give the number of cores to use")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -52,6 +52,14 @@ def _block_size(value: int) -> None:
         raise malformed(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
 
 
+def _decibels(value: float) -> None:
+    if not 0.0 <= value <= MOST_SQNR:
+        raise malformed(f"SQNR limit {value:g} must be 0 to {MOST_SQNR:g} dB")
+
+
+MOST_SQNR = 300.0
+"""dB; the rounding of float32 alone is at some 150."""
+
 FEWEST_IN_BLOCK = 16
 """Elements of a block; the smallest and the powers of two are those of onnxruntime's MatMulNBits."""
 
@@ -176,6 +184,7 @@ class QuantConfig:
             "Quality",
             "Estimated SQNR in dB below which an activation stays float.",
             metavar="DB",
+            check=_decibels,
         ),
     ] = 0.0
     min_output_sqnr: Annotated[
@@ -185,6 +194,7 @@ class QuantConfig:
             "Estimated SQNR in dB that every output keeps: the nodes that add the most noise stay float "
             "until it does; 0 for no limit.",
             metavar="DB",
+            check=_decibels,
         ),
     ] = 18.0
     equalization: Annotated[

@@ -128,6 +128,7 @@ def options(base: Base, draw: Draw) -> Case:
         flag.lstrip("-").replace("-", "_"),
         *([shown] if value.strip() else []),
         flag.lstrip("-").replace("-", " "),
+        *(["sample"] if flag == "--limit" else []),
     )
     outputs = ("out.yaml", "out.onnx", "out.onnx.data")
     return Case(

@@ -202,6 +202,8 @@ def test_a_target_keeps_its_promises(name: str) -> None:
         ("settings: &a {min_sqnr: 1}", "anchors and aliases are not used here; write the value out"),
         ("settings:\n  <<: {min_sqnr: 1}", "settings: unknown key '<<'"),
         ("settings:\n  min_sqnr: .nan", "min_sqnr must be finite, not nan"),
+        ("settings:\n  min_output_sqnr: 1e20", "min_output_sqnr: SQNR limit 1e\\+20 must be 0 to 300 dB"),
+        ("settings:\n  min_sqnr: -1", "min_sqnr: SQNR limit -1 must be 0 to 300 dB"),
         ("settings:\n  min_sqnr: 1e400", "min_sqnr must be finite, not inf"),
         ("settings: !!python/object/apply:os.getcwd []", "the tag .* is not used here; remove"),
         ("settings: " + "[" * 1000 + "]" * 1000, "lists and mappings are nested too deeply"),
