@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import suppress
 from typing import Any
 
 import click
 
-from ..profiles.base.errors import QprofError
+from ..profiles.base.errors import QprofError, escaped
 
 _TAKEN = "qprof.stdout"
 STDERR = 2
 """Its file descriptor."""
-
-_CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-_ALL, _ALL_BUT_LINES = re.compile(f"[{_CONTROLS}]"), re.compile(f"(?!\n)[{_CONTROLS}]")
-
-
-def printable(text: str, lines: bool = False) -> str:
-    r"""Return a text with control characters escaped, as in "\x1b": names of tensors may hold some.
-
-    A terminal obeys them. Bytes of file names that are no UTF-8 are escaped too: they cannot be printed.
-
-    Args:
-        text: what is to be shown.
-        lines: whether the text has several lines, whose ends stay.
-    """
-    return (_ALL_BUT_LINES if lines else _ALL).sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte of a name that is not UTF-8
-        code -= 0xDC00
-    plain = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-    return plain.get(match[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 class StdoutError(QprofError):
@@ -52,7 +28,7 @@ def echo(text: str, *, nl: bool = True) -> None:
     """
     context = click.get_current_context(silent=True)
     try:
-        click.echo(printable(text, lines=True), nl=nl, err=context is not None and _TAKEN in context.meta)
+        click.echo(escaped(text, lines=True), nl=nl, err=context is not None and _TAKEN in context.meta)
     except BrokenPipeError:
         raise
     except OSError as problem:
@@ -75,7 +51,7 @@ def tell(message: str, *, lines: bool = False) -> None:
         lines: whether it has several lines.
     """
     try:
-        click.echo(printable(message, lines), err=True)
+        click.echo(escaped(message, lines), err=True)
     except (OSError, ValueError):
         abandon(sys.stderr)
 

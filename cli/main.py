@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ..profiles.base.errors import QprofError, nearest
+from ..profiles.base.errors import QprofError, nearest, shown
 from .console import StdoutError, abandon, check_streams, echo, tell
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
@@ -193,9 +193,9 @@ def usage_message(error: click.ClickException) -> str:
     text = error.format_message()
     ctx = getattr(error, "ctx", None)
     if ctx is None or text == ctx.get_help():
-        return text if ctx is not None else f"error: {text}"
+        return text if ctx is not None else f"error: {shown(text)}"
     advice = "" if text.endswith("?") else f"; see '{ctx.command_path} --help'"
-    return f"error: {text.rstrip('.')}{advice}"
+    return shown(f"error: {text.rstrip('.')}{advice}")
 
 
 def described(error: Exception) -> tuple[str, int]:

@@ -137,7 +137,7 @@ _OPTIONS = (
         "--scheduler",
         group="Speed",
         metavar="ADDRESS",
-        help="Share the samples among the workers of a Dask scheduler.",
+        help="Share the samples among the workers of a Dask scheduler that you trust: see SECURITY.md.",
     ),
 )
 

@@ -153,7 +153,9 @@ def recipe_of(options: dict[str, Any]) -> Recipe | None:
 
     source = given.pop("config", None)
     if source is not None and "target" in given:
-        raise ConfigError("--target and --config exclude each other; a configuration file names its target")
+        raise ConfigError(
+            "--target and --config: they exclude each other; a configuration file names its target"
+        )
     recipe = load_recipe(source or given.pop("target", None), given)
     for sentence in recipe.filled_in:
         tell(f"note: {sentence}")

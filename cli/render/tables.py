@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+from ...profiles.base.errors import escaped
 from ...profiles.records.drawing import ASCII, BLOCKS
-from ..console import echo, printable
+from ..console import echo
 
 
 def print_table(
@@ -34,14 +35,14 @@ def print_table(
         table.add_column(header, justify=side, overflow="fold", no_wrap=header not in folded)
     for row in rows:
         table.add_row(
-            *(Text(printable(cell)) for cell in row)
+            *(Text(escaped(cell)) for cell in row)
         )  # Text: a name may hold what rich takes for markup
     Console(highlight=False).print(table)
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Return the table as text: a line of headers, one line for each row, columns two blanks apart."""
-    lines = [headers, *([printable(cell) for cell in row] for row in rows)]
+    lines = [headers, *([escaped(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
     rights = [header in right for header in headers]
     return "\n".join(

@@ -7,13 +7,53 @@ exits, with the `exit_code` of the class.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_LONGEST = 1000
+
+_CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+_ALL, _ALL_BUT_LINES = re.compile(f"[{_CONTROLS}]"), re.compile(f"(?!\n)[{_CONTROLS}]")
+
+
+def escaped(text: str, lines: bool = False) -> str:
+    r"""Return a text with control characters escaped, as in "\x1b": names of tensors may hold some.
+
+    A terminal obeys them. Bytes of file names that are no UTF-8 are escaped too: they cannot be printed.
+
+    Args:
+        text: what is to be shown.
+        lines: whether the text has several lines, whose ends stay.
+    """
+    return (_ALL_BUT_LINES if lines else _ALL).sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte of a name that is not UTF-8
+        code -= 0xDC00
+    plain = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+    return plain.get(match[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def shown(text: str) -> str:
+    """Return a text on one line of at most 1000 characters that a terminal can show.
+
+    Control characters, which names in files may hold, are escaped; of a long text the middle is left out: its
+    beginning names the file, its end says what to do.
+    """
+    line = escaped(text)
+    return line if len(line) <= _LONGEST else f"{line[:650]} ... {line[-340:]}"
 
 
 class QprofError(Exception):
     """Root of every error that a user can repair. `exit_code` is what the command line exits with."""
 
     exit_code: int = 2
+
+    def __str__(self) -> str:
+        """Return the message as `shown` makes it, whatever the names in it hold."""
+        return shown(super().__str__())
 
 
 class ConfigError(QprofError):

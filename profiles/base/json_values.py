@@ -1,11 +1,12 @@
-"""Results as values that `json.dumps` takes."""
+"""Results as values that `json.dumps` takes, and JSON read strictly."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 
 def to_jsonable(value: Any) -> Any:
@@ -29,3 +30,40 @@ def to_jsonable(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def parse_json(text: str) -> Any:
+    """Return the value that a JSON text describes: the reader of every JSON file of qprof.
+
+    Raises:
+        MalformedError: not JSON; NaN or Infinity, which JSON has not; a key twice; nested too deeply; a
+            number of thousands of digits. The line is named where it is known.
+    """
+    from .strict_yaml import MalformedError  # brings PyYAML along, which those who only write do not need
+
+    try:
+        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as problem:
+        raise MalformedError(f"line {problem.lineno}: not JSON: {problem.msg}") from None
+    except RecursionError:
+        raise MalformedError("lists and mappings are nested too deeply") from None
+    except _RefusedError as problem:
+        raise MalformedError(str(problem)) from None
+    except ValueError:  # Python's limit on digits
+        raise MalformedError("a number has too many digits") from None
+
+
+class _RefusedError(ValueError):
+    """JSON that Python's reader would take, and that is none."""
+
+
+def _no_number(word: str) -> NoReturn:
+    raise _RefusedError(f"{word} is no number of JSON")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RefusedError(f"duplicate key '{next(name for name in names if names.count(name) > 1)}'")
+    return found

@@ -141,12 +141,14 @@ class Channels:
         """
         if (self.axis, self.count.size) != (other.axis, other.count.size):
             raise ProfileError(
-                f"cannot merge {self.count.size} channels on axis {self.axis} with {other.count.size} on "
+                f"merge: {self.count.size} channels on axis {self.axis} do not go with {other.count.size} on "
                 f"axis {other.axis}; profile all shards with the same options and the same version of qprof"
             )
         count = self.count + other.count
         if int(count.max(initial=0)) > MAX_COUNT:
-            raise ProfileError(f"a channel would have more than {MAX_COUNT} elements; merge fewer profiles")
+            raise ProfileError(
+                f"merge: a channel would have more than {MAX_COUNT} elements; merge fewer profiles"
+            )
         none = self.count == 0, other.count == 0
         low = np.minimum(np.where(none[0], np.inf, self.minimum), np.where(none[1], np.inf, other.minimum))
         high = np.maximum(np.where(none[0], -np.inf, self.maximum), np.where(none[1], -np.inf, other.maximum))

@@ -72,7 +72,7 @@ def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> s
 def _quoted(text: str) -> str:
     """Return a scalar in the quotes that Glow's YAML writer (LLVM 14) gives it."""
     if not all(" " <= char <= "~" for char in text):
-        raise ProfileError(f"'{text}' holds a character that Glow's names cannot; use printable ASCII")
+        raise ProfileError(f"name '{text}': holds a character that Glow's names cannot; use printable ASCII")
     numeric = INT.fullmatch(text) or FLOAT.fullmatch(text)
     plain = re.fullmatch(r"[A-Za-z0-9_^.][A-Za-z0-9_^., -]*", text) and not text.endswith(" ")
     return (
@@ -206,15 +206,13 @@ def dumps_profile(profile: Profile, names: Mapping[str, str] | None = None) -> s
         ProfileError: a tensor has no Glow name.
     """
     if names is None and profile.origin != "glow":
-        raise ProfileError(
-            "a profile of qprof needs Glow's names to be written in Glow's format; pass the model"
-        )
+        raise ProfileError("the profile: needs Glow's names to be written in Glow's format; pass the model")
     entries: list[GlowEntry] = []
     for tensor, statistics in profile.items():
         name = tensor if names is None else names.get(tensor)
         if name is None:
             raise ProfileError(
-                f"tensor '{tensor}' has no Glow name; write the profile with the model that was profiled"
+                f"tensor '{tensor}': has no Glow name; write the profile with the model that was profiled"
             )
         entries.append((name, statistics.histogram.resampled(statistics.minimum, statistics.maximum)))
     head = profile.model.structure[:16]

@@ -94,7 +94,7 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
         total = profile if total is None else _pair(total, profile, first, where)
         files += 1
     if total is None:
-        raise ProfileError("there is no profile to merge; give at least one")
+        raise ProfileError("merge: there is no profile; give at least one")
     if not warnings and files > 1:
         for data, where in sources.items():
             if data.samples and data.merged(data) == total.data:

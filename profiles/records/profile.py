@@ -104,10 +104,13 @@ class TensorProfile:
                 profile, which cannot be merged exactly.
         """
         if self.dtype != other.dtype:
-            raise ProfileError(f"cannot merge a tensor of {self.dtype} with one of {other.dtype}")
+            raise ProfileError(
+                f"merge: a tensor is {self.dtype} here and {other.dtype} there; "
+                "profile one model for all shards"
+            )
         if isinstance(self.histogram, EqualBins) or isinstance(other.histogram, EqualBins):
             raise ProfileError(
-                "equal bins of a Glow profile cannot be merged exactly; merge qprof profiles instead"
+                "merge: equal bins of a Glow profile cannot be merged exactly; merge qprof profiles instead"
             )
         if self.count == 0 or other.count == 0:
             full = other if self.count == 0 else self
@@ -133,7 +136,7 @@ def _merged_channels(a: Channels | None, b: Channels | None) -> Channels | None:
         return None
     if a is None or b is None:
         raise ProfileError(
-            "cannot merge a tensor that has a record of its channels with one that has none; profile all "
+            "merge: a tensor has a record of its channels in one profile only; profile all "
             "shards with the same options and the same version of qprof"
         )
     return a.merged(b)
@@ -262,7 +265,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             ProfileError: there is no such tensor.
         """
         if tensor not in self:
-            raise ProfileError(f"the profile: no tensor is called '{tensor}'.{nearest(tensor, self)}")
+            raise ProfileError(
+                f"the profile: no tensor is called '{tensor}'; see its keys.{nearest(tensor, self)}"
+            )
         found = self[tensor]
         return drawing(tensor, found.histogram, found.minimum, found.maximum)
 
@@ -287,12 +292,15 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         """
         if self.model != other.model:
             raise ProfileError(
-                f"cannot merge profiles of different models: {describe(self.model)} "
-                f"and {describe(other.model)}"
+                f"merge: the profiles are of different models, {describe(self.model)} "
+                f"and {describe(other.model)}; profile one model for all shards"
             )
         if set(self.tensors) != set(other.tensors):
             unshared = sorted(set(self.tensors) ^ set(other.tensors))
-            raise ProfileError(f"cannot merge: tensor '{unshared[0]}' is in one of the profiles only")
+            raise ProfileError(
+                f"merge: tensor '{unshared[0]}' is in one of the profiles only; "
+                "profile all shards with the same options"
+            )
         tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
         data, non_finite = self.data.merged(other.data), self.non_finite.merged(other.non_finite)
         return Profile(self.model, data, tensors, self.origin, self.tool, non_finite)

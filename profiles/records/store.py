@@ -89,7 +89,7 @@ def save_profile(
         ConfigError: the format is unknown, or the file cannot be written.
     """
     if format not in FORMATS:
-        raise ConfigError(f"profile format '{format}' is unknown; use one of {', '.join(FORMATS)}")
+        raise ConfigError(f"format '{format}': no such format of profiles; use one of {', '.join(FORMATS)}")
     write_atomically(path, dumps(profile) if format == "qprof" else glow_format.dumps_profile(profile, names))
 
 

@@ -152,4 +152,6 @@ class RunSettings:
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Check a setting that is one of some words where it is a text."""
     if isinstance(value, str) and value not in allowed:
-        raise ConfigError(f"{name} '{value}': must be one of {', '.join(allowed)}.{nearest(value, allowed)}")
+        raise ConfigError(
+            f"{name} '{value}': no such word; use one of {', '.join(allowed)}.{nearest(value, allowed)}"
+        )

@@ -27,6 +27,13 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 """Exceptions of onnxruntime for a model or a sample that it refuses; they have no base class in common."""
 
 
+_NOISE = re.compile(
+    r"^\[ONNXRuntimeError\] : -?\d+ : \w+ : |Load model from .*? failed:|This is an invalid model\. "
+    r"|/onnxruntime_src/\S+ (?:\S+ )?onnxruntime::[^)]*\)(?: const)? |(?:Type )?Error: |\[\w+Error\] ?"
+)
+_LONGEST = 400
+
+
 def load_refusal(name: str, error: Exception) -> str:
     """Return the message for a model that onnxruntime does not load: what it says, and what to do.
 
@@ -48,6 +55,12 @@ def load_refusal(name: str, error: Exception) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text: the rest of an onnxruntime error is often its source code."""
+    """Return what onnxruntime says is wrong, on one line: without its codes and places in its source.
+
+    The first line says it; what follows is often source code.
+    """
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    line = _NOISE.sub("", text.splitlines()[0]).strip() if text else ""
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    return line.rstrip(".") or "it does not say why"

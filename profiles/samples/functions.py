@@ -43,9 +43,7 @@ def load_function(source: str) -> Callable[[], object]:
             )
         target = getattr(target, part)
     if not callable(target):
-        raise DataError(
-            f"{source}: is of type {type(target).__name__}, expected a function that returns samples"
-        )
+        raise DataError(f"{source}: is of type {type(target).__name__}; name a function that returns samples")
     return cast(Callable[[], object], target)
 
 

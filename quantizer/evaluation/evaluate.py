@@ -211,7 +211,9 @@ def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:
     """Return the output that labels belong to; refuse a gate on SQNR for a model without float outputs."""
     output = measuring.output
     if output is not None and output not in pair.outputs:
-        raise ModelError(f"{pair.float_name}: has no output '{output}'.{nearest(output, pair.outputs)}")
+        raise ModelError(
+            f"{pair.float_name}: has no output '{output}'; name another.{nearest(output, pair.outputs)}"
+        )
     needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
     if needs_sqnr and not pair.float_outputs:
         raise ConfigError(

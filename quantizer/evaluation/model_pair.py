@@ -108,7 +108,10 @@ def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a
         if kind != theirs[name] and not (
             what == "output" and _element_kind(kind) == _element_kind(theirs[name])
         ):
-            raise ModelError(f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}")
+            raise ModelError(
+                f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}; "
+                "compare a model with its own quantized form"
+            )
 
 
 def _element_kind(type_text: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.json_values import parse_json
 from ..model.editing import value_names
 from ..numerics.affine import QuantParams
 
@@ -128,7 +129,7 @@ def read_record(model: ir.Model) -> dict[str, QuantizedTensor]:
     A record that another tool has spoiled counts as none.
     """
     try:
-        entries = json.loads(model.metadata_props.get(RECORD, "{}"))
+        entries = parse_json(model.metadata_props.get(RECORD, "{}"))
         return {
             tensor: QuantizedTensor(
                 entry["name"], tuple(entry["scale"]), tuple(entry["zero_point"]), entry.get("axis")

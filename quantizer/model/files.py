@@ -116,5 +116,5 @@ def model_bytes(path: str | Path) -> int:
         return sum(file.stat().st_size for file in sorted(files))
     except OSError as error:
         raise ModelError(
-            f"{path}: cannot tell its size: {error.filename or ''}: {error.strerror or error}"
+            f"{path}: cannot tell its size: {error.filename or ''}: {error.strerror or error}; check the path"
         ) from error

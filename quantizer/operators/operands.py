@@ -28,7 +28,8 @@ def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_floa
         if not hits:
             known = [*dict.fromkeys(names.values()), *names]
             raise ConfigError(
-                f"{setting} '{pattern}': no node of the model has this name or operator type."
+                f"{setting} '{pattern}': no node of the model has this name or operator type; correct it, "
+                f"or leave it out."
                 f"{nearest(pattern, known)}"
             )
         matched.update(dict.fromkeys(hits, pattern))

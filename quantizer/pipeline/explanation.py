@@ -299,9 +299,9 @@ def _tensor_names(plan: QuantPlan, graph: Graph | None) -> set[str]:
 
 
 def _unknown(name: str, names: Collection[str], where: str, *, has_model: bool) -> ConfigError:
-    advice = "" if has_model else "; if it stays float, give the model with --model"
+    advice = "see 'qprof show'" if has_model else "if it stays float, give the model with --model"
     return ConfigError(
-        f"{where}: no tensor or node is called '{name}'{advice}.{nearest(name, sorted(names))}"
+        f"{where}: no tensor or node is called '{name}'; {advice}.{nearest(name, sorted(names))}"
     )
 
 

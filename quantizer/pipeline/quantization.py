@@ -342,7 +342,7 @@ def _profile_for(
         return profile, _missing(path, profile, prepared.graph)
     if recipe.config.mode not in DATA_FREE:
         raise ConfigError(
-            f"{model_path}: mode {recipe.config.mode} needs a profile: make one with qprof dump-profile, "
+            f"{model_path}: mode {recipe.config.mode} needs a profile; make one with qprof dump-profile, "
             f"or use a mode without data ({', '.join(DATA_FREE)})"
         )
     return Profile(prepared.identity, DataId(), {}), ()

@@ -39,7 +39,10 @@ def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "pla
     breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
     if breaches:
         more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
-        raise PlanError(f"{where}: {'; '.join(breaches[:3])}{more}")
+        raise PlanError(
+            f"{where}: {' and '.join(breaches[:3])}{more}; "
+            "correct the plan, or write it again with 'qprof quantize --save-plan'"
+        )
 
 
 def check_identity(plan: QuantPlan, model: ModelId, where: str = "plan") -> None:

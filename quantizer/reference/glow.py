@@ -227,9 +227,11 @@ def glow_table(op_type: str, qtype: QuantType, schema: str) -> tuple[QuantParams
         ConfigError: Glow has no fixed table of this operator, or there is no such schema.
     """
     if op_type not in GLOW_RANGES:
-        raise ConfigError(f"table of {op_type}: Glow has one of {' and '.join(GLOW_RANGES)} only")
+        raise ConfigError(f"table of {op_type}: Glow has none; use {' or '.join(GLOW_RANGES)}")
     if schema not in SCHEMAS:
-        raise ConfigError(f"schema '{schema}': no such schema.{nearest(schema, SCHEMAS)}")
+        raise ConfigError(
+            f"schema '{schema}': no such schema; use one of {', '.join(SCHEMAS)}.{nearest(schema, SCHEMAS)}"
+        )
     (low, high), (least, most) = GLOW_RANGES[op_type]
     source = choose_params(low, high, SCHEMAS[schema], qtype)
     result = choose_params(least, most, SCHEMAS[schema], qtype)

@@ -73,9 +73,7 @@ class LstmSettings:
         names = self.activations[3 * direction : 3 * direction + 3] or DEFAULT_ACTIVATIONS
         for name in names:
             if name not in ACTIVATIONS:
-                raise PlanError(
-                    f"LSTM with activation {name}: the reference has {', '.join(ACTIVATIONS)} only"
-                )
+                raise PlanError(f"LSTM: the reference has no activation {name}; use {', '.join(ACTIVATIONS)}")
         return [ACTIVATIONS[name] for name in names]
 
     def clipped(self, values: Array) -> Array:

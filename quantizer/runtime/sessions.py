@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from ...profiles.base.errors import ModelError
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.runtime.custom_operators import new_session_options
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 
@@ -17,16 +17,25 @@ Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
 
 
+MOST_THREADS = 1 << 14
+"""More than any machine has cores; onnxruntime would try to start each of them."""
+
+
 def session_options(threads: int) -> ort.SessionOptions:
     """Return the options that every measured session has.
 
     Args:
         threads: threads inside an operator; operators run one after another.
+
+    Raises:
+        ConfigError: no number of threads that a machine has.
     """
+    if not 0 <= threads <= MOST_THREADS:
+        raise ConfigError(f"threads: {threads} is not 0 to {MOST_THREADS}; give the number of cores to use")
     options = new_session_options()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, and say it in one line
     # Two sessions share the cores: the one that has just run must not go on spinning.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
@@ -62,4 +71,6 @@ def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, w
     try:
         return list(session.run(list(outputs), dict(inputs)))
     except RUNTIME_ERRORS as error:
-        raise ModelError(f"{where}: onnxruntime cannot run it: {first_line(error)}") from error
+        raise ModelError(
+            f"{where}: onnxruntime cannot run it: {first_line(error)}; check model and sample"
+        ) from error

@@ -158,7 +158,7 @@ def check_demand(demand: SpeedDemand, target: str) -> None:
             "choose its own target, or measure there"
         )
     if demand.min_speedup is not None and not demand.min_speedup > 0.0:
-        raise ConfigError(f"min_speedup: {demand.min_speedup:g} must be above 0")
+        raise ConfigError(f"min_speedup: {demand.min_speedup:g} is not above 0; give a factor such as 1.2")
 
 
 def check_speed(

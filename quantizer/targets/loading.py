@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.strict_yaml import MalformedError, parse
 from ..numerics.affine import TYPES
@@ -89,7 +90,7 @@ def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object
     where = name if is_file else f"configs/{name}.yaml"
     file = _read(Path(name)) if is_file else _packaged(name)
     if is_file and file.runtime is None:
-        file = _over(_packaged(file.target or QuantConfig.target), file)
+        file = _over(_packaged_of(name, file.target or QuantConfig.target), file)
     target = _told(where, lambda: _target(file))
     given = _told(where, lambda: settings_from_mapping(file.settings or {}, "settings"))
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
@@ -133,16 +134,20 @@ def _packaged(name: str) -> ConfigFile:
 
 
 def _read(path: Path) -> ConfigFile:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot read this configuration file: {error}") from error
-    return _parsed(text, str(path))
+    return _parsed(read_text(path, ConfigError), str(path))
 
 
 def _parsed(text: str, where: str) -> ConfigFile:
     file = _told(where, lambda: ConfigFile(**_top(parse(text))))
-    return _over(_packaged(file.base), file) if file.base else file
+    return _over(_packaged_of(where, file.base), file) if file.base else file
+
+
+def _packaged_of(where: str, name: str) -> ConfigFile:
+    """Return the packaged target that a file names; the error about a name that is none says which file."""
+    try:
+        return _packaged(name)
+    except ConfigError as problem:
+        raise ConfigError(f"{where}: {problem}") from None
 
 
 def _top(document: object) -> dict[str, Any]:

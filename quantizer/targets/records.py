@@ -41,8 +41,13 @@ def settings_from_mapping(value: object, where: str = "") -> dict[str, Any]:
             try:
                 check(item)
             except MalformedError as problem:
-                raise malformed(f"{_prefix(where)}{problem}", problem.advice) from None
+                raise malformed(f"{_prefix(where)}{_named(name, str(problem))}", problem.advice) from None
     return found
+
+
+def _named(name: str, sentence: str) -> str:
+    """Return a sentence of a check with the name of the setting before it, unless it begins with that."""
+    return sentence if sentence.startswith(name) else f"{name}: {sentence}"
 
 
 def fields_from_mapping(

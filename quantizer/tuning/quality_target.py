@@ -43,12 +43,14 @@ class QualityTarget:
         check_finite(self)
         if self.objective not in OBJECTIVES:
             raise ConfigError(
-                f"objective '{self.objective}' is not one of {', '.join(OBJECTIVES)}."
+                f"objective '{self.objective}': no such objective; use one of {', '.join(OBJECTIVES)}."
                 f"{nearest(self.objective, OBJECTIVES)}"
             )
         if not 0.0 <= self.max_drop <= 100.0:
-            raise ConfigError(f"max_drop: {self.max_drop:g} is not a number of percentage points, 0 to 100")
+            raise ConfigError(
+                f"max_drop: {self.max_drop:g} is not a number of percentage points; give 0 to 100"
+            )
         if self.budget is not None and not self.budget > 0.0:
-            raise ConfigError(f"budget: {self.budget:g} is not a number of seconds above 0")
+            raise ConfigError(f"budget: {self.budget:g} is not a time; give a number of seconds above 0")
         if self.threads < 1:
             raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")

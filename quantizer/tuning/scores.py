@@ -84,7 +84,7 @@ def score_outputs(
     """
     pairs = metric(indices, float_outputs, quantized_outputs)
     if pairs.shape[0] == 0:
-        raise DataError("the samples have no rows to score; check the data")
+        raise DataError("the samples: have no rows to score; check the data")
     a, b = (100.0 * float(side) for side in pairs.mean(axis=0))
     low, high = drop_interval(pairs[:, 0] - pairs[:, 1])
     return Score(len(indices), pairs.shape[0], a, b, a - b, low, high)

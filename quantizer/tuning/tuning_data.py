@@ -166,7 +166,7 @@ def read_split(session: ort.InferenceSession, model: ir.Model, data: TuningData,
         ConfigError, DataError, ModelError: what is wrong with the samples, labels or metric.
     """
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
-        raise ConfigError("--holdout-labels goes with --holdout-data and --labels: give all three")
+        raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
     every = read_samples(session, model, data)
     if data.holdout_data is None:
         tuning, holdout = halves(every, seed)
@@ -194,7 +194,7 @@ def read_samples(session: ort.InferenceSession, model: ir.Model, data: TuningDat
     """
     labels, limit = data.labels, data.limit
     if labels is not None and data.metric is not None:
-        raise ConfigError("--labels and --metric exclude each other: a metric reads its own labels")
+        raise ConfigError("--labels and --metric: they exclude each other; a metric reads its own labels")
     specs = input_specs(model)
     samples = tuple(open_samples(data.data, specs, limit))
     if not samples:
@@ -284,7 +284,7 @@ def metric_name(metric: str | MetricFunction) -> str:
 
 def _user_metric(metric: str | MetricFunction, name: str) -> Metric:
     if isinstance(metric, str) and ":" not in metric:
-        raise ConfigError(f"--metric {name}: name a Python function as module:function")
+        raise ConfigError(f"--metric {name}: names no function; name one as module:function")
     function: Callable[..., object] = load_function(metric) if isinstance(metric, str) else metric
 
     def guarded(outputs: Sequence[Outputs], indices: Sequence[int]) -> object:
@@ -305,7 +305,9 @@ def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringS
     """
     count = len(samples.samples)
     if count < 2:
-        raise DataError("one sample cannot be split into tuning and held-out; give more, or --holdout-data")
+        raise DataError(
+            "data: one sample cannot be split into tuning and held-out; give more, or --holdout-data"
+        )
     draw = random.Random(seed)
     first: list[int] = []
     second: list[int] = []

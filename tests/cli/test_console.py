@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from qprof_onnx.cli.console import printable
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.render.tables import plain_table
+from qprof_onnx.profiles.base.errors import escaped
 from qprof_onnx.profiles.records.store import load_profile
 
 DATA = Path(__file__).parents[1] / "data"
@@ -33,11 +33,11 @@ FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system h
     ],
 )
 def test_control_characters_are_shown_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escaped(text) == shown
 
 
 def test_ends_of_lines_stay_where_there_are_lines() -> None:
-    assert printable("a\nb\x1b", lines=True) == "a\nb\\x1b"
+    assert escaped("a\nb\x1b", lines=True) == "a\nb\\x1b"
 
 
 def test_a_table_has_one_line_for_each_row() -> None:

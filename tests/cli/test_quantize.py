@@ -153,7 +153,7 @@ def test_a_target_and_a_configuration_file_exclude_each_other(profile: Path, tmp
         "--profile", profile, "-o", tmp_path / "q.onnx", "--target", "glow", "--config", tmp_path / "c.yaml"
     )
     assert result.exit_code == 2
-    assert "--target and --config exclude each other" in result.stderr
+    assert "--target and --config: they exclude each other" in result.stderr
 
 
 @pytest.mark.parametrize("option", ["-o", "--save-plan"])

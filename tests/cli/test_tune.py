@@ -63,7 +63,7 @@ def test_a_missed_target_exits_with_one_and_reports_the_best_plan(profile, tmp_p
 def test_a_wrong_objective_is_one_line_and_exit_code_two(profile) -> None:
     result = run(profile, "--objective", "speed")
     assert result.exit_code == 2
-    assert "objective 'speed' is not one of latency, size, int8-share" in result.stderr
+    assert "objective 'speed': no such objective; use one of latency, size, int8-share" in result.stderr
 
 
 def test_an_output_that_is_an_input_is_refused(profile) -> None:

@@ -36,7 +36,9 @@ def on_integers(task: Task) -> bool:
         return pass_through(task)
     for index in data_inputs(task):
         if task.node.inputs[index] is not None and task.params(index) not in (None, result):
-            raise task.error(f"on integers, input {index} must have the parameters of the output")
+            raise task.error(
+                f"on integers, input {index} must have the parameters of the output; correct the plan"
+            )
     return _write_on_integers(task, result, unsigned(result))
 
 

@@ -129,7 +129,7 @@ def test_no_entries_are_an_empty_list() -> None:
 
 
 def test_a_name_that_glow_cannot_have_is_refused() -> None:
-    with pytest.raises(ProfileError, match="'é' holds a character that Glow's names cannot"):
+    with pytest.raises(ProfileError, match="'é': holds a character that Glow's names cannot"):
         dumps_glow([("é", bins(0, 1, [1]))], 0, "v")
 
 
@@ -354,7 +354,7 @@ def test_a_profile_of_glow_is_written_again_without_names() -> None:
 
 
 def test_a_tensor_without_a_glow_name_is_refused() -> None:
-    with pytest.raises(ProfileError, match="tensor 'f' has no Glow name"):
+    with pytest.raises(ProfileError, match="tensor 'f': has no Glow name"):
         dumps_profile(MEASURED, {"x": "x:0"})
 
 

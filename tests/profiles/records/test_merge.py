@@ -164,7 +164,7 @@ def test_counts_do_not_wrap_round() -> None:
 
 
 def test_nothing_to_merge_is_an_error() -> None:
-    with pytest.raises(ProfileError, match="no profile to merge; give at least one"):
+    with pytest.raises(ProfileError, match="merge: there is no profile; give at least one"):
         merged()
 
 

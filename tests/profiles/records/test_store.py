@@ -295,7 +295,9 @@ def test_a_profile_that_contradicts_itself_is_not_written(tmp_path: Path) -> Non
 
 
 def test_an_unknown_format_to_write_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="profile format 'json' is unknown; use one of qprof, glow"):
+    with pytest.raises(
+        ConfigError, match="format 'json': no such format of profiles; use one of qprof, glow"
+    ):
         save_profile(SMALL, tmp_path / "p.yaml", format="json")
 
 

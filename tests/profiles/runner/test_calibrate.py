@@ -646,7 +646,7 @@ def test_a_model_that_onnxruntime_cannot_load_is_refused() -> None:
 
 def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
     text = refusal(ConfigError, conv_net(), images(1), non_finite="skp")
-    assert text == "non_finite 'skp': must be one of error, skip. Did you mean 'skip'?"
+    assert text == "non_finite 'skp': no such word; use one of error, skip. Did you mean 'skip'?"
 
 
 @pytest.mark.parametrize("setting", [{"tensors": "needed"}, {"channels": "weighted-layers"}])

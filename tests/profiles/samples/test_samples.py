@@ -520,7 +520,7 @@ def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("feeds = 3", "is of type int, expected a function"),
+        ("feeds = 3", "is of type int; name a function"),
         ("def feeds():\n    return 3", "returned an object of type int, expected an iterable of dicts"),
         ("def feeds():\n    return 1 / 0", "raised ZeroDivisionError: division by zero"),
         ("def feeds(path):\n    return []", "raised TypeError"),

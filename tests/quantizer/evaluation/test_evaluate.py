@@ -235,7 +235,7 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
     assert (found.accuracy.output, found.accuracy.float_right) == ("best", 2)
     integers = found.outputs[1]
     assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
-    with pytest.raises(ModelError, match=r"has no output 'bets'\. Did you mean 'best'"):
+    with pytest.raises(ModelError, match=r"has no output 'bets'; name another\. Did you mean 'best'"):
         evaluate(a, a, tmp_path / "data", measuring=Measuring(output="bets"))
 
 

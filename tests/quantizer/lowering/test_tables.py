@@ -229,7 +229,7 @@ def test_an_input_that_is_no_constant_is_refused_by_name() -> None:
 
 
 def test_glow_has_no_table_of_other_operators() -> None:
-    with pytest.raises(ConfigError, match="Glow has one of Sigmoid and Tanh only"):
+    with pytest.raises(ConfigError, match="Glow has none; use Sigmoid or Tanh"):
         glow_table("Erf", INT8, "asymmetric")
 
 

@@ -111,7 +111,8 @@ def test_the_digits_profile_has_the_channels_of_its_products() -> None:
 
 def test_an_unknown_choice_of_channels_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"channels 'of': must be one of weighted-layers, off\. Did you mean 'off'"
+        ConfigError,
+        match=r"channels 'of': no such word; use one of weighted-layers, off\. Did you mean 'off'",
     ):
         dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="of"))
 

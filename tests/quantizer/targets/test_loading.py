@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,7 @@ def test_an_unknown_target_lists_those_there_are() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.yaml: cannot read"):
+    with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         load_recipe(tmp_path / "absent.yaml")
 
 
@@ -189,3 +190,56 @@ def test_a_target_keeps_its_promises(name: str) -> None:
     assert set(target.implementations) <= set(target.operators)
     if "qoperator" in target.forms:
         assert "com.microsoft" in target.domains
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("settings: [a]", "settings must be a mapping by operator, not a list|settings must be .*not a list"),
+        ("settings: 3", "settings must be .*not 3"),
+        ("sources: 3", "sources must be a list of names, not 3"),
+        ("settings:\n  min_sqnr: 1\n  min_sqnr: 2", "line 3: duplicate key 'min_sqnr'; keep one"),
+        ("settings: &a {min_sqnr: 1}", "anchors and aliases are not used here; write the value out"),
+        ("settings:\n  <<: {min_sqnr: 1}", "settings: unknown key '<<'"),
+        ("settings:\n  min_sqnr: .nan", "min_sqnr must be finite, not nan"),
+        ("settings:\n  min_output_sqnr: 1e20", "min_output_sqnr: SQNR limit 1e\\+20 must be 0 to 300 dB"),
+        ("settings:\n  min_sqnr: -1", "min_sqnr: SQNR limit -1 must be 0 to 300 dB"),
+        ("settings:\n  min_sqnr: 1e400", "min_sqnr must be finite, not inf"),
+        ("settings: !!python/object/apply:os.getcwd []", "the tag .* is not used here; remove"),
+        ("settings: " + "[" * 1000 + "]" * 1000, "lists and mappings are nested too deeply"),
+        ("target: nowhere", "mine.yaml: target 'nowhere': no such target"),
+        ("base: nowhere", "mine.yaml: target 'nowhere': no such target"),
+        ("settings:\n  calibrator: " + "x" * 100_000, "calibrator 'xxx"),
+        ("settings:\n  mode: \"\\x1b[31m\"", r"mode '\\x1b\[31m' is not one of"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_another_reader_would_take_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        load_recipe(write(tmp_path, text))
+    assert str(refusal.value).count("; ") >= 1
+    assert len(str(refusal.value)) <= 1200
+
+
+def test_numbers_of_a_configuration_are_those_of_yaml_1_2(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, "settings:\n  min_sqnr: 1e-5\n")).config.min_sqnr == 1e-5
+
+
+def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(b"settings: \xff")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: not UTF-8 text .*; give a YAML file"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["settings:\n" + "".join(f"  k{i}: 1\n" for i in range(50_000)), "a" * 5_000_000 + ": 1\n"],
+    ids=["50,000 keys", "a line of 5 MB"],
+)
+def test_a_large_configuration_is_refused_at_once(tmp_path: Path, text: str) -> None:
+    path, begin = write(tmp_path, text), time.process_time()
+    with pytest.raises(ConfigError, match=r"unknown key|not YAML"):
+        load_recipe(path)
+    assert time.process_time() - begin < 5

@@ -1,0 +1,239 @@
+"""Whether the result of a command that succeeded is right: names of checks, which cases refer to.
+
+A check returns what is wrong, "" for nothing. It runs in the folder of the case.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import yaml
+
+from damage.cases import Base, Case
+from damage.judge import Ending
+
+Check = Callable[[Base, Case, Ending], str]
+
+LEAST_SQNR = 5.0
+"""dB of a damaged model, quantized, against itself in float: weights may be anything."""
+
+
+def _session(path: str) -> ort.InferenceSession | None:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception:
+        return None
+
+
+def _samples(case: Case) -> list[dict[str, np.ndarray]]:
+    folder = Path(case.command[case.command.index("--data") + 1] if "--data" in case.command else "cal")
+    names = sorted((p for p in folder.glob("*.npz")), key=lambda p: p.name)
+    return [dict(np.load(name, allow_pickle=False)) for name in names]
+
+
+def ranges_of_outputs(base: Base, case: Case, ending: Ending) -> str:
+    """The profile has the range of each output that onnxruntime gives for the samples."""
+    from qprof_onnx.profiles.records.store import load_profile
+
+    profile = load_profile("out.yaml")
+    session = _session(case.command[1])
+    if session is None:
+        return ""  # qprof mends what it can on its way; then there is nothing to compare with
+    names = [o.name for o in session.get_outputs() if o.type == "tensor(float)"]
+    rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for sample in _samples(case):
+        try:
+            outputs = session.run(names, sample)
+        except Exception:
+            return ""
+        for name, array in zip(names, outputs, strict=True):
+            rows[name].append(array.ravel())
+    for name, arrays in rows.items():
+        values = np.concatenate(arrays)
+        values = values[np.isfinite(values)]
+        if name not in profile or not values.size:
+            continue
+        tensor, slack = profile[name], 1e-5 * (1 + np.abs(values).max())
+        if abs(tensor.minimum - values.min()) > slack or abs(tensor.maximum - values.max()) > slack:
+            own = f"{tensor.minimum} .. {tensor.maximum}"
+            return f"'{name}': profile {own}, runtime {values.min()} .. {values.max()}"
+    return ""
+
+
+def close_outputs(base: Base, case: Case, ending: Ending) -> str:
+    """The quantized model loads, runs, and gives outputs close to those of the model that was given."""
+    quantized = _session("out.onnx")
+    if quantized is None:
+        return "the quantized model does not load"
+    before = _session(case.command[1])
+    if before is None:
+        return ""
+    for sample in _samples(case):
+        try:
+            expected = before.run(None, sample)
+        except Exception:
+            return ""
+        try:
+            got = quantized.run(None, sample)
+        except Exception as error:
+            return f"the quantized model does not run: {error}"
+        for one, other in zip(expected, got, strict=True):
+            if wrong := _apart(np.asarray(one), np.asarray(other)):
+                return wrong
+    return ""
+
+
+def _apart(expected: np.ndarray, got: np.ndarray) -> str:
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return f"{got.dtype} of shape {got.shape} for {expected.dtype} of shape {expected.shape}"
+    if expected.dtype.kind != "f" or not np.isfinite(expected).all():
+        return ""
+    signal, error = float(np.square(expected, dtype=np.float64).sum()), got.astype(np.float64) - expected
+    noise = float(np.square(error).sum())
+    sqnr = math.inf if noise <= 1e-12 else 10 * math.log10(max(signal, 1e-30) / noise)
+    return "" if sqnr >= LEAST_SQNR else f"{sqnr:.1f} dB from the float model's outputs"
+
+
+def loads(base: Base, case: Case, ending: Ending) -> str:
+    """The model that was written loads in onnxruntime."""
+    return "" if _session("out.onnx") is not None else "the written model does not load"
+
+
+def same_profile(base: Base, case: Case, ending: Ending) -> str:
+    """The profile is that of the undisturbed run, byte for byte."""
+    same = Path("out.yaml").read_bytes() == base.results["profile.yaml"]
+    return "" if same else f"another profile: {ending.stdout.strip()}"
+
+
+def same_tuned(base: Base, case: Case, ending: Ending) -> str:
+    """The tuned model is that of the undisturbed run, byte for byte."""
+    same = Path("out.onnx").exists() and Path("out.onnx").read_bytes() == base.results["tuned.onnx"]
+    return "" if same else "another model than without the damage"
+
+
+def means_what_it_says(base: Base, case: Case, ending: Ending) -> str:
+    """A file that is read, and written again, holds what the text says, as another reader of YAML sees it."""
+    from qprof_onnx.profiles.records import store as profiles
+    from qprof_onnx.quantizer.plan import store as plans
+
+    path = Path(case.command[1])
+    text = path.read_text(encoding="utf-8-sig")
+    if "qprof-profile" in text.partition("\n")[0]:
+        again = profiles.dumps(profiles.load_profile(path))
+    elif "qprof-plan/2" in text.partition("\n")[0]:
+        again = plans.dumps(plans.load_plan(path))
+    else:
+        return ""
+    try:
+        before, after = (yaml.load(part, _WithoutDates) for part in (text, again))
+    except yaml.YAMLError as error:
+        return (
+            f"another reader refuses it: {error}" if "'\\t'" not in str(error) else ""
+        )  # PyYAML's own reader takes no tab
+    return _difference(before, after, "")
+
+
+class _WithoutDates(yaml.SafeLoader):
+    """PyYAML's reader without dates, sexagesimal and octal numbers: every scalar is a text."""
+
+
+_WithoutDates.yaml_implicit_resolvers = {}
+
+
+def _difference(before: Any, after: Any, where: str) -> str:
+    """Return where two documents differ in more than how numbers are written; `after` may have defaults."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            if str(key) not in ("format", "tool", "notes", "reason"):
+                if key not in after:
+                    if value in ("", [], {}, "null", "~"):
+                        continue
+                    return f"{where}/{key} is lost"
+                if wrong := _difference(value, after[key], f"{where}/{key}"):
+                    return wrong
+        return ""
+    one, other = _values(before), _values(after)
+    if len(one) == 1 < len(other):  # one zero point for all scales
+        one *= len(other)
+    if len(other) == 1 < len(one) and len(set(one)) == 1:
+        other *= len(one)
+    same = len(one) == len(other) and all(map(_equal, one, other))
+    return "" if same else f"{where}: {str(before)[:80]} became {str(after)[:80]}"
+
+
+def _values(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [word for item in value for word in _values(item)]
+    if isinstance(value, dict):
+        return [word for key, item in value.items() for word in (str(key), *_values(item))]
+    text = re.sub(r"\b0\*(\d{1,4})\b", lambda run: " ".join("0" * int(run[1])), str(value))
+    return text.split() if re.fullmatch(r"[-+.e0-9\s]+", text) else [text]
+
+
+def _equal(one: str, other: str) -> bool:
+    if one == other or {one.lower(), other.lower()} <= {"null", "~", "", "none"}:
+        return True
+    if one.lower() == other.lower() and one.lower() in ("true", "false"):
+        return True
+    try:
+        a, b = (float(int(word, 0)) if word[:2] in ("0x", "0o") else float(word) for word in (one, other))
+    except ValueError:
+        return False
+    return a == b or bool(np.float32(a) == np.float32(b))
+
+
+def settings_in_plan(base: Base, case: Case, ending: Ending) -> str:
+    """The plan has the settings that the configuration says."""
+    text = Path(case.command[case.command.index("--config") + 1]).read_text(encoding="utf-8-sig")
+    try:
+        document = yaml.load(text, _WithoutDates)
+        plan = yaml.load(Path("out.yaml").read_text(), _WithoutDates)
+    except yaml.YAMLError as error:
+        return f"another reader refuses it: {error}"
+    wanted = document.get("settings") if isinstance(document, Mapping) else None
+    for name, value in (wanted or {}).items():
+        if name == "target":  # the name of the file's own target goes before
+            continue
+        if wrong := _difference(value, plan["config"].get(name), name):
+            return wrong
+    return ""
+
+
+def accuracy(base: Base, case: Case, ending: Ending) -> str:
+    """The accuracy of the float model is that of the labels as numpy reads them."""
+    path = Path(case.command[case.command.index("--labels") + 1])
+    labels = (
+        np.load(path)
+        if path.suffix == ".npy"
+        else np.array([int(line) for line in path.read_text("utf-8-sig").split()])
+    )
+    right = np.load(base.folder / "labels.npy")
+    percent = json.loads(ending.stdout)["accuracy"]["float_percent"]
+    expected = 100 * float(np.mean(right == labels[: len(right)])) if len(labels) == len(right) else math.nan
+    return "" if abs(percent - expected) < 1e-6 else f"{percent} % instead of {expected} %"
+
+
+CHECKS: Mapping[str, Check] = {
+    check.__name__: check
+    for check in (
+        ranges_of_outputs,
+        close_outputs,
+        loads,
+        same_profile,
+        same_tuned,
+        means_what_it_says,
+        settings_in_plan,
+        accuracy,
+    )
+}
