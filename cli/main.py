@@ -102,6 +102,13 @@ def interrupted(error: BaseException | None) -> int:
     return 130
 
 
+def _interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the interruption that an error came from: compiled modules turn one into an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 class Commands(click.Group):
     """A group that imports a command when it is called and handles every error in one place."""
 
@@ -161,6 +168,8 @@ class Commands(click.Group):
             ctx.exit(141)
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
+            if (interruption := _interruption_of(error)) is not None:
+                ctx.exit(interrupted(interruption))
             if ctx.params.get("debug"):
                 raise
             message, code = described(error)
@@ -186,8 +195,8 @@ def described(error: Exception) -> tuple[str, int]:
     if is_out_of_memory(error):
         text = (str(error).splitlines() or [type(error).__name__])[0]
         return (
-            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or that "
-            "of the container), or use fewer --threads and --workers, or --memory-limit"
+            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or "
+            "that of the container), or use fewer --threads and --workers, or --memory-limit"
         ), QprofError.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return f"error: {error.filename}: {error.strerror}; check the path and the disk", QprofError.exit_code

@@ -92,9 +92,7 @@ def test_an_error_of_the_system_names_the_file(failing: Failing) -> None:
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(
-    failing: Failing, error: Exception
-) -> None:
+def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(failing: Failing, error: Exception) -> None:
     result = failing(error)
     assert result.exit_code == 2
     assert re.fullmatch(
@@ -120,6 +118,13 @@ def test_the_environment_can_ask_for_the_traceback(failing: Failing) -> None:
 
 def test_ctrl_c_is_told_in_a_plain_line(failing: Failing) -> None:
     result = failing(KeyboardInterrupt())
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+def test_ctrl_c_that_a_compiled_module_turned_into_an_error_is_ctrl_c(failing: Failing) -> None:
+    error = ImportError("initialization failed")
+    error.__cause__ = KeyboardInterrupt()
+    result = failing(error)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
