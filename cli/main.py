@@ -106,6 +106,13 @@ def interrupted(error: BaseException | None) -> int:
     return 130
 
 
+def _interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the interruption that an error came from: compiled modules turn one into an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 class Commands(click.Group):
     """A group that imports a command when it is called and handles every error in one place."""
 
@@ -171,6 +178,8 @@ class Commands(click.Group):
             ctx.exit(interrupted(error))
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
+            if (interruption := _interruption_of(error)) is not None:
+                ctx.exit(interrupted(interruption))
             if ctx.params.get("debug"):
                 raise
             ctx.exit(told_failure(error))

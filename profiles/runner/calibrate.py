@@ -96,10 +96,10 @@ def profile_samples(
     run = _Run(model, samples, model_id, progress)
     for read in run.passes():
         outputs = [observation.source for observation in read if observation.source is not None]
-        with session_for(model.graph, outputs) as session:
+        with session_for(model.graph, outputs, frugal=model.settings.memory_limit is not None) as session:
             sample_pass = SamplePass(model, session, read)
             work = partial(_counted, sample_pass, model, run.counted)
-            for counted, idle in map_in_threads(work, _numbered(samples), run.threads, run.is_due):
+            for counted, idle in map_in_threads(work, _numbered(samples), run.threads, run.waits):
                 run.note(*counted, sample_pass if idle else None)
         run.finish(sample_pass)
     return run.profile()
@@ -161,9 +161,9 @@ class _Run:
             names = set(self._plan.passes[self._pass])
             yield [o for o in self._model.read if o.name in names]
 
-    def is_due(self) -> bool:
-        """Return whether a checkpoint should be written."""
-        return self._done >= self.counted and self._writer.is_due()
+    def waits(self) -> bool:
+        """Return whether no more samples are to be begun: memory is short, or a checkpoint is due."""
+        return not self._plan.ahead or (self._done >= self.counted and self._writer.is_due())
 
     def note(self, name: str, data: DataId, idle: SamplePass | None) -> None:
         """Count one more sample.

@@ -140,6 +140,7 @@ def _progress(entries: Mapping[str, Any], profile: Profile) -> RunProgress:
         _integer(layout["threads"], "threads", 1, 1 << 20),
         groups,
         None if limit is None else _integer(limit, "memory_limit", 1, 1 << 60),
+        bool(_integer(layout["ahead"], "ahead", 0, 1)),
     )
     profile = replace(profile, non_finite=from_entries(entries["non_finite"]))
     return RunProgress(passes, samples, profile, plan, digests)
@@ -176,7 +177,12 @@ def save_progress(path: Path, run: RunId, progress: RunProgress) -> None:
     assert progress.profile is not None
     assert progress.plan is not None
     plan = progress.plan
-    layout = {"memory_limit": plan.memory_limit, "threads": plan.threads, "passes": plan.passes}
+    layout = {
+        "memory_limit": plan.memory_limit,
+        "threads": plan.threads,
+        "ahead": int(plan.ahead),
+        "passes": plan.passes,
+    }
     head = {
         "run": run.fields(),
         "plan": layout,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..base.errors import ConfigError
-from ..runtime.machine import used_bytes
+from ..instrumentation.live_memory import LiveMemory, live_memory
+from ..records.histogram import BINS
+from ..runtime.machine import give_memory_back, used_bytes
 from ..runtime.profiling_session import size_name, size_session
 from ..runtime.run_sample import run_sample
 from ..samples.samples import Sample, Samples, fixed_shapes
@@ -16,6 +19,9 @@ from .profiling_model import ProfilingModel
 from .sample_pass import runs_of
 
 MIB = 1 << 20
+
+OBSERVER_BYTES = 2 * 8 * BINS
+"""What the observer of a tensor takes: its bins, and once more when its profile is made."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,41 @@ class MemoryPlan:
         threads: samples that run at the same time.
         passes: the tensors of each run over all samples.
         memory_limit: for which this was laid out, in bytes; None for none.
+        ahead: whether samples are read while others run.
     """
 
     threads: int
     passes: tuple[tuple[str, ...], ...]
     memory_limit: int | None = None
+    ahead: bool = True
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What one sample takes.
+
+    Attributes:
+        base: bytes of the process with the model loaded and one sample read.
+        sample: bytes of the inputs of a sample.
+        kernels: bytes that the runtime takes besides the tensors.
+        live: the tensors while the graph runs.
+        sources: the observed tensors, in graph order, and the value of the graph that holds each; None for
+            an input.
+    """
+
+    base: int
+    sample: int
+    kernels: int
+    live: LiveMemory
+    sources: dict[str, str | None]
+
+    def least(self) -> int:
+        """Return the least limit that the model can be profiled with, in bytes: one tensor in each pass."""
+        return (
+            self.base
+            + self.kernels
+            + max((self.live.peak([s or ""]) for s in self.sources.values()), default=0)
+        )
 
 
 def plan_run(
@@ -56,36 +92,68 @@ def plan_run(
             "memory limit: the samples may have to be read several times, and an iterator gives them once; "
             "give a list, a folder or module:function"
         )
+    give_memory_back()
     if before is not None:
         return replace(before, threads=min(before.threads, settings.samples_at_once))
     largest = _largest(model, samples)
     if largest is None:
         return one_pass(names, 1)
-    return replace(_measured_plan(model, largest, settings.memory_limit), memory_limit=settings.memory_limit)
+    return _measured_plan(model, largest, settings.memory_limit)
 
 
 def _measured_plan(model: ProfilingModel, largest: Sample, limit: int) -> MemoryPlan:
     """Return the layout for a limit, from what the largest sample needs."""
-    sizes, base = _measured(model, largest)
-    return plan_memory(sizes, model.settings.samples_at_once, base, limit)
+    return plan_memory(_measured(model, largest, limit), model.settings.samples_at_once, limit)
 
 
-def _measured(model: ProfilingModel, sample: Sample) -> tuple[dict[str, int], int]:
-    """Return the bytes of each tensor that is read, and those of the process after it ran the sample."""
-    sources = {o.name: model.graph.sources[o.source] for o in model.read if o.source is not None}
+def _measured(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNeed:
+    """Return what a sample needs: by running it, if that stays below the limit by what its shapes say.
+
+    Raises:
+        ConfigError: it does not, so the limit is too low.
+    """
+    sources = {o.name: None if o.source is None else model.graph.sources[o.source] for o in model.read}
+    inputs = sum(array.nbytes for array in sample.arrays.values())
+    graph, observers = model.graph.model, OBSERVER_BYTES * len(sources)
     with size_session(model.graph, [o.source for o in model.read if o.source is not None]) as session:
-        outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
         base = used_bytes()
+        expected = live_memory(graph, _declared_sizes(model, sample))
+        need = MemoryNeed(base + observers, inputs, 0, expected, sources)
+        if _with_margin(need.base + expected.peak()) > limit:
+            raise _too_low(need, limit)
+        outputs = run_sample(session, [output.name for output in session.get_outputs()], sample)
+        after = used_bytes()
+    sizes = {}
+    for o in model.read:
+        source = sources[o.name]
+        if source is not None:
+            whole = outputs.get(source)
+            elements = 0 if isinstance(whole, list) else int(np.asarray(outputs[size_name(source)]).item())
+            sizes[source] = (
+                sum(array.nbytes for array in whole)
+                if isinstance(whole, list)
+                else elements * int(o.dtype.itemsize)
+            )
+    live = live_memory(graph, sizes)
+    return replace(need, live=live, kernels=max(0, after - base - live.peak()))
 
-    def size(name: str, itemsize: int) -> int:
-        if name not in sources:  # a graph input: it lies in memory anyway
-            return 0
-        sequence = outputs.get(sources[name])
-        if isinstance(sequence, list):
-            return sum(array.nbytes for array in sequence)
-        return int(np.asarray(outputs[size_name(sources[name])]).item()) * itemsize
 
-    return {o.name: size(o.name, int(o.dtype.itemsize)) for o in model.read}, base
+def _declared_sizes(model: ProfilingModel, sample: Sample) -> dict[str, int]:
+    """Return the bytes of each observed value, as far as the declared shapes and those of the inputs tell."""
+    free: dict[str, int] = {}
+    for spec in model.specs:
+        for dim, size in zip(spec.shape or (), sample.arrays[spec.name].shape, strict=False):
+            if isinstance(dim, str):
+                free[dim] = size
+    sizes = {}
+    for o in model.read:
+        if o.source is None or o.shape is None or o.scan_axes is not None:
+            continue
+        dims = [dim if isinstance(dim, int) else free.get(str(dim.value)) for dim in o.shape]
+        if None not in dims:
+            elements = math.prod(dim for dim in dims if dim is not None)
+            sizes[model.graph.sources[o.source]] = elements * int(o.dtype.itemsize)
+    return sizes
 
 
 def _largest(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> Sample | None:
@@ -96,41 +164,56 @@ def _largest(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> Samp
     return max(runs, key=lambda run: sum(array.nbytes for array in run.arrays.values()), default=None)
 
 
-def plan_memory(sizes: Mapping[str, int], threads: int, base: int, limit: int) -> MemoryPlan:
+def plan_memory(need: MemoryNeed, threads: int, limit: int) -> MemoryPlan:
     """Return how to stay below a limit: fewer threads first, then several passes. Pure.
 
     Args:
-        sizes: bytes of each tensor for one sample, in graph order.
+        need: of one sample.
         threads: samples that may run at the same time.
-        base: bytes that the process needs with the model loaded and one sample run.
         limit: bytes that the process should stay below.
 
     Raises:
-        ConfigError: the largest tensor does not fit beside `base`.
+        ConfigError: the largest tensor does not fit.
     """
-    room, largest = limit - base, max(sizes.values(), default=0)
-    if room < largest:
-        enough = (base + largest) / MIB + 1
-        raise ConfigError(
-            f"memory limit {limit / MIB:.0f} MiB: the model and one sample take {base / MIB:.0f} MiB, "
-            f"the largest tensor {largest / MIB:.1f} MiB more; give at least {enough:.0f} MiB"
-        )
-    total = sum(sizes.values())
-    if total <= room:
-        return MemoryPlan(max(1, min(threads, room // max(total, 1))), (tuple(sizes),))
-    return MemoryPlan(1, _packed(sizes, room))
+    names, room = tuple(need.sources), limit - need.base - need.kernels
+    whole = need.live.peak([source for source in need.sources.values() if source])
+    for at_once in range(threads, 0, -1):
+        more = (at_once - 1) * (whole + need.kernels + OBSERVER_BYTES * len(names)) + at_once * need.sample
+        if whole + more <= room:
+            return MemoryPlan(at_once, (names,), limit)
+    if whole <= room:
+        return MemoryPlan(1, (names,), limit, ahead=False)
+    if limit < need.least():
+        raise _too_low(need, limit)
+    return MemoryPlan(1, _packed(need, room), limit, ahead=False)
 
 
-def _packed(sizes: Mapping[str, int], room: int) -> tuple[tuple[str, ...], ...]:
+def _too_low(need: MemoryNeed, limit: int) -> ConfigError:
+    least = need.least()
+    enough = max(_with_margin(least - need.kernels), least + 2 * MIB)
+    return ConfigError(
+        f"memory limit {limit / MIB:.0f} MiB: the model and the inputs of one sample take "
+        f"{need.base / MIB:.0f} MiB, running it {(least - need.base) / MIB:.1f} MiB more; "
+        f"give at least {math.ceil(enough / MIB)} MiB"
+    )
+
+
+def _with_margin(size: int) -> int:
+    """Return somewhat more bytes: kernels take some for themselves, and no two processes use the same."""
+    return size + size // 32 + 8 * MIB
+
+
+def _packed(need: MemoryNeed, room: int) -> tuple[tuple[str, ...], ...]:
     """Split the tensors, in order, into groups that fit."""
     groups: list[list[str]] = [[]]
-    used = 0
-    for name, size in sizes.items():
-        if groups[-1] and used + size > room:
+    steps = need.live.steps
+    for name, source in need.sources.items():
+        added = need.live.with_outputs([source or ""]) - need.live.steps
+        if groups[-1] and int((steps + added).max(initial=0)) > room:
             groups.append([])
-            used = 0
+            steps = need.live.steps
         groups[-1].append(name)
-        used += size
+        steps = steps + added
     return tuple(map(tuple, groups))
 
 

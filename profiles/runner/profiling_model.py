@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ..instrumentation.live_memory import order_by_need
 from ..instrumentation.observations import Observation, observations
 from ..instrumentation.tensor_outputs import with_outputs
 from ..runtime.custom_operators import load_custom_operators
@@ -49,4 +50,6 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
     ordered = {o.source for o in observed if o.axis is not None and not o.blocks_keep_channels}
     split = settings.memory_limit is not None
     with optimised(copy, outputs, settings.provider, split, ordered) as graph:
+        if split:
+            order_by_need(graph.model.graph)
         yield ProfilingModel(settings, graph, observed, tuple(input_specs(model)))

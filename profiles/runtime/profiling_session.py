@@ -163,10 +163,18 @@ def block_channels() -> int:
 
 
 @contextmanager
-def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+def session_for(
+    graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False
+) -> Iterator[ort.InferenceSession]:
     """Yield a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
 
     Several threads may run it at the same time; each run computes in the thread that called it.
+
+    Args:
+        graph: what to run.
+        outputs: of the original model.
+        frugal: whether memory is given back when a tensor is freed, and nodes run in the order
+            of the graph, so that a run takes what `live_memory` says. Slower where tensors are large.
 
     Raises:
         ModelError: onnxruntime refuses the graph.
@@ -176,7 +184,11 @@ def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.I
         model = graph.model.clone()
         _set_outputs(model, [graph.sources[name] for name in outputs])
         file = _source(model, graph.folder)
-    yield _session(file, _options(graph.level), graph.provider, graph.title)
+    options = _options(graph.level)
+    if frugal:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    yield _session(file, options, graph.provider, graph.title)
 
 
 @contextmanager
@@ -203,7 +215,11 @@ def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.
         sizes.append(node)
     model.graph.extend(sizes)
     model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
-    yield _session(_source(model, graph.folder), _options(graph.level), graph.provider, graph.title)
+    options = _options(graph.level)
+    options.execution_order = (
+        ort.ExecutionOrder.PRIORITY_BASED
+    )  # each Size at once, so that its input is freed
+    yield _session(_source(model, graph.folder), options, graph.provider, graph.title)
 
 
 def size_name(tensor: str) -> str:

@@ -121,6 +121,13 @@ def test_ctrl_c_is_told_in_a_plain_line(failing: Failing) -> None:
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
+def test_ctrl_c_that_a_compiled_module_turned_into_an_error_is_ctrl_c(failing: Failing) -> None:
+    error = ImportError("initialization failed")
+    error.__cause__ = KeyboardInterrupt()
+    result = failing(error)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_a_command_is_told_in_a_plain_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, code: int

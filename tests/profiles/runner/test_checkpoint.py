@@ -122,7 +122,8 @@ def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path, stop: int) -> 
 
 
 def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan.used_bytes", lambda: 1000)
+    plan = MemoryPlan(1, (("x", "c"), ("r", "t"), ("p",)), 81000)
+    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan._measured_plan", lambda *_: plan)
     expected = dumps(calibrate(conv_net(), images(), ID))
     place = tmp_path / "c"
     for reads in (8, 9, 9):  # six of them to find the largest
