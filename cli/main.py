@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
 
 from ..profiles.base.errors import QprofError, nearest
+from .console import StdoutError, abandon, check_streams, echo, tell
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
 # underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares the texts with
@@ -33,6 +37,9 @@ COMMANDS = {
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }
 
+READER_GONE = 141
+"""Exit code, as if SIGPIPE had ended the process."""
+
 COLLECT = (500_000, 5, 20)
 """Thresholds of Python's cycle collector: a large graph is a million small objects that stay, and looking at
 all of them again and again took half of the time of quantizing it."""
@@ -45,6 +52,7 @@ Exit codes:
   70   an error of qprof itself; please report it
   130  interrupted with Ctrl-C; no half-written file is left
   141  the reader of the output went away
+  143  ended by SIGTERM, 129 by SIGHUP; as Ctrl-C
 
 \b
 Example:
@@ -52,6 +60,50 @@ Example:
   qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx
   qprof evaluate model.onnx model.int8.onnx --data heldout/
 """
+
+
+class EndedError(KeyboardInterrupt):
+    """A signal asked this process to end: everything is left as with Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        """Note the number of the signal."""
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `EndedError`, so that no temporary file is left. One suffices."""
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in map(signal.Signals.__getitem__, names) if _is_default(number)]
+
+    def end(number: int, _: object) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)
+        raise EndedError(number)
+
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _is_default(number: signal.Signals) -> bool:
+    """Whether nobody else, such as nohup, has said what a signal does; only the main thread may say so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(number) is signal.SIG_DFL
+
+
+def interrupted(error: BaseException | None) -> int:
+    """Say on stderr that the command was interrupted, and return the exit code."""
+    if isinstance(error, EndedError):
+        tell(f"ended by {signal.Signals(error.number).name}")
+        return 128 + error.number
+    tell("interrupted")
+    return 130
 
 
 class Commands(click.Group):
@@ -87,15 +139,26 @@ class Commands(click.Group):
         run: Callable[..., object] = super().main
         if not kwargs.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **kwargs)
+        closed = check_streams()
+        if closed is not None:
+            tell(closed)
+            sys.exit(QprofError.exit_code)
         try:
-            code = run(*args, standalone_mode=False, **kwargs)
+            with ended_by_signals():
+                code = run(*args, standalone_mode=False, **kwargs)
         except click.ClickException as error:
-            click.echo(usage_message(error), err=True)
+            tell(usage_message(error), lines=True)
             code = error.exit_code
-        except click.Abort:
-            click.echo("interrupted", err=True)
-            code = 130
+        except click.Abort as error:
+            code = interrupted(error.__cause__)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the options of the group; its help may go to a stream that cannot be written."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except OSError as error:
+            raise click.exceptions.Exit(told_failure(error)) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
@@ -104,22 +167,25 @@ class Commands(click.Group):
             sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(130)
-        except BrokenPipeError:
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # Python flushes once more at its exit
-            ctx.exit(141)
+        except KeyboardInterrupt as error:
+            ctx.exit(interrupted(error))
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
-            message, code = described(error)
-            click.echo(message, err=True)
-            ctx.exit(code)
+            ctx.exit(told_failure(error))
         return result
+
+
+def told_failure(error: Exception) -> int:
+    """Tell of an error on stderr, and return the exit code."""
+    if isinstance(error, OSError | StdoutError):
+        abandon(sys.stdout)  # Python writes what is left once more at its exit, and would fail again
+    if isinstance(error, BrokenPipeError):
+        return READER_GONE
+    message, code = described(error)
+    tell(message)
+    return code
 
 
 def usage_message(error: click.ClickException) -> str:
@@ -136,12 +202,32 @@ def described(error: Exception) -> tuple[str, int]:
     """Return the line that a user reads about an error, and the exit code."""
     if isinstance(error, QprofError):
         return f"error: {error}", error.exit_code
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"error: {error.filename}: {error.strerror}; check the path and the disk", QprofError.exit_code
+    if is_out_of_memory(error):
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        return (
+            f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or "
+            "that of the container), or use fewer --threads and --workers, or --memory-limit"
+        ), QprofError.exit_code
+    if isinstance(error, OSError):
+        said = error.strerror or str(error) or type(error).__name__
+        if error.filename is not None:
+            return f"error: {error.filename}: {said}; check the path and the disk", QprofError.exit_code
+        place = os.environ.get("TMPDIR", "the system's folder of them")
+        return f"error: {said}; check the disk; temporary files are in {place}", QprofError.exit_code
     return (
         f"internal error: {type(error).__name__}: {error}; "
         "this is a fault of qprof: run it again as 'qprof --debug ...' and please report what it prints"
     ), 70
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is that of a system that refuses memory or threads."""
+    words = ("can't start new thread", "failed to map segment", "annot allocate memory", "bad_alloc")
+    while error is not None:
+        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -149,9 +235,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            click.echo(f"qprof {version('qprof-onnx')}")
+            echo(f"qprof {version('qprof-onnx')}")
         except PackageNotFoundError:
-            click.echo("qprof (running from a checkout that is not installed)")
+            echo("qprof (running from a checkout that is not installed)")
         ctx.exit()
 
 

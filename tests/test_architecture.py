@@ -14,14 +14,17 @@ import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options.groups import GroupedCommand, GroupedOption
+from qprof_onnx.cli.options.numbers import FiniteNumber
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
     ("cli/options", "cli/render"),
+    ("cli/console.py",),
     ("quantizer/front_door",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/speed", "quantizer/evaluation"),
@@ -312,3 +315,16 @@ def parameters(arguments: ast.arguments) -> list[str]:
     """Return the names of all parameters but self and cls."""
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return [argument.arg for argument in every if argument.arg not in ("self", "cls")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_that_is_a_float_refuses_what_is_not_finite(name: str) -> None:
+    for option in command_object(name).params:
+        if isinstance(option.type, click.types.FloatParamType | click.FloatRange):
+            assert isinstance(option.type, FiniteNumber), f"{option.name}: use FiniteNumber"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+def test_a_number_that_is_not_finite_is_refused_with_what_to_do(value: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not finite; give a number, or leave the option out"):
+        FiniteNumber().convert(value, None, None)

@@ -77,6 +77,12 @@ def test_every_layer_is_marked_as_typed() -> None:
     assert all("py.typed" in SETUPTOOLS["package-data"][f"qprof_onnx.{layer}"] for layer in layers)
 
 
+def test_no_compiler_may_fuse_a_product_and_a_sum() -> None:
+    modules = SETUPTOOLS["ext-modules"]
+    assert modules
+    assert all("-ffp-contract=off" in module["extra-compile-args"] for module in modules)
+
+
 def test_the_wheel_writes_under_one_import_root_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"qprof_onnx"}
@@ -110,7 +116,7 @@ def test_the_installed_wheel_runs_and_finds_its_configurations(wheel: Path, tmp_
 
 
 def test_the_command_is_called_qprof() -> None:
-    assert PROJECT["project"]["scripts"] == {"qprof": "qprof_onnx.cli.main:main"}
+    assert PROJECT["project"]["scripts"] == {"qprof": "qprof_onnx.cli.entry:run"}
 
 
 def test_the_licence_is_the_full_text() -> None:

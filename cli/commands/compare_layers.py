@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
-from ..options.shared import EXISTING, data_option, json_option, limit_option, model_argument
+from ..console import echo
+from ..options.files import EXISTING, MODEL, FileCommand
+from ..options.shared import data_option, json_option, limit_option, model_argument
 from ..render.progress import progress
 
 
-@click.command("compare-layers")
+@click.command("compare-layers", cls=FileCommand)
 @model_argument
-@click.argument("quantized", type=EXISTING, metavar="OUT.onnx")
+@click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
 @limit_option
 @click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Saved plan: adds the kind of each node.")
@@ -49,4 +51,4 @@ def command(
             model, quantized, data, plan=plan, measuring=Measuring(**options), progress=report
         )
     layers = result.layers if worst is None else result.worst(worst)
-    click.echo(layers_json(result, layers) if as_json else layers_text(result, layers))
+    echo(layers_json(result, layers) if as_json else layers_text(result, layers))

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from ..console import echo
 from ..options.drift import drift_options
+from ..options.files import EXISTING
 from ..options.groups import GroupedCommand
-from ..options.shared import EXISTING, recipe_of
+from ..options.shared import recipe_of
 
 
 @click.command("diff", cls=GroupedCommand)
@@ -38,6 +40,6 @@ def command(
     report = diff(
         old, new, limits=limits, recipe=recipe_of(options), model_path=model, allow_different=different
     )
-    click.echo(drift_json(report, worst) if as_json else drift_text(report, worst or 10))
+    echo(drift_json(report, worst) if as_json else drift_text(report, worst or 10))
     if not report.passed:
         click.get_current_context().exit(1)

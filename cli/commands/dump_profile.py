@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from ..console import echo, tell
 from ..options.groups import GroupedCommand
 from ..options.profiling import run_options
-from ..options.shared import check_outputs, data_option, limit_option, model_argument
+from ..options.shared import data_option, limit_option, model_argument
 from ..render.progress import progress
 
 
@@ -18,38 +19,39 @@ from ..render.progress import progress
 @data_option
 @limit_option
 @run_options
-def command(model: Path, data: str, output: Path | None, **options: Any) -> None:
+def command(model: Path, data: str, output: Path, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
     range, mean and power of the inputs of weighted layers. Quantizing needs the profile and no
     data: make it once, then choose schema, calibrator and target with qprof quantize.
-    NaN and Inf stop the run with --non-finite error; with skip they are counted and left out.
+    NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
+    the share --max-non-finite ends with exit code 1, the profile written.
     Threads, passes, workers and interruptions do not change a byte of the profile.
 
     \b
     Example:
       qprof dump-profile model.onnx --data calibration/ -o profile.yaml
-      qprof dump-profile model.onnx --data calibration/ --checkpoint progress.qprof
       qprof dump-profile model.onnx --data calibration/ --tensors needed --channels off
     """
     from ...profiles.observers import channel_counter, histogram_counter
+    from ...profiles.records.non_finite import gate_failure
     from ...profiles.runner.settings import RunSettings
     from ...quantizer.pipeline.profiling import dump_profile
 
-    output = output or Path(f"{model.stem}.profile.yaml")
-    check_outputs([output, options["checkpoint"]], [model])
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
-        click.echo(
+        tell(
             "note: the observers count in numpy, five times slower: the compiled kernels were not built; "
-            "install qprof-onnx where a C compiler is present",
-            err=True,
+            "install qprof-onnx where a C compiler is present"
         )
     notes: list[str] = []
-    format = options.pop("format")
+    format, limit = options.pop("format"), options.pop("max_non_finite")
+    run = RunSettings(**options)
     with progress("profiling") as report:
-        run = RunSettings(**options)
         profile = dump_profile(model, data, output, run, format=format, progress=report, note=notes.append)
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
-    click.echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    for note in (*notes, *profile.notes):
+        tell(f"note: {note}")
+    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    if (failure := gate_failure(profile, limit)) is not None:
+        tell(f"gate failed: {failure}")
+        click.get_current_context().exit(1)

@@ -7,15 +7,17 @@ from typing import Any
 
 import click
 
+from ..console import echo
 from ..options.evaluation import evaluation_options
+from ..options.files import MODEL
 from ..options.groups import GroupedCommand
-from ..options.shared import EXISTING, data_option, limit_option, model_argument
+from ..options.shared import data_option, limit_option, model_argument
 from ..render.progress import progress
 
 
 @click.command("evaluate", cls=GroupedCommand)
 @model_argument
-@click.argument("quantized", type=EXISTING, metavar="OUT.onnx")
+@click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
 @limit_option
 @evaluation_options
@@ -43,6 +45,6 @@ def command(
     how = Measuring(**options)
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
-    click.echo(evaluation_json(result) if as_json else evaluation_text(result))
+    echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

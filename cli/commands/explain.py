@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
-from ..options.shared import EXISTING, json_option
+from ..console import echo
+from ..options.files import EXISTING, MODEL, FileCommand
+from ..options.shared import json_option
 
 
-@click.command("explain")
+@click.command("explain", cls=FileCommand)
 @click.argument("plan", type=EXISTING, metavar="PLAN.yaml")
 @click.argument("name", metavar="TENSOR|NODE")
-@click.option("--model", type=EXISTING, metavar="MODEL.onnx", help="Adds the nodes and tensors around it.")
+@click.option("--model", type=MODEL, metavar="MODEL.onnx", help="Adds the nodes and tensors around it.")
 @click.option(
     "--profile",
     type=EXISTING,
@@ -37,4 +39,4 @@ def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_
     from ..render.explanation import explanation_json, explanation_text
 
     explanation = explain(plan, name, model, profile)
-    click.echo(explanation_json(explanation) if as_json else explanation_text(explanation))
+    echo(explanation_json(explanation) if as_json else explanation_text(explanation))

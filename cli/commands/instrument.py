@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from ..options.shared import NEW, check_outputs, model_argument
+from ..console import echo
+from ..options.files import NEW, FileCommand
+from ..options.shared import model_argument
 
 
-@click.command("instrument")
+@click.command("instrument", cls=FileCommand)
 @model_argument
 @click.option(
     "-o", "--output", required=True, type=NEW, metavar="OUT.onnx", help="Instrumented model to write."
@@ -26,6 +28,5 @@ def command(model: Path, output: Path) -> None:
     """
     from ...quantizer.pipeline.profiling import instrument
 
-    check_outputs([output], [model])
     instrument(model, output)
-    click.echo(f"{output}: instrumented")
+    echo(f"{output}: instrumented")

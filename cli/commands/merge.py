@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from ..options.shared import EXISTING, NEW, check_outputs
+from ..console import echo, tell
+from ..options.files import EXISTING, NEW, FileCommand
 
 
-@click.command("merge")
+@click.command("merge", cls=FileCommand)
 @click.argument("profiles", type=EXISTING, nargs=-1, required=True, metavar="PROFILE.yaml...")
 @click.option("-o", "--output", required=True, type=NEW, metavar="MERGED.yaml", help="Profile to write.")
 @click.option("--allow-duplicates", is_flag=True, help="Accept samples that are in two, with a warning.")
@@ -26,11 +27,10 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     """
     from ...profiles.records.merge import merge_files
 
-    check_outputs([output], profiles)
     found = merge_files(profiles, output, allow_duplicates=allow_duplicates)
     for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        tell(f"warning: {warning}")
     profile = found.profile
-    click.echo(
-        f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles"
-    )
+    for note in profile.notes:
+        tell(f"note: {note}")
+    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles")

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from ..console import echo
 from ..options import shared
+from ..options.files import EXISTING, NEW
 from ..options.groups import GroupedCommand, option
-from ..options.shared import EXISTING, NEW
 from ..options.speed import rounds_with_samples, samples_for, speed_options, speed_settings
 from ..render.progress import progress
 from ..render.quantization import summary_json, summary_text
@@ -43,7 +44,6 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
     from ...quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
 
     profile, plan, save_plan = (settings.pop(name) for name in ("profile", "plan", "save_plan"))
-    shared.check_outputs([output, save_plan], [model, profile, plan])
     given, accept_retrained = speed_settings(settings), settings.pop("accept_retrained")
     recipe = shared.recipe_of(settings)
     samples = samples_for(given, recipe)
@@ -54,6 +54,6 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
         steps = SampleSteps(**samples, progress=report)
         given = {"plan_path": plan, "accept_retrained": accept_retrained, "samples": steps}
         result = quantize(model, profile, files, recipe=recipe, **given)
-    click.echo(summary_json(result) if as_json else summary_text(result))
+    echo(summary_json(result) if as_json else summary_text(result))
     if result.speed is not None and not result.speed.passed:
         raise click.exceptions.Exit(1)

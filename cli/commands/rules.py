@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..console import echo
 from ..options.shared import json_option, target_option
 
 
@@ -37,12 +38,12 @@ def command(target: str | None, form: str, as_json: bool) -> None:
 
     if form == "markdown" and not as_json:
         names = target_names() if target is None else (target,)
-        click.echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
+        echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
         return
     found = load_recipe(target).target
     rows = operator_reference(found)
     if as_json:
-        click.echo(document("operators", 1, Operators(found.name, rows)))
+        echo(document("operators", 1, Operators(found.name, rows)))
         return
     headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {found.name}"]
     print_table(headers, [[*row.facts, row.target] for row in rows])

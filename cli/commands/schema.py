@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ..console import echo
+
 
 @click.command("schema")
 @click.argument("name", required=False, metavar="[NAME]")
@@ -31,4 +33,4 @@ def command(name: str | None) -> None:
         raise ConfigError(
             f"schema '{name}': not one of {', '.join(DOCUMENTS)}; choose one.{nearest(name, DOCUMENTS)}"
         )
-    click.echo(json.dumps(schema_of(name), indent=2))
+    echo(json.dumps(schema_of(name), indent=2))

@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from ..console import echo
 from ..options import shared
+from ..options.files import EXISTING, NEW
 from ..options.groups import GroupedCommand, option
-from ..options.shared import EXISTING, NEW
 from ..render.progress import progress
 
 
@@ -28,6 +29,7 @@ from ..render.progress import progress
 @shared.setting_options
 @option("--worst", group="Basic", type=click.IntRange(min=1), metavar="N", help="Only the N most sensitive.")
 @option("--plot", group="Files", type=NEW, metavar="FILE.svg|FILE.html", help="Draw the ranking.")
+@shared.class_axis_option
 @shared.threads_option
 @shared.json_option
 def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **options: Any) -> None:
@@ -43,14 +45,13 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     from ...quantizer.tuning.sensitivity import LIMIT, SensitivityRun, sensitivity
     from ..render.sensitivity import check_plot, sensitivity_json, sensitivity_text, write_plot
 
-    profile, plan, data, threads, limit = (
-        options.pop(name) for name in ("profile", "plan", "data", "threads", "limit")
+    profile, plan, data, threads, limit, axis = (
+        options.pop(name) for name in ("profile", "plan", "data", "threads", "limit", "class_axis")
     )
-    shared.check_outputs([plot], [model, profile, plan])
     check_plot(plot)
-    recipe, run = shared.recipe_of(options), SensitivityRun(limit or LIMIT, threads)
+    recipe, run = shared.recipe_of(options), SensitivityRun(limit or LIMIT, threads, axis)
     with progress("measuring") as report:
         result = sensitivity(model, profile, data, recipe=recipe, plan_path=plan, run=run, progress=report)
     if plot is not None:
         write_plot(result, plot, worst)
-    click.echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))
+    echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
-from ..options.documents import chosen, detect
-from ..options.shared import EXISTING, json_option
+from ..console import echo
+from ..options.documents import chosen, read_document
+from ..options.files import EXISTING, FileCommand
+from ..options.shared import json_option
 from ..render.files import plan_json, print_plan, print_profile, profile_json
 
 
-@click.command("show")
+@click.command("show", cls=FileCommand)
 @click.argument("file", type=EXISTING, metavar="PROFILE.yaml|PLAN.yaml")
 @click.option(
     "--tensor", "globs", multiple=True, metavar="GLOB", help="Only tensors with such names. Repeatable."
@@ -30,15 +32,16 @@ def command(file: Path, globs: tuple[str, ...], as_json: bool) -> None:
       qprof show profile.yaml
       qprof show plan.yaml --tensor '/layer1/*' --json
     """
-    if detect(file) == "profile":
-        from ...profiles.records.store import load_profile
+    kind, text = read_document(file)
+    if kind == "profile":
+        from ...profiles.records.store import loads as read_profile
 
-        profile = load_profile(file)
+        profile = read_profile(text, file.name)
         profile = replace(profile, tensors=chosen(profile.tensors, globs, file))
-        click.echo(profile_json(profile)) if as_json else print_profile(profile)
+        echo(profile_json(profile)) if as_json else print_profile(profile)
     else:
-        from ...quantizer.plan.store import load_plan
+        from ...quantizer.plan.store import loads as read_plan
 
-        plan = load_plan(file)
+        plan = read_plan(text, file.name)
         plan = replace(plan, tensors=chosen(plan.tensors, globs, file))
-        click.echo(plan_json(plan)) if as_json else print_plan(plan, with_nodes=not globs)
+        echo(plan_json(plan)) if as_json else print_plan(plan, with_nodes=not globs)

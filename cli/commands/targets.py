@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..console import echo
 from ..options.shared import json_option
 
 
@@ -29,7 +30,7 @@ def command(as_json: bool) -> None:
     recipes = [load_recipe(name) for name in target_names()]
     if as_json:
         records = tuple(TargetRecord(recipe.config, recipe.target) for recipe in recipes)
-        click.echo(document("targets", 1, Targets(records)))
+        echo(document("targets", 1, Targets(records)))
         return
     rows = [
         [

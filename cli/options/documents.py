@@ -13,8 +13,11 @@ from ...profiles.base.errors import ConfigError, nearest
 T = TypeVar("T")
 
 
-def detect(path: Path) -> str:
-    """Return "profile" (of qprof or Glow) or "plan", by what the file says about itself.
+def read_document(path: Path) -> tuple[str, str]:
+    """Return what a file is by what it says about itself, and its text: it may be a pipe, and is read once.
+
+    Returns:
+        "profile" (of qprof or Glow) or "plan"; and the text.
 
     Raises:
         ConfigError: neither; the message says what the command reads.
@@ -27,11 +30,11 @@ def detect(path: Path) -> str:
         raise ConfigError(f"{path}: is a model, not a profile or a plan; {advice}")
     document = read_text(path, ConfigError)
     if is_glow(document):
-        return "profile"
+        return "profile", document
     said = re.search(r"""^["']?format["']?\s*:\s*["']?([^\s"'#]*)""", document, re.MULTILINE)
     family = said[1].partition("/")[0] if said else ""
     if family in ("qprof-profile", "qprof-plan"):
-        return family.removeprefix("qprof-")
+        return family.removeprefix("qprof-"), document
     found = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
     raise ConfigError(f"{path}: {found}; {advice}")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .files import EXISTING, MODEL
 from .groups import F, option
-from .shared import EXISTING, calibrator_option, json_option
+from .numbers import FiniteNumber
+from .shared import calibrator_option, json_option
 
 _OPTIONS = (
     option(
@@ -18,7 +20,7 @@ _OPTIONS = (
     option(
         "--model",
         group="Basic",
-        type=EXISTING,
+        type=MODEL,
         metavar="MODEL.onnx",
         help="Leave out tensors that no plan needs.",
     ),
@@ -35,23 +37,37 @@ _OPTIONS = (
     option(
         "--max-clipping",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         metavar="SHARE",
         help="Gate: clipping rate above the baseline.",
     ),
-    option("--max-range-growth", group="Quality", type=float, metavar="FACTOR", help="Gate: range growth."),
+    option(
+        "--max-range-growth",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="FACTOR",
+        help="Gate: range growth.",
+    ),
     option(
         "--max-js-distance",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         metavar="D",
         help="Gate: Jensen-Shannon distance, 0 to 1.",
     ),
     option(
-        "--max-wasserstein", group="Quality", type=float, metavar="SHARE", help="Gate: Wasserstein distance."
+        "--max-wasserstein",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="SHARE",
+        help="Gate: Wasserstein distance.",
     ),
     option(
-        "--max-non-finite", group="Quality", type=float, metavar="SHARE", help="Gate: share of NaN and Inf."
+        "--max-non-finite",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="SHARE",
+        help="Gate: share of NaN and Inf.",
     ),
     json_option,
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .files import EXISTING
 from .groups import F, option
-from .shared import EXISTING, json_option
+from .numbers import FiniteNumber
+from .shared import class_axis_option, json_option
 
 _OPTIONS = (
     option(
@@ -21,25 +23,32 @@ _OPTIONS = (
         metavar="NAME",
         help="Output that the labels belong to.  [default: the first]",
     ),
-    option("--min-sqnr", group="Quality", type=float, metavar="DB", help="Gate: SQNR of every float output."),
+    class_axis_option,
+    option(
+        "--min-sqnr",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="DB",
+        help="Gate: SQNR of every float output.",
+    ),
     option(
         "--min-group-sqnr",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         metavar="DB",
         help="Gate: SQNR of every group of channels.",
     ),
     option(
         "--max-accuracy-drop",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         metavar="POINTS",
-        help="Gate: drop in percentage points.",
+        help="Gate: drop in percentage points, upper end of its 95 % interval.",
     ),
     option(
         "--min-speedup",
         group="Speed",
-        type=float,
+        type=FiniteNumber(),
         metavar="X",
         help="Gate: float latency over quantized latency, lower quartile.",
     ),

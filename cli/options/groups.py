@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from .files import FileCommand
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 GROUPS = ("Basic", "Output format", "Calibration and precision", "Quality", "Speed", "Files")
@@ -21,7 +23,7 @@ class GroupedOption(click.Option):
         self.group = group
 
 
-class GroupedCommand(click.Command):
+class GroupedCommand(FileCommand):
     """A command whose help lists its options under their headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

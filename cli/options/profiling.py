@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
+from .files import NEW, default_profile
 from .groups import F, option
-from .shared import NEW
+from .numbers import FiniteNumber
+
+MAX_NON_FINITE = 0.9
+"""Share of the elements of a tensor up to which NaN and Inf are no failure; DECISIONS.md says why."""
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -33,6 +35,7 @@ _OPTIONS = (
         "--output",
         group="Basic",
         type=NEW,
+        callback=default_profile,
         metavar="PROFILE.yaml",
         help="Default: MODEL.profile.yaml, here.",
     ),
@@ -48,9 +51,18 @@ _OPTIONS = (
         "--non-finite",
         group="Quality",
         type=click.Choice(["error", "skip"]),
-        default="error",
+        default="skip",
         show_default=True,
-        help="Stop at NaN and Inf, or leave them out.",
+        help="Leave NaN and Inf out and report them, or stop at the first.",
+    ),
+    option(
+        "--max-non-finite",
+        group="Quality",
+        type=click.FloatRange(0, 1),
+        default=MAX_NON_FINITE,
+        show_default=True,
+        metavar="SHARE",
+        help="Gate: share of NaN and Inf in the worst tensor.",
     ),
     option(
         "--threads",
@@ -100,14 +112,14 @@ _OPTIONS = (
     option(
         "--checkpoint",
         group="Files",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=NEW,
         metavar="FILE",
         help="Keep progress in this file; the same command resumes after a kill.",
     ),
     option(
         "--every",
         group="Files",
-        type=click.FloatRange(min=0),
+        type=FiniteNumber(min=0),
         default=30.0,
         show_default=True,
         metavar="SECONDS",

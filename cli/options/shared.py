@@ -12,7 +12,10 @@ from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
 from ...quantizer.targets.config import Setting, settings
+from ..console import tell
+from .files import DATA, EXISTING, MODEL
 from .groups import F, option
+from .numbers import FiniteNumber
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
@@ -51,7 +54,7 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     kinds: dict[type, dict[str, Any]] = {
         str: {"type": Name(_targets if setting.name == "target" else lambda: setting.words)},
         int: {"type": click.IntRange(min=0)},
-        float: {"type": float},
+        float: {"type": FiniteNumber()},
         tuple: {"multiple": True},
     }
     repeatable = " Repeatable." if setting.kind is tuple else ""
@@ -64,14 +67,33 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     )
 
 
-EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW = click.Path(dir_okay=False, path_type=Path)
+def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: tuple[Path, ...]) -> None:
+    if libraries:
+        from ...profiles.runtime.custom_operators import load_custom_operators
 
-model_argument = click.argument("model", type=EXISTING, metavar="MODEL.onnx")
+        load_custom_operators(*libraries)
+
+
+def model_argument(function: F) -> F:
+    """Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
+    function = click.argument("model", type=MODEL, metavar="MODEL.onnx")(function)
+    return option(
+        "--custom-ops",
+        group="Basic",
+        type=EXISTING,
+        multiple=True,
+        metavar="LIB",
+        expose_value=False,
+        callback=_load_libraries,
+        help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
+    )(function)
+
+
 data_option = option(
     "--data",
     group="Basic",
     required=True,
+    type=DATA,
     metavar="DIR",
     help="Folder of samples (.npz, .npy, .pb), or module:function.",
 )
@@ -88,6 +110,13 @@ threads_option = option(
 )
 target_option = _setting_option(settings()["target"])
 calibrator_option = _setting_option(settings()["calibrator"])
+class_axis_option = option(
+    "--class-axis",
+    group="Quality",
+    type=int,
+    metavar="N",
+    help="Axis of the classes of the output with labels, or of the first.  [default: its operator's]",
+)
 json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
 
 _SETTINGS = (
@@ -127,22 +156,5 @@ def recipe_of(options: dict[str, Any]) -> Recipe | None:
         raise ConfigError("--target and --config exclude each other; a configuration file names its target")
     recipe = load_recipe(source or given.pop("target", None), given)
     for sentence in recipe.filled_in:
-        click.echo(f"note: {sentence}", err=True)
+        tell(f"note: {sentence}")
     return recipe
-
-
-def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
-    """Refuse, before any work: a file that is read, two results in one file, a folder that is not there.
-
-    Raises:
-        ConfigError: naming the output.
-    """
-    taken = [path.resolve() for path in inputs if path is not None]
-    for output in outputs:
-        if output is None:
-            continue
-        if output.resolve() in taken:
-            raise ConfigError(f"{output}: is another file of this command already; choose another name")
-        if not output.resolve().parent.is_dir():
-            raise ConfigError(f"{output}: there is no folder '{output.parent}'; make it, or choose another")
-        taken.append(output.resolve())

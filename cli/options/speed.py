@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .files import DATA
 from .groups import F, option
+from .numbers import FiniteNumber
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
@@ -22,6 +24,7 @@ _OPTIONS = (
     option(
         "--data",
         group="Speed",
+        type=DATA,
         metavar="DIR",
         help="Samples for --check-speed or --rounding gptq: a folder, or module:function.",
     ),
@@ -42,7 +45,7 @@ _OPTIONS = (
     option(
         "--min-speedup",
         group="Speed",
-        type=float,
+        type=FiniteNumber(),
         metavar="X",
         help="Gate, with --check-speed: float latency over quantized latency, lower quartile.",
     ),

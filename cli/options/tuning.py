@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .files import DATA, EXISTING, NEW
 from .groups import F, option
-from .shared import EXISTING, NEW, Name, json_option, setting_options
+from .numbers import FiniteNumber
+from .shared import Name, class_axis_option, json_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
@@ -28,12 +30,18 @@ _OPTIONS = (
         metavar="NAME",
         help="Output that the labels belong to.  [default: the first]",
     ),
+    class_axis_option,
     option(
-        "--metric", group="Quality", metavar="MODULE:FUNCTION", help="A score of your own for each sample."
+        "--metric",
+        group="Quality",
+        type=DATA,
+        metavar="MODULE:FUNCTION",
+        help="A score of your own for each sample.",
     ),
     option(
         "--holdout-data",
         group="Quality",
+        type=DATA,
         metavar="DIR",
         help="Samples that verify the result.  [default: half of --data is held out]",
     ),
@@ -43,7 +51,7 @@ _OPTIONS = (
     option(
         "--max-drop",
         group="Quality",
-        type=float,
+        type=FiniteNumber(),
         default=0.5,
         show_default=True,
         metavar="POINTS",
@@ -58,7 +66,11 @@ _OPTIONS = (
         help="What is optimised while the quality target is met.",
     ),
     option(
-        "--budget", group="Speed", type=float, metavar="SECONDS", help="No new trial starts after this time."
+        "--budget",
+        group="Speed",
+        type=FiniteNumber(),
+        metavar="SECONDS",
+        help="No new trial starts after this time.",
     ),
     option(
         "--seed", group="Quality", type=int, default=0, show_default=True, help="Chooses what is held out."

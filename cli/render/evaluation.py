@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...profiles.base.presentation import size_text
 from .json_document import document
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def evaluation_text(result: Evaluation) -> str:
         *(_latency(result.latency) if result.latency else ()),
         *(f"FAILED     {_failure(failure)}" for failure in result.failures),
         *(f"{'FAILED' if result.gate.has_limit else 'REMARK':10} {doubt}" for doubt in result.doubts),
+        *(f"REMARK     {remark}" for remark in result.remarks),
     ]
     if result.passed and result.gate.has_limit:
         lines.append("gate       passed")
@@ -132,9 +134,7 @@ def _latency(t: Latency) -> Iterable[str]:
 
 def _sizes(result: Evaluation) -> str:
     a, b = result.float_bytes, result.quantized_bytes
-    return (
-        f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / max(b, 1):.2f} times smaller"
-    )
+    return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
 
 
 def _failure(failure: GateFailure) -> str:
@@ -166,6 +166,7 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]
+    lines += [f"REMARK     {remark}" for remark in report.remarks]
     return "\n".join(lines)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ...profiles.records.drawing import shape_text, small_histogram
+from ..console import echo
 from .json_document import document
 from .tables import print_table, ramp_of_terminal
 
@@ -50,10 +49,10 @@ def print_profile(profile: Profile) -> None:
 
     tensors = f"{len(profile)} tensors"
     if profile.origin == "glow":
-        click.echo(f"Glow profile (version {profile.tool or 'unknown'}): {tensors}, by Glow's names")
+        echo(f"Glow profile (version {profile.tool or 'unknown'}): {tensors}, by Glow's names")
     else:
         by = f", by {profile.tool}" if profile.tool else ""
-        click.echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples")
+        echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples")
     odd = any(t.nan or t.inf for t in profile.values())
     ramp = ramp_of_terminal()
     headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]
@@ -84,22 +83,22 @@ def print_plan(plan: QuantPlan, with_nodes: bool = True) -> None:
 
     by = f", by {plan.tool}" if plan.tool else ""
     config = plan.config
-    click.echo(f"plan for {describe(plan.model)}{by}")
-    click.echo(
+    echo(f"plan for {describe(plan.model)}{by}")
+    echo(
         f"target {config.target}, form {config.form}, schema {config.schema}, "
         f"calibrator {config.calibrator}, activations {config.activation_type}, "
         f"weights {config.weight_type} {config.granularity}"
     )
     for note in plan.notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
     if with_nodes:
         order = list(Kind)
         nodes = sorted(plan.nodes.items(), key=lambda item: order.index(item[1].kind))
         counts = ", ".join(f"{n} {k}" for k in order if (n := sum(node.kind is k for _, node in nodes)))
-        click.echo(f"\n{len(nodes)} nodes: {counts}")
+        echo(f"\n{len(nodes)} nodes: {counts}")
         rows = [[node.kind.value, name, node.reason] for name, node in nodes]
         print_table(["kind", "node", "reason"], rows, folded=("node", "reason"))
-    click.echo(f"\n{len(plan.tensors)} tensors")
+    echo(f"\n{len(plan.tensors)} tensors")
     rows = [[name, *_params_cells(params)] for name, params in plan.tensors.items()]
     print_table(["tensor", "type", "scale", "zero_point", "axis"], rows, right=("axis",), folded=("tensor",))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ...profiles.base.tool import Progress
+from ..console import tell
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -24,7 +25,7 @@ def progress(task: str) -> Iterator[Progress]:
 
 def plain_lines(
     task: str,
-    write: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    write: Callable[[str], None] = tell,
     clock: Callable[[], float] = time.monotonic,
 ) -> Progress:
     """Return a `Progress` that writes a line at most every five seconds, and one for the last sample.

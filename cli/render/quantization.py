@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...profiles.base.presentation import size_text
 from .json_document import document
-from .tables import size_text
 
 if TYPE_CHECKING:
     from ...quantizer.pipeline.quantization import QuantizeResult

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-import click
-
 from ...profiles.records.drawing import ASCII, BLOCKS
+from ..console import echo, printable
 
 
 def print_table(
@@ -23,7 +22,7 @@ def print_table(
     every row is one line, columns are two blanks apart, and nothing is cut.
     """
     if not sys.stdout.isatty():
-        click.echo(plain_table(headers, rows, right))
+        echo(plain_table(headers, rows, right))
         return
     from rich.console import Console
     from rich.table import Table
@@ -34,13 +33,15 @@ def print_table(
         side: Literal["right", "left"] = "right" if header in right else "left"
         table.add_column(header, justify=side, overflow="fold", no_wrap=header not in folded)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a name may hold what rich takes for markup
+        table.add_row(
+            *(Text(printable(cell)) for cell in row)
+        )  # Text: a name may hold what rich takes for markup
     Console(highlight=False).print(table)
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Return the table as text: a line of headers, one line for each row, columns two blanks apart."""
-    lines = [headers, *rows]
+    lines = [headers, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(headers))]
     rights = [header in right for header in headers]
     return "\n".join(
@@ -59,11 +60,3 @@ def ramp_of_terminal() -> str:
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return BLOCKS
-
-
-def size_text(size: int) -> str:
-    """Return a size in bytes with its unit and four digits or fewer before it, as in "49.3 MB"."""
-    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
-        if size >= 10**power:
-            return f"{size / 10**power:.1f} {unit}"
-    return f"{size} B"

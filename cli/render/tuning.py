@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...profiles.base.presentation import size_text
 from ...quantizer.tuning.quality_target import OBJECTIVES
 from ...quantizer.tuning.search import meets
 from .json_document import document
@@ -72,14 +73,15 @@ def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
         yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"
         yield f"tuning     {_score_text(best.score)}"
     if holdout is not None:
-        yield f"hold-out   {_score_text(holdout)}"
+        label = "hold-out" if result.separate_holdout else "overlap"
+        yield f"{label:<11}{_score_text(holdout)}"
         yield (
             f"           95 % interval of the drop: {holdout.drop_low:.2f} to {holdout.drop_high:.2f} "
             "percentage points"
         )
     if result.quantized_bytes:
         a, b = result.float_bytes, result.quantized_bytes
-        yield f"size       {a / 1000:.1f} kB float, {b / 1000:.1f} kB quantized: {a / b:.2f} times smaller"
+        yield f"size       {size_text(a)} float, {size_text(b)} quantized: {a / b:.2f} times smaller"
     yield from (f"limit      {text}" for text in result.limits)
     yield f"time       {result.seconds:.0f} s, {len(result.trials)} trials"
     yield _verdict(result, written)
@@ -89,10 +91,11 @@ def _verdict(result: TuneResult, written: Path | None) -> str:
     if not result.target_met:
         unwritten = "" if written is None else f"; {written} was not written"
         return f"FAILED     --max-drop {result.target.max_drop:g}: target missed{unwritten}"
-    samples = "held-out samples" if result.separate_holdout else "the tuning samples"
     if result.verified:
-        return f"result     target met, verified on {samples} at 95 %"
-    return f"result     target met on {samples}, but not verified at 95 %"
+        return "result     target met, verified on held-out samples at 95 %"
+    if result.separate_holdout:
+        return "result     target met as measured on held-out samples, but not verified at 95 %"
+    return "result     target met as measured; not verified, for samples were used before"
 
 
 def _score_text(score: Score) -> str:

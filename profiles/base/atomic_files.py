@@ -1,13 +1,27 @@
-"""Reading and writing whole files: no half-written output, no traceback for a wrong path."""
+"""The one way to read and to write whole files: an output appears complete, or what was there stays.
+
+An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
+or foresee the name of, and renamed at the end. Several outputs of one command appear together
+(`replacing_together`).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from .destinations import Destination, destination, open_stream, system_message
 from .errors import ConfigError, QprofError
+
+LONGEST_SUFFIX = 16
+"""A temporary file keeps the suffix of its output up to this many characters: names may be very long."""
 
 
 def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
@@ -27,44 +41,211 @@ def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
         raise error(f"{path}: cannot be read: {problem.strerror}; check the path") from None
 
 
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`; rename it to `path` when the with block ends without
-    error.
+@dataclass(frozen=True)
+class _Staged:
+    """A file that is written in `folder` as `temporary` and then goes to its destination."""
 
-    When the block fails, or is interrupted by Ctrl-C, the temporary file is removed and `path` stays as it
-    was. The temporary name keeps the suffix, for writers that choose a format by it. An existing path
-    that is not a regular file (a pipe, a device) cannot be replaced: it is yielded itself.
+    path: str | os.PathLike[str]
+    target: Destination
+    folder: Path
+    temporary: Path
+
+
+class FileBatch:
+    """Files that appear together, or not at all; made by `replacing_together`."""
+
+    def __init__(self, folders: ExitStack, kept: Callable[[], Iterable[Path]] = tuple) -> None:
+        """Begin an empty batch.
+
+        Args:
+            folders: removes the temporary folders when it is closed.
+            kept: returns files that are never removed as superseded; called only if any are.
+        """
+        self._folders, self._staged = folders, list[_Staged]()
+        self._superseded: list[Path] = []
+        self._kept = kept
+
+    def add(self, path: str | os.PathLike[str]) -> Path:
+        """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
+
+        The file that is added first appears last. The mode of a file that is replaced is kept, and a link to
+        a file is kept. What is no regular file (a pipe, a device, a descriptor) is written into, and never
+        replaced.
+
+        Raises:
+            ConfigError: the folder is missing or cannot be written, or `path` names no file.
+        """
+        target = destination(path)
+        with writing(path):
+            place = None if target.is_stream else target.file.parent
+            folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=place))
+        self._folders.callback(shutil.rmtree, folder, ignore_errors=True)
+        suffix = target.file.suffix
+        name = "file" + (suffix if len(suffix) <= LONGEST_SUFFIX and suffix.isascii() else "")
+        self._staged.append(_Staged(path, target, folder, folder / name))
+        return folder / name
+
+    def add_beside(self, temporary: Path, name: str) -> None:
+        """Take a file along that lies beside a temporary one: it keeps its name, in the output's folder."""
+        first = next(staged for staged in self._staged if staged.temporary == temporary)
+        target = Destination(first.target.file.with_name(name), is_stream=False)
+        self._staged.append(_Staged(first.path, target, first.folder, first.folder / name))
+
+    def is_stream(self, temporary: Path) -> bool:
+        """Return whether an output is no regular file: one without a folder in which another could be."""
+        return any(s.target.is_stream for s in self._staged if s.temporary == temporary)
+
+    def superseded(self, path: Path) -> None:
+        """Remove a file when all others are in their place, unless one of them is it."""
+        self._superseded.append(path)
+
+    def appear(self) -> None:
+        """Put all files into their places; if one cannot be, all is as it was before.
+
+        Raises:
+            ConfigError: a file cannot be written.
+        """
+        for staged in self._staged:
+            if staged.target.is_stream:
+                with (
+                    writing(staged.path),
+                    open(staged.temporary, "rb") as source,
+                    open_stream(staged.target) as sink,
+                ):
+                    shutil.copyfileobj(source, sink)
+        files = [staged for staged in reversed(self._staged) if not staged.target.is_stream]
+        with ExitStack() as undo:
+            for number, staged in enumerate(files, 1):
+                with writing(staged.path):
+                    _take_over_mode(staged)
+                    if number < len(files):
+                        undo.enter_context(_undone(staged))
+                    os.replace(staged.temporary, staged.target.file)
+        self._remove_superseded(staged.target.file for staged in files)
+
+    def _remove_superseded(self, written: Iterable[Path]) -> None:
+        if self._superseded:
+            kept = {os.path.realpath(path) for path in (*written, *self._kept())}
+            for path in self._superseded:
+                if os.path.realpath(path) not in kept:
+                    with suppress(OSError):  # it is in nobody's way
+                        path.unlink()
+
+
+@contextmanager
+def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[FileBatch]:
+    """Yield a batch of files, which appear together when the with block ends without error.
+
+    When the block fails, or is interrupted by Ctrl-C, the temporary files are removed and everything stays as
+    it was.
+
+    Args:
+        kept: returns files that are never removed as superseded, as they are read; called only if any are.
 
     Raises:
-        ConfigError: the folder is missing or cannot be written, or `path` is a folder.
+        ConfigError: a file cannot be written.
     """
-    target = Path(os.path.realpath(path))  # writing through a link keeps the link
-    if target.is_dir():
-        raise ConfigError(f"{path}: is a folder; name a file to write")
-    special = target.exists() and not target.is_file()
-    temporary = target if special else target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
-    try:
-        yield temporary
-        if not special:
-            os.replace(temporary, target)
-    except OSError as problem:
-        raise ConfigError(
-            f"{path}: cannot be written: {problem.strerror or problem}; choose another output"
-        ) from None
-    finally:
-        if not special:
-            temporary.unlink(missing_ok=True)
+    with ExitStack() as folders:
+        batch = FileBatch(folders, kept)
+        yield batch
+        batch.appear()
 
 
-def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary file that becomes `path` when the with block ends without error; see `FileBatch.add`.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    with replacing_together() as batch:
+        temporary = batch.add(path)
+        with writing(path):
+            yield temporary
+
+
+def write_atomically(
+    path: str | os.PathLike[str], content: str | bytes, batch: FileBatch | None = None
+) -> None:
     """Write a whole file in one step: afterwards it is complete, or as it was before.
 
     Text is written as UTF-8 with "\\n" line ends on every system.
 
+    Args:
+        path: the file.
+        content: what will be in it.
+        batch: files with which it is to appear; None for alone.
+
     Raises:
-        ConfigError: see `replacing`.
+        ConfigError: see `FileBatch.add`.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(data)
+    if batch is None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+    else:
+        temporary = batch.add(path)
+        with writing(path):
+            temporary.write_bytes(data)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an error of the system into a ConfigError that names the output, and no temporary file."""
+    try:
+        yield
+    except OSError as problem:
+        message = f"{path}: cannot be written: {system_message(problem)}; choose another output"
+        raise ConfigError(message) from None
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove what killed runs have left beside an output that they were about to write."""
+    target = destination(path)
+    for folder in () if target.is_stream else target.file.parent.glob(f"{_prefix(target)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(target: Destination) -> str:
+    """Return how names of the temporary folders of an output begin: short, as its own name may be long."""
+    if target.is_stream:
+        return "qprof-"
+    return f".qprof-{hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]}-"
+
+
+def _take_over_mode(staged: _Staged) -> None:
+    """Give a file the mode, and where that is allowed the owner, of the one that it replaces.
+
+    It is on the disk before it replaces anything: after a power failure the old content is there, or the new.
+    """
+    with suppress(FileNotFoundError):
+        old = os.stat(staged.target.file)
+        with open(staged.temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        own = os.stat(staged.temporary)
+        if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (own.st_uid, own.st_gid):
+            with suppress(OSError):
+                os.chown(staged.temporary, old.st_uid, old.st_gid)
+        os.chmod(staged.temporary, stat.S_IMODE(old.st_mode) & 0o777)
+
+
+@contextmanager
+def _undone(staged: _Staged) -> Iterator[None]:
+    """Undo the rename of a file when the with block fails: what was there comes back."""
+    before = staged.temporary.with_name(f"{staged.temporary.name}.before"[-200:])
+    file = staged.target.file
+    existed = file.exists()
+    if existed:
+        try:
+            os.link(file, before)
+        except OSError:  # a file system without links, or the file of somebody else
+            shutil.copy2(file, before)
+    try:
+        yield
+    except BaseException:
+        if not staged.temporary.exists():  # it was renamed
+            if existed:
+                os.replace(before, file)
+            else:
+                file.unlink(missing_ok=True)
+        raise

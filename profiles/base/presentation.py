@@ -162,9 +162,12 @@ def decibels(value: float | None) -> str:
     return "equal" if value == float("inf") else f"{value:.2f}"
 
 
-def kilobytes(size: int) -> str:
-    """Return a number of bytes in kB, or in MB from 10 MB on."""
-    return f"{size / 1e6:.1f} MB" if size >= 10_000_000 else f"{size / 1e3:.1f} kB"
+def size_text(size: int) -> str:
+    """Return a size in bytes with its unit and four digits or fewer before it, as in "49.3 MB"."""
+    for unit, power in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if size >= 10**power:
+            return f"{size / 10**power:.1f} {unit}"
+    return f"{size} B"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

@@ -257,7 +257,7 @@ INLINE void widen(channels *s, Py_ssize_t c, double low, double high) {
         const REAL coarse = scale / (1 << VALUE_STEP);                                                         \
         for (Py_ssize_t i = 0; i < n; i++) {                                                                   \
             const REAL v = x[i * stride], root = v * square, z = root * root;                                  \
-            if (v - v != 0) continue;                                                                          \
+            if (!(v >= low && v <= high)) continue; /* not finite, or written by another thread since */       \
             s->count[c]++;                                                                                     \
             s->sum[0][c] += (int64_t)ROUND(v * scale);                                                         \
             s->sum[1][c] += (int64_t)ROUND(v * coarse);                                                        \
@@ -488,12 +488,19 @@ static void release(job *jobs, Py_ssize_t n) {
     PyMem_Free(jobs);
 }
 
+/* Return the type of an array's elements, 0 where it is none of f, d, e and H in native byte order, aligned. */
+static char format_of(const Py_buffer *x) {
+    const char format = x->format != NULL && x->format[0] != 0 && x->format[1] == 0 ? x->format[0] : 0;
+    const Py_ssize_t size = format == 'd' ? 8 : format == 'f' ? 4 : format == 'e' || format == 'H' ? 2 : 0;
+    return x->itemsize == size ? format : 0;
+}
+
 /* Return the error of a job, NULL for none, and fill in its computed fields. */
 static const char *complete(job *j) {
-    const char format = j->x.format != NULL && j->x.format[1] == 0 ? j->x.format[0] : 0;
+    const char format = format_of(&j->x);
     const layout *g = &j->layout;
     const Py_ssize_t limit = PY_SSIZE_T_MAX / 64;
-    if (format != 'f' && format != 'd' && format != 'e' && format != 'H') return "arrays must be of f, d, e or H";
+    if (format == 0) return "arrays must be of f, d, e or H";
     if (g->groups < 1 || g->inner < 1 || g->lanes < 1 || g->groups > limit / g->lanes || g->inner > limit / g->lanes)
         return "groups, inner and lanes must be at least 1";
     if (g->start < 0 || g->stop < g->start || g->stop > j->x.len / j->x.itemsize / (g->inner * g->lanes))
@@ -513,6 +520,7 @@ static const char *complete(job *j) {
 static int parse(PyObject *array, PyObject *part, job *j) {
     layout *g = &j->layout;
     memset(j, 0, sizeof *j);
+    if (array == NULL || part == NULL) return 0; /* reading an array ran code that made a list shorter */
     if (!PyTuple_Check(part)) {
         PyErr_SetString(PyExc_TypeError, "parts must be tuples");
         return 0;

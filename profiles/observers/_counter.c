@@ -73,9 +73,9 @@ typedef struct {
 } pending;
 
 typedef block_range (*scan_float)(const float *x, int n);
-typedef int (*index_float)(const float *x, int n, float scale, int32_t first, uint16_t *out);
+typedef int (*index_float)(const float *x, int n, float scale, int32_t first, int16_t last, uint16_t *out);
 typedef block_range (*scan_double)(const double *x, int n);
-typedef int (*index_double)(const double *x, int n, double scale, int32_t first, uint16_t *out);
+typedef int (*index_double)(const double *x, int n, double scale, int32_t first, int16_t last, uint16_t *out);
 typedef void (*widen_half)(const uint16_t *x, int n, float *out);
 typedef void (*add_tables)(const short_counts *t, int64_t *counts, Py_ssize_t bins);
 
@@ -107,14 +107,19 @@ typedef block_range (*step_float)(const float *x, int n, float scale, int32_t fi
     return (block_range){lowest, highest, zeros, !bad}
 
 /* floor(x * scale) - first. The product is exact, or so small that it rounds to zero: then the sign decides. */
-#define INDEX_BODY(REAL)                                                                                       \
-    for (int i = 0; i < n; i++) {                                                                              \
-        const REAL scaled = x[i] * scale;                                                                      \
-        const int32_t whole = (int32_t)scaled;                                                                 \
-        const int below = ((REAL)whole > scaled) | ((x[i] < 0) & (scaled == 0));                               \
-        out[i] = (uint16_t)(whole - below - first);                                                            \
-    }                                                                                                          \
-    return n
+#define INDEX_OF(REAL)                                                                                         \
+    const REAL scaled = x[i] * scale;                                                                          \
+    const int32_t whole = (int32_t)scaled;                                                                     \
+    const int below = ((REAL)whole > scaled) | ((x[i] < 0) & (scaled == 0));                                   \
+    const int32_t index = whole - below - first
+
+/* The range of the block was looked at before, and another thread may have written into the array since: no index may
+ * leave the counts. Where nobody writes, indices are 0 to `last` and this changes none. (Signed numbers of 16 bits, as
+ * every x86 compares them.) */
+INLINE uint16_t inside(int32_t index, int16_t last) {
+    const int16_t low = (int16_t)(index & INT16_MAX);
+    return (uint16_t)(low < last ? low : last);
+}
 
 INLINE block_range scan_float_body(const float *x, int n) { SCAN_BODY(float, int32_t, INT32_MAX, 0x7f800000); }
 
@@ -122,36 +127,49 @@ INLINE block_range scan_double_body(const double *x, int n) {
     SCAN_BODY(double, int64_t, INT64_MAX, 0x7ff0000000000000);
 }
 
-INLINE int index_float_body(const float *x, int n, float scale, int32_t first, uint16_t *out) { INDEX_BODY(float); }
-
-INLINE int index_double_body(const double *x, int n, double scale, int32_t first, uint16_t *out) {
-    INDEX_BODY(double);
+INLINE int index_float_body(const float *restrict x, int n, float scale, int32_t first, int16_t last,
+                            uint16_t *restrict out) {
+    for (int i = 0; i < n; i++) {
+        INDEX_OF(float);
+        out[i] = inside(index, last);
+    }
+    return n;
 }
 
-INLINE void widen_half_body(const uint16_t *x, int n, float *out) {
+INLINE int index_double_body(const double *restrict x, int n, double scale, int32_t first, int16_t last,
+                             uint16_t *restrict out) {
     for (int i = 0; i < n; i++) {
-        const uint32_t sign = (uint32_t)(x[i] & 0x8000u) << 16, rest = x[i] & 0x7fffu;
-        uint32_t bits;
-        if (rest >= 0x7c00u) {
-            bits = rest << 13 | 0x7f800000u; /* infinite or NaN */
-            bits |= sign;
-            memcpy(out + i, &bits, sizeof bits);
-        } else if (rest >= 0x0400u) {
-            bits = ((rest << 13) + (112u << 23)) | sign;
-            memcpy(out + i, &bits, sizeof bits);
-        } else { /* a multiple of 2**-24 */
-            out[i] = (sign ? -5.9604644775390625e-8f : 5.9604644775390625e-8f) * (float)rest;
-        }
+        INDEX_OF(double);
+        out[i] = inside(index, last);
+    }
+    return n;
+}
+
+/* Without branches, so that the loop vectorises. The exponent grows by 112; that of infinities and NaN once more. */
+INLINE void widen_half_body(const uint16_t *restrict x, int n, float *restrict out) {
+    for (int i = 0; i < n; i++) {
+        const int32_t rest = x[i] & 0x7fff, large = -(rest >= 0x7c00), tiny = -(rest < 0x0400);
+        const float multiple = 5.9604644775390625e-8f * (float)rest; /* of 2**-24 */
+        int32_t bits;
+        memcpy(&bits, &multiple, sizeof bits);
+        bits = (bits & tiny) | (((rest << 13) + (112 << 23) + ((112 << 23) & large)) & ~tiny);
+        bits |= (int32_t)((uint32_t)(x[i] & 0x8000u) << 16);
+        memcpy(out + i, &bits, sizeof bits);
     }
 }
 
 static block_range scan_float_plain(const float *x, int n) { return scan_float_body(x, n); }
 static block_range scan_double_plain(const double *x, int n) { return scan_double_body(x, n); }
-static int index_float_plain(const float *x, int n, float scale, int32_t first, uint16_t *out) {
-    return index_float_body(x, n, scale, first, out);
+static int index_float_plain(const float *x, int n, float scale, int32_t first, int16_t last, uint16_t *out) {
+    return index_float_body(x, n, scale, first, last, out);
 }
-static int index_double_plain(const double *x, int n, double scale, int32_t first, uint16_t *out) {
-    return index_double_body(x, n, scale, first, out);
+static int index_double_plain(const double *x, int n, double scale, int32_t first, int16_t last, uint16_t *out) {
+    for (int i = 0; i < n; i++) {
+        INDEX_OF(double);
+        out[i] = (uint16_t)index;
+    }
+    for (int i = 0; i < n; i++) out[i] = inside(out[i], last); /* this loop is vectorised, the other is not */
+    return n;
 }
 static void widen_half_plain(const uint16_t *x, int n, float *out) { widen_half_body(x, n, out); }
 
@@ -189,11 +207,11 @@ AVX2 static void add_tables_avx2(const short_counts *t, int64_t *counts, Py_ssiz
 }
 AVX2 static block_range scan_float_avx2(const float *x, int n) { return scan_float_body(x, n); }
 AVX2 static block_range scan_double_avx2(const double *x, int n) { return scan_double_body(x, n); }
-AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, uint16_t *out) {
-    return index_float_body(x, n, scale, first, out);
+AVX2 static int index_float_avx2(const float *x, int n, float scale, int32_t first, int16_t last, uint16_t *out) {
+    return index_float_body(x, n, scale, first, last, out);
 }
-AVX2 static int index_double_avx2(const double *x, int n, double scale, int32_t first, uint16_t *out) {
-    return index_double_body(x, n, scale, first, out);
+AVX2 static int index_double_avx2(const double *x, int n, double scale, int32_t first, int16_t last, uint16_t *out) {
+    return index_double_body(x, n, scale, first, last, out);
 }
 
 /* --- AVX-512: lengths are multiples of LANES ------------------------------------------------------------ */
@@ -232,7 +250,8 @@ AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int
     __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
     int others = 0, counted = 0;
     for (int i = 0; i < n; i += LANES) {
-        const __m512 v = _mm512_loadu_ps(x + i);
+        __m512 v = _mm512_loadu_ps(x + i);
+        __asm__("" : "+v"(v)); /* read once: range and indices are those of the same elements */
         low = _mm512_min_ps(v, low);
         high = _mm512_max_ps(v, high);
         poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
@@ -373,9 +392,10 @@ static block_range step(const kernels *k, char type, const void *block, int m, c
         return k->step_float(block, m, (float)g->scale, (int32_t)g->first, drop, out, t, before);
     add_indices(t, before->index, before->n);
     const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
+    const int16_t last = (int16_t)(g->bins - 1);
     if (fits(&s, g))
-        out->n = type == 'd' ? k->index_double(block, m, g->scale, (int32_t)g->first, out->index)
-                             : k->index_float(block, m, (float)g->scale, (int32_t)g->first, out->index);
+        out->n = type == 'd' ? k->index_double(block, m, g->scale, (int32_t)g->first, last, out->index)
+                             : k->index_float(block, m, (float)g->scale, (int32_t)g->first, last, out->index);
     return s;
 }
 
@@ -421,6 +441,7 @@ static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_
                               const grid *g, result *r) {
     float buffer[BLOCK];
     uint16_t index[BLOCK + LANES];
+    const int16_t last = (int16_t)(g->bins - 1);
     for (int m; at < n; at += m) {
         m = n - at < BLOCK ? (int)(n - at) : BLOCK;
         const kernels *k = best;
@@ -434,8 +455,8 @@ static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_
             g->counts[0] += m;
             continue;
         }
-        if (type == 'd') k->index_double(block, m, g->scale, (int32_t)g->first, index);
-        else k->index_float(block, m, (float)g->scale, (int32_t)g->first, index);
+        if (type == 'd') k->index_double(block, m, g->scale, (int32_t)g->first, last, index);
+        else k->index_float(block, m, (float)g->scale, (int32_t)g->first, last, index);
         for (int i = 0; i < m; i++) g->counts[index[i]]++;
     }
     return at;
@@ -468,11 +489,26 @@ static void release(job *jobs, Py_ssize_t n) {
     PyMem_Free(jobs);
 }
 
+/* Return the type of an array's elements, 0 where it is none of f, d, e and H in native byte order, aligned. */
+static char format_of(const Py_buffer *x) {
+    const char format = x->format != NULL && x->format[0] != 0 && x->format[1] == 0 ? x->format[0] : 0;
+    const Py_ssize_t size = format == 'd' ? 8 : format == 'f' ? 4 : format == 'e' || format == 'H' ? 2 : 0;
+    return x->itemsize == size ? format : 0;
+}
+
+/* Return whether every number of the range has its index among the bins. Negative numbers have negative indices, even
+ * where the product is so small that it rounds to zero. */
+static int range_in_bins(const grid *g) {
+    const double first = (double)g->first, end = first + (double)g->bins;
+    const double low = g->minimum * g->scale, high = g->maximum * g->scale;
+    return low >= first && (g->minimum >= 0 || first < 0) && (high < end || (g->maximum < 0 && end >= 0));
+}
+
 /* Return the error of a job, NULL for none, and fill in its computed fields. */
 static const char *complete(job *j, int exponent) {
-    const char format = j->x.format != NULL && j->x.format[1] == 0 ? j->x.format[0] : 0;
+    const char format = format_of(&j->x);
     grid *g = &j->grid;
-    if (format != 'f' && format != 'd' && format != 'e' && format != 'H') return "arrays must be of f, d, e or H";
+    if (format == 0) return "arrays must be of f, d, e or H";
     if (j->counts.len % (Py_ssize_t)sizeof(int64_t) || j->counts.len > MAX_BINS * (Py_ssize_t)sizeof(int64_t))
         return "counts must hold at most 2000 int64";
     if (j->zeros.len != sizeof(int64_t)) return "zeros must be one int64";
@@ -486,6 +522,8 @@ static const char *complete(job *j, int exponent) {
     const int reach = format == 'd' ? 1022 : 126;
     j->in_reach = g->bins < 2 || (exponent >= -reach && exponent <= reach && g->first >= -MAX_INDEX &&
                                   g->first <= MAX_INDEX);
+    if (g->bins > 1 && g->minimum <= g->maximum && j->in_reach && !range_in_bins(g))
+        return "the range must lie in the bins";
     j->counted = (result){0, INFINITY, -INFINITY, 0, 0, 0};
     return NULL;
 }
@@ -495,6 +533,7 @@ static int parse(PyObject *array, PyObject *bins, job *j) {
     int exponent;
     long long first;
     memset(j, 0, sizeof *j);
+    if (array == NULL || bins == NULL) return 0; /* reading an array ran code that made a list shorter */
     if (!PyTuple_Check(bins)) {
         PyErr_SetString(PyExc_TypeError, "bins must be tuples");
         return 0;

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import ProfileError, nearest
+from ..base.names import natural_key
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
@@ -145,6 +146,47 @@ def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
 
 
+@dataclass(frozen=True)
+class FirstNonFinite:
+    """Where NaN or Inf first came up in a run.
+
+    Attributes:
+        sample: its name.
+        position: of the tensor in graph order.
+        tensor: the first of the sample's tensors that held one.
+        producer: the node that made it.
+        nan, inf: how many elements were NaN, infinite.
+        elements: how many there were.
+    """
+
+    sample: str
+    position: int
+    tensor: str
+    producer: str
+    nan: int
+    inf: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """What a run remembers of NaN and Inf besides their numbers; it is not in the profile's file.
+
+    Attributes:
+        samples: names of the samples that made some.
+        first: the first of these, in natural order of the names; None for none.
+    """
+
+    samples: frozenset[str] = frozenset()
+    first: FirstNonFinite | None = None
+
+    def merged(self, other: NonFinite) -> NonFinite:
+        """Return what both runs remember."""
+        found = [first for first in (self.first, other.first) if first is not None]
+        first = min(found, key=lambda f: (natural_key(f.sample), f.position), default=None)
+        return NonFinite(self.samples | other.samples, first)
+
+
 @dataclass(frozen=True, repr=False)
 class Profile(Presented, Mapping[str, TensorProfile]):
     """The record of one or more calibration runs of one model: a mapping from tensor name to what it held.
@@ -156,6 +198,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         origin: "qprof", or "glow" for a profile read from Glow's YAML, whose keys are Glow's names
             (`node:output`) until `glow_names.bind_glow` translates them.
         tool: name and version of the writer.
+        non_finite: what the run remembers of NaN and Inf; nothing for a profile that was read from a file.
     """
 
     model: ModelId
@@ -163,6 +206,15 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     tensors: Mapping[str, TensorProfile]
     origin: str = "qprof"
     tool: str = field(default="", compare=False)
+    non_finite: NonFinite = field(default=NonFinite(), compare=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what was left out of the profile: NaN and Inf, with the first sample and node."""
+        from .non_finite import non_finite_report
+
+        report = non_finite_report(self)
+        return () if report is None else (report.sentence,)
 
     def __getitem__(self, name: str) -> TensorProfile:
         return self.tensors[name]
@@ -192,7 +244,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             for name, t in self.items()
         ]
         header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
-        return Presentation(tables=(Table(header, tuple(rows), left=4),))
+        facts = tuple(("note", sentence) for sentence in self.notes)
+        return Presentation(facts, (Table(header, tuple(rows), left=4),))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was profiled, how much data, and for each tensor what `TensorProfile.to_dict` has."""
@@ -241,7 +294,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             unshared = sorted(set(self.tensors) ^ set(other.tensors))
             raise ProfileError(f"cannot merge: tensor '{unshared[0]}' is in one of the profiles only")
         tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
-        return Profile(self.model, self.data.merged(other.data), tensors, self.origin, self.tool)
+        data, non_finite = self.data.merged(other.data), self.non_finite.merged(other.non_finite)
+        return Profile(self.model, data, tensors, self.origin, self.tool, non_finite)
 
 
 def describe(model: ModelId) -> str:

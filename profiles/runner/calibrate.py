@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 import onnx_ir as ir
@@ -14,14 +15,14 @@ from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
 from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
-from ..records.profile import DataId, ModelId, Profile, TensorProfile
+from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
 from ..samples.samples import Sample, Samples
-from .checkpoint import CheckpointWriter, RunId, RunProgress
-from .memory_plan import MemoryPlan, plan_run
+from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
+from .memory_plan import plan_run
 from .profiling_model import ProfilingModel, profiling_model
 from .sample_observer import merged_profiles, tensor_observer
-from .sample_pass import SamplePass
+from .sample_pass import SamplePass, identity_of
 from .settings import RunSettings
 from .thread_pool import map_in_threads
 
@@ -92,77 +93,110 @@ def profile_samples(
     progress: Progress | None = None,
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
-    plan = plan_run(model, samples)
-    run = _Run(model, samples, plan, model_id, progress)
-    for number, read in run.passes():
+    run = _Run(model, samples, model_id, progress)
+    for read in run.passes():
         outputs = [observation.source for observation in read if observation.source is not None]
         with session_for(model.graph, outputs) as session:
-            sample_pass = SamplePass(model, session, read, identify=number == 0)
-            results = map_in_threads(sample_pass.count, run.remaining(), plan.threads, run.is_due)
-            for data, idle in results:
-                run.note(data, sample_pass if idle else None)
+            sample_pass = SamplePass(model, session, read)
+            work = partial(_counted, sample_pass, model, run.counted)
+            for counted, idle in map_in_threads(work, _numbered(samples), run.threads, run.is_due):
+                run.note(*counted, sample_pass if idle else None)
         run.finish(sample_pass)
     return run.profile()
 
 
+def _numbered(samples: Iterable[Sample]) -> Iterator[tuple[int, Sample]]:
+    """Yield the samples with their numbers; unlike `enumerate`, keep none after it was yielded."""
+    iterator = iter(samples)
+    for number in count():
+        try:
+            yield number, next(iterator)
+        except StopIteration:
+            return
+
+
+def _counted(
+    sample_pass: SamplePass, model: ProfilingModel, before: int, item: tuple[int, Sample]
+) -> tuple[str, DataId]:
+    """Count a sample, unless it is one of the first, which the checkpoint holds; return name and identity."""
+    number, sample = item
+    data = identity_of(model, sample) if number < before else sample_pass.count(sample)
+    return sample.name, data
+
+
 class _Run:
-    """The state of a run: counts passes and samples, reports progress, writes checkpoints."""
+    """The state of a run: counts passes and samples, reports progress, writes checkpoints.
+
+    Attributes:
+        counted: samples of this pass that the checkpoint holds: they are read and compared, not run.
+        threads: samples that run at the same time.
+    """
 
     def __init__(
         self,
         model: ProfilingModel,
         samples: Samples | Iterable[Sample],
-        plan: MemoryPlan,
         model_id: ModelId,
         progress: Progress | None,
     ) -> None:
         """Begin, or resume what the checkpoint holds."""
-        self._model, self._samples, self._plan, self._model_id = model, samples, plan, model_id
+        self._model, self._samples, self._model_id = model, samples, model_id
         self._progress, self._total = progress, getattr(samples, "total", None)
         checkpoint, every = model.settings.checkpoint, model.settings.every
         path = None if checkpoint is None else Path(checkpoint)
-        self._writer = CheckpointWriter(path, every, _run_id(model, samples, plan, model_id))
-        self.is_due = self._writer.is_due
+        self._writer = CheckpointWriter(path, every, _run_id(model, samples, model_id))
         before = self._writer.load()
-        self._pass, self._done = before.passes, before.samples
+        self._plan = plan_run(model, samples, self._writer.planned_before(before))
+        self._writer.check_passes(before, self._plan)
+        self.threads, self.counted = self._plan.threads, before.samples
+        self._pass, self._done = before.passes, 0
         self._data = DataId() if before.profile is None else before.profile.data
-        self._counted = {} if before.profile is None else _observed(before.profile)
+        self._profiles = {} if before.profile is None else _observed(before.profile)
+        self._non_finite = NonFinite() if before.profile is None else before.profile.non_finite
+        self._digests = SampleDigests(path, before, path is not None or len(self._plan.passes) > 1)
 
-    def passes(self) -> Iterator[tuple[int, list[Observation]]]:
-        """Yield number and tensors of each pass that is not complete."""
+    def passes(self) -> Iterator[list[Observation]]:
+        """Yield the tensors of each pass that is not complete."""
         while self._pass < len(self._plan.passes):
             names = set(self._plan.passes[self._pass])
-            yield self._pass, [o for o in self._model.read if o.name in names]
+            yield [o for o in self._model.read if o.name in names]
 
-    def remaining(self) -> Iterable[Sample]:
-        """Return the samples that are not done in this pass."""
-        if isinstance(self._samples, Samples):
-            return self._samples.part(self._done)
-        return islice(self._samples, self._done, None)
+    def is_due(self) -> bool:
+        """Return whether a checkpoint should be written."""
+        return self._done >= self.counted and self._writer.is_due()
 
-    def note(self, data: DataId, idle: SamplePass | None) -> None:
+    def note(self, name: str, data: DataId, idle: SamplePass | None) -> None:
         """Count one more sample.
 
         Args:
+            name: of the sample.
             data: its identity.
             idle: the pass, where no sample is under way: a checkpoint can be written then.
+
+        Raises:
+            ProfileError, DataError: it is not the sample that was counted in its place before.
         """
-        self._data = self._data.merged(data)
+        first = self._pass == 0
+        self._digests.note(self._done, name, data, first)
+        if first and self._done >= self.counted:
+            self._data = self._data.merged(data)
         self._done += 1
         if self._progress is not None:
             before = self._pass * (self._total or 0)
             total = None if self._total is None else self._total * len(self._plan.passes)
             self._progress(before + self._done, total)
-        if idle is not None and self._writer.is_due():
-            tensors = self._tensors(merged_profiles(self._counted, *idle.profiles()))
-            self._writer.save(
-                RunProgress(self._pass, self._done, Profile(self._model_id, self._data, tensors))
-            )
+        if idle is not None and self._done > self.counted and self._writer.is_due():
+            tensors = self._tensors(merged_profiles(self._profiles, *idle.profiles()))
+            non_finite = self._non_finite.merged(idle.non_finite())
+            profile = Profile(self._model_id, self._data, tensors, non_finite=non_finite)
+            self._writer.save(RunProgress(self._pass, self._done, profile, self._plan, bytes(self._digests)))
 
     def finish(self, sample_pass: SamplePass) -> None:
         """Take what a complete pass has counted."""
-        self._counted = merged_profiles(self._counted, *sample_pass.profiles())
-        self._pass, self._done = self._pass + 1, 0
+        self._digests.check_end(self._done)
+        self._profiles = merged_profiles(self._profiles, *sample_pass.profiles())
+        self._non_finite = self._non_finite.merged(sample_pass.non_finite())
+        self._pass, self._done, self.counted = self._pass + 1, 0, 0
 
     def profile(self) -> Profile:
         """Return the profile of all samples.
@@ -173,8 +207,8 @@ class _Run:
         if self._data.samples == 0:
             source = getattr(self._samples, "source", "samples")
             raise NoSamplesError(f"{source}: there are no samples; give at least one")
-        tensors = _wanted_profiles(self._model, self._tensors(self._counted))
-        return Profile(self._model_id, self._data, tensors, tool=tool_name())
+        tensors = _wanted_profiles(self._model, self._tensors(self._profiles))
+        return Profile(self._model_id, self._data, tensors, tool=tool_name(), non_finite=self._non_finite)
 
     def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
         """Return the profiles of all tensors that are read, in graph order; empty where no array came."""
@@ -203,21 +237,21 @@ def _as_declared(profile: TensorProfile, observation: Observation) -> TensorProf
     return profile if observation.scan_axes is None else replace(profile, shape=shape)
 
 
-def _run_id(
-    model: ProfilingModel, samples: Samples | Iterable[Sample], plan: MemoryPlan, model_id: ModelId
-) -> RunId:
+def _run_id(model: ProfilingModel, samples: Samples | Iterable[Sample], model_id: ModelId) -> RunId:
+    settings = model.settings
     return RunId(
         model_id,
-        getattr(samples, "source", "samples"),
+        getattr(samples, "place", "") or getattr(samples, "source", "samples"),
         getattr(samples, "total", None),
         {
             "tensors": [o.name for o in model.read],
-            "passes": list(map(list, plan.passes)),
-            "non_finite": model.settings.non_finite,
+            "limit": settings.limit,
+            "non_finite": settings.non_finite,
             "channels": [[o.name, o.axis] for o in model.read if o.axis is not None],
-            "by_row": model.settings.by_row,
-            "provider": model.settings.provider,
+            "by_row": settings.by_row,
+            "provider": settings.provider,
             "onnxruntime": ort.__version__,
             "tool": tool_name(),
         },
+        settings.memory_limit,
     )

@@ -7,19 +7,20 @@ process. The model goes to each worker once. Shards of a worker that is lost are
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from ..base.errors import ConfigError, DataError, ModelError
+from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.tool import Progress, tool_name
+from ..records.non_finite import loads_run
 from ..records.profile import ModelId, Profile
-from ..records.store import loads
 from ..runtime.machine import cores
 from ..samples.samples import input_specs, open_samples
 from .processes import (
@@ -76,7 +77,7 @@ def calibrate_sharded(
     merged = _tree(texts, merged_texts)
     if not merged:
         raise DataError(f"{source}: there are no samples; give at least one")
-    return loads(merged)
+    return loads_run(merged)
 
 
 def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
@@ -94,7 +95,7 @@ def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
 def _on_cluster(
     address: str, folder: Path, job: Job, total: int | None, progress: Progress | None
 ) -> list[str]:
-    with _client(address) as client, _replicas_kept(client):
+    with _quiet_logs(), _client(address) as client, _until_lost(address, client), _replicas_kept(client):
         from distributed import CancelledError
 
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
@@ -113,9 +114,9 @@ def _on_cluster(
                         f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
                         "they may have run out of memory: use --memory-limit, or workers with more memory"
                     ) from error
-    if text and loads(text).tool != tool_name():
+    if text and loads_run(text).tool != tool_name():
         raise ConfigError(
-            f"scheduler {address}: a worker has {loads(text).tool}, this machine {tool_name()}; "
+            f"scheduler {address}: a worker has {loads_run(text).tool}, this machine {tool_name()}; "
             "install the same version everywhere"
         )
     return [text]
@@ -148,6 +149,40 @@ def _text_of_all(
 
 
 @contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Keep Dask's log off the terminal: what goes wrong is an error of the run."""
+    with suppress(ImportError):  # `_client` says so; the import sets the levels of the loggers
+        import distributed  # noqa: F401
+    names = [
+        name for name in logging.root.manager.loggerDict if name.split(".")[0] in ("distributed", "tornado")
+    ]
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _until_lost(address: str, client: Any) -> Iterator[None]:
+    """Turn what Dask raises when the scheduler is gone into one error."""
+    try:
+        yield
+    except QprofError:
+        raise
+    except Exception as error:  # Dask has many for this; the state of the connection tells
+        if not isinstance(error, OSError) and client.status == "running":
+            raise
+        raise ConfigError(
+            f"scheduler {address}: the connection was lost during the run; "
+            "start the scheduler and its workers again, then the run"
+        ) from error
+
+
+@contextmanager
 def _replicas_kept(client: Any) -> Iterator[None]:
     """Keep Dask from dropping all replicas of the model but one, which would be lost with its worker."""
     running = client.amm.running()
@@ -155,7 +190,7 @@ def _replicas_kept(client: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        if running:
+        if running and client.status == "running":
             client.amm.start()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,14 +25,24 @@ class MemoryPlan:
     Attributes:
         threads: samples that run at the same time.
         passes: the tensors of each run over all samples.
+        memory_limit: for which this was laid out, in bytes; None for none.
     """
 
     threads: int
     passes: tuple[tuple[str, ...], ...]
+    memory_limit: int | None = None
 
 
-def plan_run(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> MemoryPlan:
+def plan_run(
+    model: ProfilingModel, samples: Samples | Iterable[Sample], before: MemoryPlan | None = None
+) -> MemoryPlan:
     """Return the layout of a run; with a memory limit, tensors are measured on the largest sample.
+
+    Args:
+        model: the model.
+        samples: of the run.
+        before: the layout of a run with the same limit that is resumed: its passes stay, since what was
+            measured then differs a little from what would be measured now. None for none.
 
     Raises:
         ConfigError: the limit is too low, or the samples can be iterated only once.
@@ -46,11 +56,18 @@ def plan_run(model: ProfilingModel, samples: Samples | Iterable[Sample]) -> Memo
             "memory limit: the samples may have to be read several times, and an iterator gives them once; "
             "give a list, a folder or module:function"
         )
+    if before is not None:
+        return replace(before, threads=min(before.threads, settings.samples_at_once))
     largest = _largest(model, samples)
     if largest is None:
         return one_pass(names, 1)
+    return replace(_measured_plan(model, largest, settings.memory_limit), memory_limit=settings.memory_limit)
+
+
+def _measured_plan(model: ProfilingModel, largest: Sample, limit: int) -> MemoryPlan:
+    """Return the layout for a limit, from what the largest sample needs."""
     sizes, base = _measured(model, largest)
-    return plan_memory(sizes, settings.samples_at_once, base, settings.memory_limit)
+    return plan_memory(sizes, model.settings.samples_at_once, base, limit)
 
 
 def _measured(model: ProfilingModel, sample: Sample) -> tuple[dict[str, int], int]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from ..base.errors import ModelError
 from ..base.tool import Progress
+from ..records.non_finite import dumps_run, loads_run
 from ..records.profile import ModelId
-from ..records.store import dumps, loads
+from ..runtime.worker_pool import WorkerPool
 from ..samples.samples import open_samples
 from .calibrate import NoSamplesError, profile_samples
 from .profiling_model import ProfilingModel, profiling_model
@@ -26,6 +27,9 @@ from .settings import RunSettings
 
 SHARDS_PER_WORKER = 4
 """Tasks for each worker: few, because each has a cost to start; enough to share the work evenly."""
+
+IDLE_SECONDS = 30.0
+"""How long a process keeps a model that no shard uses."""
 
 ATTEMPTS = 3
 """How often in a row a pool of processes may break without having finished a shard."""
@@ -66,50 +70,116 @@ def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
 
 def merged_texts(a: str, b: str) -> str:
     """Return the text of two profiles merged; "" stands for no samples."""
-    return dumps(loads(a).merged(loads(b))) if a and b else a or b
+    return dumps_run(loads_run(a).merged(loads_run(b))) if a and b else a or b
 
 
 # In a worker ------------------------------------------------------------------------------------------------
 
 
-class _LastModel:
-    """The profiling model that this process has used last, kept for its next shards."""
+@dataclass(eq=False)
+class _Kept:
+    """A profiling model of this process.
+
+    Attributes:
+        key: tells it from others; not hashed, since settings hold dicts.
+        model: the model.
+        stack: closes it, and removes its folder.
+        users: shards that run now.
+        closing: the timer that closes it when nobody has used it for a while.
+    """
+
+    key: object
+    model: ProfilingModel
+    stack: ExitStack
+    users: int = 0
+    closing: threading.Timer | None = None
+
+
+class ModelCache:
+    """The profiling models of this process, each kept for the next shards of its job.
+
+    Several threads may use the same model, or models of several jobs: none is closed while a shard uses it.
+    An idle one is closed when another is loaded, or after `IDLE_SECONDS`.
+    """
 
     def __init__(self) -> None:
+        """Begin with none."""
         self._lock = threading.Lock()
-        self._key: object = None
-        self._stack = ExitStack()
-        self._model: ProfilingModel | None = None
-        atexit.register(self._stack.close)
+        self._models: list[_Kept] = []
+        atexit.register(self.close_idle)
 
-    def profiling_model(
+    @contextmanager
+    def use(
         self, key: object, folder: Callable[[ExitStack], Path], settings: RunSettings
-    ) -> ProfilingModel:
+    ) -> Iterator[ProfilingModel]:
+        """Yield a model, loaded if need be.
+
+        Args:
+            key: tells one model and its settings from others.
+            folder: gives the folder of the model's file; what it opens is closed with the model.
+            settings: of the run.
+        """
         with self._lock:
-            if self._model is None or self._key != key:
-                self._stack.close()
-                model = ir.load(folder(self._stack) / "model.onnx")
-                self._model = self._stack.enter_context(profiling_model(model, settings))
-                self._key = key
-            return self._model
+            kept = next((kept for kept in self._models if kept.key == key), None)
+            if kept is None:
+                self._close_idle()
+                kept = _loaded(key, folder, settings)
+                self._models.append(kept)
+            kept.users += 1
+            if kept.closing is not None:
+                kept.closing.cancel()
+                kept.closing = None
+        try:
+            yield kept.model
+        finally:
+            with self._lock:
+                kept.users -= 1
+                if not kept.users:
+                    kept.closing = threading.Timer(IDLE_SECONDS, self.close_idle)
+                    kept.closing.daemon = True
+                    kept.closing.start()
+
+    def close_idle(self) -> None:
+        """Close the models that no shard uses."""
+        with self._lock:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        for kept in [kept for kept in self._models if not kept.users]:
+            if kept.closing is not None:
+                kept.closing.cancel()
+            self._models.remove(kept)
+            kept.stack.close()
 
 
-_last_model = _LastModel()
+def _loaded(key: object, folder: Callable[[ExitStack], Path], settings: RunSettings) -> _Kept:
+    with ExitStack() as stack:
+        try:
+            model = ir.load(folder(stack) / "model.onnx")
+        except (OSError, DecodeError) as error:
+            raise ModelError(
+                f"a worker cannot read the model that it was sent: {error}; make room in its temporary folder"
+            ) from error
+        ready = stack.enter_context(profiling_model(model, settings))
+        return _Kept(key, ready, stack.pop_all())
+
+
+_models = ModelCache()
 
 
 def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
-    samples = open_samples(job.source, model.specs, job.settings.limit)
+    samples = open_samples(job.source, model.specs, job.settings.limit, by_row=job.settings.by_row)
     try:
         profile = profile_samples(model, samples.part(shard.start, shard.stop, shard.step), job.model_id)
     except NoSamplesError:
         return ""
-    return dumps(profile)
+    return dumps_run(profile)
 
 
 def _shard_of_folder(folder: str, job: Job, shard: Shard) -> str:
     """Run a shard of a model in a folder of this machine."""
-    model = _last_model.profiling_model((folder, job), lambda _: Path(folder), job.settings)
-    return _shard_text(model, job, shard)
+    with _models.use((folder, job), lambda _: Path(folder), job.settings) as model:
+        return _shard_text(model, job, shard)
 
 
 def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard) -> str:
@@ -121,7 +191,8 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard)
             (folder / name).write_bytes(content)
         return folder
 
-    return _shard_text(_last_model.profiling_model((key, job), unpacked, job.settings), job, shard)
+    with _models.use((key, job), unpacked, job.settings) as model:
+        return _shard_text(model, job, shard)
 
 
 # Processes on this machine ----------------------------------------------------------------------------------
@@ -148,16 +219,12 @@ def on_processes(
     while len(texts) < len(parts):
         before = len(texts)
         left = [part for part in parts if part not in texts]
-        # A fresh interpreter for each: the runtime's threads do not survive a fork.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(workers, len(left)), context) as pool:
-            tasks = {pool.submit(_shard_of_folder, folder, job, part): part for part in left}
+        with WorkerPool(min(workers, len(left)), folder) as pool:
             try:
-                _collect(tasks, texts, total, progress)
+                tasks = pool.submit_all(_shard_of_folder, [(folder, job, part) for part in left])
+                _collect(dict(zip(tasks, left, strict=True)), texts, total, progress)
             except BrokenProcessPool:
                 failures = failures + 1 if len(texts) == before else 0
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
         if failures == ATTEMPTS:
             raise ModelError(
                 f"workers: {ATTEMPTS} times in a row a process was lost before it had finished a shard; "

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ..instrumentation.observations import Observation, observations
 from ..instrumentation.tensor_outputs import with_outputs
+from ..runtime.custom_operators import load_custom_operators
 from ..runtime.profiling_session import OptimisedGraph, optimised
 from ..samples.samples import InputSpec, input_specs
 from .settings import RunSettings
@@ -41,6 +42,7 @@ class ProfilingModel:
 def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[ProfilingModel]:
     """Yield a prepared model, made ready with these settings; raises as `calibrate` does."""
     settings = settings.checked()
+    load_custom_operators(*settings.custom_ops)
     copy, observed = with_outputs(model, observations(model, settings.names, settings.axes))
     outputs = [observation.source for observation in observed if observation.source is not None]
     # Blocks of channels are read as they are, unless channels of another axis are recorded.

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from ..base.errors import DataError
+from ..base.names import NaturalKey, natural_key
 from ..instrumentation.activations import declared_shape, dtype_name
 from ..instrumentation.observations import Observation
 from ..observers.channel_counter import ArraySlice, accumulate_channels
 from ..observers.histogram_counter import count_histograms
 from ..observers.tensor_observer import TensorObserver
-from ..records.profile import Dim, TensorProfile, merged_shape
+from ..records.non_finite import counted
+from ..records.profile import Dim, FirstNonFinite, NonFinite, TensorProfile, merged_shape
 from ..runtime.profiling_session import block_channels
 from ..runtime.run_sample import Output
 from ..samples.samples import fixed_shapes
@@ -69,6 +71,9 @@ class SampleObserver:
         self._observers = [tensor_observer(o) for o in self._main]
         self._inner_observers = [tensor_observer(o) for o in self._inner]
         self._plans: dict[Shapes, CountingPlan] = {}
+        self._position = {o.name: number for number, o in enumerate(model.observations)}
+        self._non_finite_samples: set[str] = set()
+        self._first: FirstNonFinite | None = None
 
     def add(self, sample: str, outputs: Mapping[str, Output]) -> None:
         """Count the arrays of one sample.
@@ -86,19 +91,23 @@ class SampleObserver:
         plan = self._plans.get(shapes) or self._planned(sample, shapes)
         non_finite = self._count(arrays, plan)
         for number in sorted(non_finite):
-            self._refuse(sample, self._main[number], non_finite[number], arrays[number].size)
+            self._note_non_finite(sample, self._main[number], non_finite[number], arrays[number].size)
         for observation, observer in zip(self._inner, self._inner_observers, strict=True):
             for array in _iterations(outputs[self._keys[observation.name]], observation):
                 _check_channels(sample, observation, array.shape)
                 # The subgraph may not run at all, so record the declared shape, not the observed one.
                 counts = observer.add(array, declared_shape(observation.shape))
-                self._refuse(sample, observation, counts, array.size)
+                self._note_non_finite(sample, observation, counts, array.size)
 
     def profiles(self) -> dict[str, TensorProfile]:
         """Return the profiles of the tensors of which there was an array."""
         observers = self._observers + self._inner_observers
         pairs = zip(self._main + self._inner, observers, strict=True)
         return {o.name: observer.profile() for o, observer in pairs if observer.has_shape}
+
+    def non_finite(self) -> NonFinite:
+        """Return the samples that made NaN or Inf, and the first of them."""
+        return NonFinite(frozenset(self._non_finite_samples), self._first)
 
     def _count(self, arrays: list[Array], plan: CountingPlan) -> dict[int, tuple[int, int]]:
         """Count arrays, and return the numbers of NaN and of infinite elements of those that may have any."""
@@ -142,17 +151,27 @@ class SampleObserver:
             declared = shape if self._fixed_inputs else (None,) * len(shape)
         return merged_shape(declared, shape)
 
-    def _refuse(self, sample: str, observation: Observation, counts: tuple[int, int], size: int) -> None:
-        """Raise an error where there are NaN or infinite elements, unless they are to be left out."""
-        if self._skip or not any(counts):
+    def _note_non_finite(
+        self, sample: str, observation: Observation, counts: tuple[int, int], size: int
+    ) -> None:
+        """Remember NaN and infinite elements, or raise an error where there must be none."""
+        if not any(counts):
             return
-        kinds = zip(counts, ("NaN", "Inf"), strict=True)
-        non_finite = " and ".join(f"{number} {kind}" for number, kind in kinds if number)
-        raise DataError(
-            f"sample {sample}: tensor '{observation.name}' ({observation.producer}) holds {non_finite} among "
-            f"{size} elements; repair the sample or the model, or leave such values out of the profile with "
-            "--non-finite skip"
+        found = FirstNonFinite(
+            sample, self._position[observation.name], observation.name, observation.producer, *counts, size
         )
+        if not self._skip:
+            raise DataError(
+                f"sample {sample}: tensor '{found.tensor}' ({found.producer}) holds {counted(*counts)} among "
+                f"{size} elements; repair the sample or the model, or leave such values out of the profile "
+                "with --non-finite skip"
+            )
+        self._non_finite_samples.add(sample)
+        self._first = found if self._first is None else min(self._first, found, key=_order)
+
+
+def _order(found: FirstNonFinite) -> tuple[NaturalKey, int]:
+    return natural_key(found.sample), found.position
 
 
 def tensor_observer(observation: Observation) -> TensorObserver:

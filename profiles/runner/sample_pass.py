@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ..instrumentation.observations import Observation
-from ..records.profile import DataId, TensorProfile
+from ..records.profile import DataId, NonFinite, TensorProfile
 from ..runtime.run_sample import run_sample
 from ..samples.digest import data_id, rows_of
 from ..samples.samples import Sample
@@ -30,7 +31,6 @@ class SamplePass:
         model: ProfilingModel,
         session: ort.InferenceSession,
         observations: Sequence[Observation],
-        identify: bool,
     ) -> None:
         """Begin with nothing.
 
@@ -38,10 +38,8 @@ class SamplePass:
             model: the model.
             session: has the observed tensors among its outputs.
             observations: the tensors to be counted.
-            identify: whether `count` returns the identity of the data.
         """
-        self._model, self._session, self._identify = model, session, identify
-        self._observations = observations
+        self._model, self._session, self._observations = model, session, observations
         sources = model.graph.sources
         self._fetched = list(dict.fromkeys(sources[o.source] for o in observations if o.source is not None))
         self._inputs = [o.name for o in observations if o.source is None]
@@ -49,7 +47,7 @@ class SamplePass:
         self._idle: list[SampleObserver] = []
 
     def count(self, sample: Sample) -> DataId:
-        """Run one sample, count the observed tensors, and return the identity of the data, if that is wanted.
+        """Run one sample, count the observed tensors, and return the identity of the data.
 
         Raises:
             DataError: the model fails on the sample, an array has another shape than the model declares, or
@@ -64,17 +62,26 @@ class SamplePass:
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
             observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
-        return data_id(sample.arrays, self._model.specs) if self._identify else DataId()
+        return identity_of(self._model, sample)
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
-        """Return the graph inputs that are observed, contiguous."""
-        return {name: np.asarray(sample.arrays[name], order="C") for name in self._inputs}
+        """Return the graph inputs that are observed, contiguous and aligned, as the observers take them."""
+        return {name: np.require(sample.arrays[name], requirements=("C", "A")) for name in self._inputs}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
         """Return the profiles of all observers, to be merged; no sample must be under way."""
         return [observer.profiles() for observer in self._observers]
 
+    def non_finite(self) -> NonFinite:
+        """Return what all observers remember of NaN and Inf; no sample must be under way."""
+        return reduce(NonFinite.merged, (observer.non_finite() for observer in self._observers), NonFinite())
+
 
 def runs_of(model: ProfilingModel, sample: Sample) -> Iterable[Sample]:
     """Return what is run of a sample at a time: the whole, or each row of its batch."""
     return rows_of(sample, model.specs) if model.settings.by_row else (sample,)
+
+
+def identity_of(model: ProfilingModel, sample: Sample) -> DataId:
+    """Return the identity of what is run of a sample: that of its rows together, where they run alone."""
+    return reduce(DataId.merged, (data_id(run.arrays, model.specs) for run in runs_of(model, sample)))

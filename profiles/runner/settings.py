@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.errors import ConfigError, nearest
+from ..base.numbers import check_finite
+from ..runtime.custom_operators import loaded_libraries
 from ..runtime.machine import cores
 from ..runtime.profiling_session import CPU, check_provider
 
@@ -27,8 +29,8 @@ class RunSettings:
         channels: "weighted-layers" records range, mean and power of each channel of the inputs of weighted
             layers (Conv, MatMul, Gemm and others with a constant weight), "off" of no tensor. Or the axis of
             the channels of each tensor whose channels are recorded, by name.
-        non_finite: "error" stops at the first NaN or Inf, "skip" counts them and leaves them out of range and
-            histogram.
+        non_finite: "skip" counts NaN and Inf, leaves them out of range and histogram, and notes them with the
+            first sample and node (`Profile.notes`); "error" stops at the first.
         limit: number of samples to use, from the first; None for all.
         by_row: run each row of a batch on its own. Kernels whose last bits depend on the batch size then
             give the same profile however the data are batched.
@@ -43,6 +45,7 @@ class RunSettings:
         every: seconds between two writes of the checkpoint.
         workers: processes on this machine that share the samples; 0 for this process alone.
         scheduler: address of a Dask scheduler whose workers share the samples; None for none.
+        custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
 
     "needed" and "weighted-layers" depend on the operators of the model: `dump_profile` replaces them by names
     and axes (`settings_for`) before `calibrate` gets the settings.
@@ -50,7 +53,7 @@ class RunSettings:
 
     tensors: str | Collection[str] = "all"
     channels: str | Mapping[str, int] = "weighted-layers"
-    non_finite: str = "error"
+    non_finite: str = "skip"
     limit: int | None = None
     by_row: bool = False
     provider: str = "cpu"
@@ -60,6 +63,7 @@ class RunSettings:
     every: float = CHECKPOINT_SECONDS
     workers: int = 0
     scheduler: str | None = None
+    custom_ops: Sequence[str | Path] = ()
 
     @property
     def sharded(self) -> bool:
@@ -105,6 +109,9 @@ class RunSettings:
         Raises:
             ConfigError: one is not allowed, or two exclude each other.
         """
+        check_finite(self)
+        if self.every < 0.0:
+            raise ConfigError(f"every {self.every:g}: must not be negative; give a number of seconds")
         _check_word("tensors", self.tensors, TENSORS)
         _check_word("channels", self.channels, CHANNELS)
         _check_word("non_finite", self.non_finite, NON_FINITE)
@@ -138,7 +145,8 @@ class RunSettings:
         Args:
             threads: samples that run at the same time, unless the settings say how many.
         """
-        return replace(self, threads=self.threads or threads, workers=0, scheduler=None)
+        own = replace(self, threads=self.threads or threads, workers=0, scheduler=None)
+        return replace(own, custom_ops=loaded_libraries())
 
 
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -23,7 +23,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import ConfigError, ModelError, nearest
-from .refusals import RUNTIME_ERRORS, first_line
+from .custom_operators import new_session_options
+from .refusals import RUNTIME_ERRORS, first_line, load_refusal
 
 LARGE_BYTES = 1 << 30
 """Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
@@ -229,7 +230,7 @@ def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
 
 
 def _options(level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
-    options = ort.SessionOptions()
+    options = new_session_options()
     options.graph_optimization_level = level
     options.use_deterministic_compute = True
     options.intra_op_num_threads = 1
@@ -242,10 +243,7 @@ def _session(source: str, options: ort.SessionOptions, provider: str, title: str
     try:
         return ort.InferenceSession(source, options, providers=[provider])
     except RUNTIME_ERRORS as error:
-        raise ModelError(
-            f"{title}: onnxruntime cannot load it: {first_line(error)}; "
-            "check the model with onnx.checker, and that this onnxruntime has its operators"
-        ) from error
+        raise ModelError(load_refusal(title, error)) from error
 
 
 def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 RUNTIME_ERRORS: tuple[type[Exception], ...] = (
@@ -23,6 +25,26 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 """Exceptions of onnxruntime for a model or a sample that it refuses; they have no base class in common."""
+
+
+def load_refusal(name: str, error: Exception) -> str:
+    """Return the message for a model that onnxruntime does not load: what it says, and what to do.
+
+    Args:
+        name: of the model, for the user; the file may be a temporary one.
+        error: one of `RUNTIME_ERRORS`.
+    """
+    text = first_line(error)
+    unknown = re.search(r"(\S+)\(-?\d+\) is not a registered function/op", text)
+    if unknown is not None:
+        return (
+            f"{name}: onnxruntime has no operator {unknown[1]}; load the library that brings it with "
+            "--custom-ops LIB (in Python: load_custom_operators)"
+        )
+    return (
+        f"{name}: onnxruntime cannot load it: {text}; check the model with onnx.checker, and that this "
+        "onnxruntime has its operators"
+    )
 
 
 def first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records.profile import DataId
-from .samples import InputSpec, Sample
+from .samples import InputSpec, Sample, batch_size, of_batches
 
 DIGEST_BYTES = 16
 
@@ -28,31 +28,25 @@ def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) 
         specs: inputs of the model.
     """
     named = [(name, _contiguous(arrays[name])) for name in sorted(arrays)]
-    if not _is_batch(arrays, specs):
+    rows = batch_size(arrays, specs)
+    if rows is None:
         return DataId(1, _hex(_digest(named)))
-    rows = len(next(iter(arrays.values())))
     total = sum(_digest([(name, array[row]) for name, array in named]) for row in range(rows))
     return DataId(rows, _hex(total))
 
 
 def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
-    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch as it is."""
-    if not _is_batch(sample.arrays, specs):
+    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch as it is.
+
+    For a model with a fixed batch of 1, `of_batches` gives the inputs that its batches have.
+    """
+    rows = batch_size(sample.arrays, of_batches(specs))
+    if rows is None:
         yield sample
         return
-    for row in range(len(next(iter(sample.arrays.values())))):
+    for row in range(rows):
         arrays = {name: array[row : row + 1] for name, array in sample.arrays.items()}
         yield Sample(f"{sample.name}[{row}]", arrays)
-
-
-def _is_batch(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> bool:
-    """Whether all inputs have one and the same free leading dimension, and these arrays agree."""
-    if not specs or any(not spec.shape for spec in specs):
-        return False
-    leading = {spec.shape[0] for spec in specs if spec.shape}
-    if len(leading) > 1 or isinstance(next(iter(leading)), int):
-        return False
-    return len({array.shape[0] for array in arrays.values()}) == 1
 
 
 def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

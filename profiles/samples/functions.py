@@ -6,8 +6,10 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any, cast
 
 from ..base.errors import DataError, QprofError, nearest
@@ -45,6 +47,17 @@ def load_function(source: str) -> Callable[[], object]:
             f"{source}: is of type {type(target).__name__}, expected a function that returns samples"
         )
     return cast(Callable[[], object], target)
+
+
+def module_file(source: str) -> Path | None:
+    """Return the file of the module of "module:function", which is not imported; None where there is none."""
+    path: Sequence[str] | None = [os.getcwd(), *sys.path]
+    name, found = "", None
+    for part in source.partition(":")[0].split("."):
+        name = f"{name}.{part}".strip(".")
+        found = None if path is None else PathFinder.find_spec(name, path)
+        path = None if found is None else found.submodule_search_locations
+    return None if found is None or not found.has_location or found.origin is None else Path(found.origin)
 
 
 def items_of(
@@ -87,6 +100,12 @@ def user_code(where: str, advice: str = "repair the function") -> Iterator[None]
         yield
     except QprofError:
         raise
+    except ModuleNotFoundError as error:
+        package = str(error.name or error).partition(".")[0]
+        raise DataError(
+            f"{where}: needs the Python package '{package}', which is not here; install it into this "
+            "environment, or put its folder into PYTHONPATH"
+        ) from error
     except Exception as error:  # not our code: it may raise anything
         raise DataError(f"{where}: raised {type(error).__name__}: {error}; {advice}") from error
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..base.errors import DataError, nearest
-from .folders import read_data_set, read_npy, read_npz, sample_paths
+from .array_files import ArrayHeader, read_npy, read_npz
+from .folders import read_data_set, sample_paths
 from .functions import is_function, items_of, load_function, user_code
 from .objects import NAME, DataLike, Transformed, arrays_of, iterable_of, length_of, reader_of
 
@@ -65,11 +66,13 @@ class Samples:
         total: number of samples, None where only iterating tells.
         iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
             a function is called all the same, and an object iterated.
+        place: absolute path of the folder, without links; "" for what is not a folder.
     """
 
     source: str
     total: int | None
     iterate: Callable[[slice], Iterator[Sample]]
+    place: str = ""
 
     def __iter__(self) -> Iterator[Sample]:
         return self.iterate(slice(None))
@@ -78,11 +81,15 @@ class Samples:
         """Return every `step`-th of the samples from `start` to before `stop`, counted from 0."""
         chosen = slice(start, stop, step)
         total = None if self.total is None else len(range(*chosen.indices(self.total)))
-        return Samples(self.source, total, lambda inner: _subset(self.iterate(chosen), inner))
+        return Samples(self.source, total, lambda inner: _subset(self.iterate(chosen), inner), self.place)
 
 
-def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
+def input_specs(model: ir.Model, where: str = "") -> tuple[InputSpec, ...]:
     """Return what a sample of the model must hold: the graph inputs that are no initialisers, in order.
+
+    Args:
+        model: the model.
+        where: the model's file, for messages.
 
     Raises:
         DataError: an input is not a tensor.
@@ -92,7 +99,8 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
     for value in required:
         if not isinstance(value.type, ir.TensorType):
             raise DataError(
-                f"input '{value.name}': is {value.type}, not a tensor; give a model whose inputs are tensors"
+                f"{where}{': ' if where else ''}input '{value.name}': is {value.type}, not a tensor; "
+                "give a model whose inputs are tensors"
             )
         shape = (
             None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
@@ -106,7 +114,9 @@ def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
     return all(spec.shape is not None and all(isinstance(d, int) for d in spec.shape) for spec in inputs)
 
 
-def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | None = None) -> Samples:
+def open_samples(
+    source: DataLike, inputs: Sequence[InputSpec], limit: int | None = None, *, by_row: bool = False
+) -> Samples:
     """Return the samples of a source, in a fixed order.
 
     Args:
@@ -119,6 +129,8 @@ def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | Non
             anything with `__array__` or `__dlpack__`, and is copied.
         inputs: what the samples must hold.
         limit: number of samples, from the first; None for all.
+        by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
+            of 1 then takes batches.
 
     Raises:
         DataError: no such folder, module or function; a folder without samples; an object that cannot be
@@ -130,7 +142,7 @@ def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | Non
         raise DataError(
             f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
         )
-    specs = tuple(inputs)
+    specs = of_batches(inputs) if by_row else tuple(inputs)
     data, transform = (source.data, source.transform) if isinstance(source, Transformed) else (source, None)
     if not isinstance(data, str | os.PathLike):
         ranks = [None if spec.shape is None else len(spec.shape) for spec in specs]
@@ -147,7 +159,8 @@ def open_samples(source: DataLike, inputs: Sequence[InputSpec], limit: int | Non
     if transform is not None:
         raise DataError(f"{name}: a transform is for objects of Python and module:function; leave it out")
     paths = sample_paths(Path(name))[:limit]
-    return Samples(name, len(paths), lambda part: (_read(path, specs) for path in paths[part]))
+    place = os.path.realpath(name)
+    return Samples(name, len(paths), lambda part: (_read(path, specs) for path in paths[part]), place)
 
 
 def _subset(samples: Iterator[Sample], part: slice) -> Iterator[Sample]:
@@ -189,12 +202,18 @@ class _Objects:
 
 def _read(path: Path, specs: tuple[InputSpec, ...]) -> Sample:
     names = tuple(spec.name for spec in specs)
+
+    def check(where: str, headers: Mapping[str, ArrayHeader]) -> None:
+        _check_names(where, headers, specs)
+        for spec in specs:
+            _check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)
+
     if path.is_dir():
         arrays = read_data_set(path, names)
     elif path.suffix.lower() == ".npz":
-        arrays = read_npz(path)
+        arrays = read_npz(path, check)
     else:
-        arrays = read_npy(path, names)
+        arrays = read_npy(path, names, check)
     return Sample(path.name, checked_arrays(str(path), arrays, specs))
 
 
@@ -211,24 +230,57 @@ def checked_arrays(
     Raises:
         DataError: an input is missing or unknown, or an array does not fit.
     """
+    _check_names(where, arrays, specs)
+    checked = {
+        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
+    }
+    if batch_size(checked, specs) == 0:
+        raise DataError(f"{where}: is a batch of no rows; leave the sample out")
+    return checked
+
+
+def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> int | None:
+    """Return the rows of a batch; None where there is none.
+
+    All inputs of a batch have one and the same free leading dimension, and the arrays agree on it.
+    """
+    if len(_leading(specs)) != 1 or any(isinstance(dim, int) for dim in _leading(specs)):
+        return None
+    rows = {array.shape[0] for array in arrays.values() if array.ndim}
+    return rows.pop() if len(rows) == 1 else None
+
+
+def _leading(specs: Sequence[InputSpec]) -> set[int | str | None]:
+    """Return the leading dimensions of the inputs; that of a scalar and of an unknown rank is 0."""
+    return {spec.shape[0] if spec.shape else 0 for spec in specs}
+
+
+def of_batches(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    """Return the inputs as they take batches whose rows are run one by one, where the model fixes 1 row."""
+    if _leading(specs) != {1}:
+        return tuple(specs)
+    return tuple(replace(spec, shape=("rows", *(spec.shape or ())[1:])) for spec in specs)
+
+
+def _check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]) -> None:
+    """Refuse a sample that lacks an input, or has an array that is none."""
     names = [spec.name for spec in specs]
+    expected = ", ".join(f"'{name}'" for name in names) or "none"
     extra = [str(name) for name in arrays if name not in names]
     for spec in specs:
         if spec.name not in arrays:
             held = ", ".join(f"'{name}'" for name in arrays) or "nothing"
+            misspelt = next((name for name in extra if nearest(name, [spec.name])), None)
+            advice = f" Rename '{misspelt}' to '{spec.name}'?" if misspelt is not None else ""
             raise DataError(
                 f"{where}: input '{spec.name}' is missing, expected {spec}; the sample holds {held}: "
-                f"name its arrays after the model's inputs.{nearest(spec.name, extra)}"
+                f"name its arrays after the model's inputs, {expected}.{advice}"
             )
     if extra:
-        expected = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
             f"{where}: holds '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
             "remove the array"
         )
-    return {
-        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
-    }
 
 
 def _checked_array(where: str, array: object, spec: InputSpec) -> npt.NDArray[Any]:
@@ -237,40 +289,58 @@ def _checked_array(where: str, array: object, spec: InputSpec) -> npt.NDArray[An
             f"{where}: is of type {type(array).__name__}, expected a numpy array, {spec}; "
             "convert it with numpy.asarray"
         )
-    array = _as_stored(array, spec.dtype)
-    if spec.dtype.kind == "O":
-        if array.dtype.kind != "U" and not all(isinstance(item, str) for item in array.flat):
-            raise DataError(
-                f"{where}: has {_type_text(array.dtype)} elements, expected strings; give an array of str"
-            )
-    elif array.dtype.kind == "O":
-        raise DataError(f"{where}: holds Python objects, expected {spec}; give an array of numbers")
-    elif array.dtype != spec.dtype:
+    _check_header(where, ArrayHeader(array.dtype, array.shape), spec)
+    if array.dtype.kind == "O" and not all(isinstance(item, str) for item in array.flat):
         raise DataError(
-            f"{where}: has type {_type_text(array.dtype)}, expected {_type_text(spec.dtype)}; "
+            f"{where}: has {_type_text(array.dtype)} elements, expected strings; give an array of str"
+        )
+    return array.view(spec.dtype) if _is_stored(array.dtype, spec.dtype) else array
+
+
+def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
+    """Refuse an array by its type and shape alone."""
+    dtype, shape = header
+    if spec.dtype.kind == "O":
+        if dtype.kind not in "OU":
+            raise DataError(
+                f"{where}: has {_type_text(dtype)} elements, expected strings; give an array of str"
+            )
+    elif dtype.kind == "O":
+        raise DataError(f"{where}: holds Python objects, expected {spec}; give an array of numbers")
+    elif dtype != spec.dtype and not _is_stored(dtype, spec.dtype):
+        raise DataError(
+            f"{where}: has type {_type_text(dtype)}, expected {_type_text(spec.dtype)}; "
             "nothing is cast silently: convert it where the data is made"
         )
     if spec.shape is None:
-        return array
-    if len(spec.shape) != array.ndim:
+        return
+    if len(spec.shape) != len(shape):
         raise DataError(
-            f"{where}: has shape {_shape_text(array.shape)} of rank {array.ndim}, "
+            f"{where}: has shape {_shape_text(shape)} of rank {len(shape)}, "
             f"expected {_shape_text(spec.shape)} of rank {len(spec.shape)}; "
-            f"{_rank_advice(array.ndim, spec.shape)}"
+            f"{_rank_advice(len(shape), spec.shape)}"
         )
-    for axis, (size, wanted) in enumerate(zip(array.shape, spec.shape, strict=True)):
+    for axis, (size, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
         if isinstance(wanted, int) and size != wanted:
             raise DataError(
-                f"{where}: has shape {_shape_text(array.shape)}, expected {_shape_text(spec.shape)}: "
-                f"dimension {axis} is {size} and the model fixes it at {wanted}; resize or split the data"
+                f"{where}: has shape {_shape_text(shape)}, expected {_shape_text(spec.shape)}: "
+                f"dimension {axis} is {size} and the model fixes it at {wanted}; "
+                f"{_size_advice(axis, size, wanted)}"
             )
-    return array
 
 
-def _as_stored(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the array as `dtype`, if that is one which numpy files hold as raw bytes, such as bfloat16."""
-    raw = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize == dtype.itemsize
-    return array.view(dtype) if raw and dtype.kind == "V" else array
+def _is_stored(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether elements are `wanted` as numpy's files hold them: raw bytes, as those of bfloat16."""
+    raw = dtype.kind == "V" and dtype.names is None and dtype.itemsize == wanted.itemsize
+    return raw and wanted.kind == "V"
+
+
+def _size_advice(axis: int, size: int, wanted: int) -> str:
+    if axis == 0 and wanted == 1 and size > 1:
+        return (
+            "split the data into its rows, or profile it with --by-row (by_row=True in Python), which does so"
+        )
+    return "resize or split the data"
 
 
 def _rank_advice(rank: int, shape: tuple[int | str | None, ...]) -> str:

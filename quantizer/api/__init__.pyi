@@ -12,6 +12,7 @@ from .profiles.records.profile import TensorProfile as TensorProfile
 from .profiles.records.store import load_profile as load_profile
 from .profiles.records.store import save_profile as save_profile
 from .profiles.runner.settings import RunSettings as RunSettings
+from .profiles.runtime.custom_operators import load_custom_operators as load_custom_operators
 from .profiles.samples.objects import DataSource as DataSource
 from .quantizer.evaluation.gates import Gate as Gate
 from .quantizer.evaluation.layers import LayerReport as LayerReport

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels, kilobytes, percent
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..model.files import load_model, model_bytes
+from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
+from ..plan.provenance import Provenance
 from ..runtime.latency import Latency, measure
-from .accuracy import Accuracy, RowCounts, accuracy_of, load_labels
+from .accuracy import Accuracy, Labels, RowCounts, accuracy_of, load_labels
 from .gates import Gate, GateFailure, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
-from .order import doubts, has_quantized_nodes
-from .outputs import OutputResult, OutputSums, answers, class_outputs
+from .order import ModelFile, check_not_instrumented, doubts, speed_doubts
+from .outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +37,11 @@ class Evaluation(Presented):
         gate: the limits that were given.
         failures: the limits that were not met; empty is success.
         doubts: signs that the models are not a float one and its quantized form: nothing quantized, a larger
-            file, arguments swapped (`doubts`). Any of them fails a gate with a limit.
+            file, arguments swapped, made from another float model (`doubts`), and, where a speedup is asked
+            for, quantized for another runtime. Any of them fails a gate with a limit.
+        remarks: what else to know of the figures, such as an estimate that was too good.
+        provenance: where the quantized model says that it comes from; None for one of another tool.
+        estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
     """
 
     float_model: str
@@ -52,6 +55,9 @@ class Evaluation(Presented):
     gate: Gate
     failures: tuple[GateFailure, ...]
     doubts: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+    estimates: tuple[EstimateCheck, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -68,7 +74,7 @@ class Evaluation(Presented):
         """Return samples, size, latency, accuracy and failures of the gate; and a table of the outputs."""
         facts = [
             ("samples", str(self.samples)),
-            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)} quantized"),
+            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)} quantized"),
         ]
         if self.latency is not None:
             facts.append(("speedup", f"{self.latency.speedup:.2f}"))
@@ -81,6 +87,7 @@ class Evaluation(Presented):
             words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
             facts.append(("failed", " ".join(filter(None, words))))
         facts += [("failed" if self.gate.has_limit else "remark", doubt) for doubt in self.doubts]
+        facts += [("remark", remark) for remark in self.remarks]
         rows = tuple(
             (
                 output.name,
@@ -99,10 +106,11 @@ class Evaluation(Presented):
 
 @dataclass(frozen=True, eq=False)
 class _Labels:
-    """The true class of every row, and the output that it is compared with."""
+    """The labels, the output that they are compared with, and where that has its classes."""
 
     output: str
-    classes: npt.NDArray[np.int64]
+    labels: Labels
+    axis: ClassAxis
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +158,15 @@ def evaluate(
     """
     gate, measuring = gate or Gate(), measuring or Measuring()
     check_gate(gate, labels=labels is not None, latency=measuring.latency is not None)
-    original = load_model(float_path)
+    floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    check_not_instrumented(floats, quantized)
+    original = floats.model
     pair = open_pair(float_path, quantized_path, measuring.threads)
-    truth = _labels(pair, gate, labels, measuring.output)
-    sums = _Sums(tuple(OutputSums() for _ in pair.outputs))
+    output = _checked_output(pair, gate, measuring)
+    chosen = labels is not None or measuring.class_axis is not None
+    axes = class_axes(original, output if chosen else None, measuring.class_axis)
+    truth = None if labels is None else _Labels(output, load_labels(labels), axes[output])
+    sums = _Sums(tuple(OutputSums(axes[name]) for name in pair.outputs))
     source = open_samples(data, input_specs(original), measuring.limit)
     for sample in source:
         sums = _added(sums, pair, sample, truth, measuring)
@@ -163,34 +176,40 @@ def evaluate(
         raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
     if truth is not None:
         cut = sums.samples == measuring.limit
-        _check_rows(str(labels), truth.classes.size, sums.rows.rows, cut=cut)
-    meaningful = class_outputs(original) | (set() if truth is None else {truth.output})
-    results = (s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
-    outputs = tuple(
-        r if r.name in meaningful or not r.is_float else replace(r, agreement=None) for r in results
-    )
+        truth.labels.check_rows(sums.rows.rows, cut=cut)
+    outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
     accuracy = None if truth is None else accuracy_of(truth.output, sums.rows)
     latency = _latency(pair, sums.first, measuring)
-    names = (Path(float_path).name, Path(quantized_path).name)
-    size = (model_bytes(float_path), model_bytes(quantized_path))
-    quantized = (has_quantized_nodes(original), has_quantized_nodes(load_model(quantized_path)))
+    estimates = _estimates(quantized.provenance, outputs)
+    elsewhere = () if latency is None else speed_doubts(quantized)
+    wanted = gate.min_speedup is not None
     return Evaluation(
-        float_model=names[0],
-        quantized_model=names[1],
+        float_model=floats.name,
+        quantized_model=quantized.name,
         samples=sums.samples,
         outputs=outputs,
         accuracy=accuracy,
-        float_bytes=size[0],
-        quantized_bytes=size[1],
+        float_bytes=floats.bytes,
+        quantized_bytes=quantized.bytes,
         latency=latency,
         gate=gate,
         failures=failures_of(gate, outputs, accuracy, latency, sums.samples),
-        doubts=doubts(names, quantized, size),
+        doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
+        remarks=(() if wanted else elsewhere) + too_good_texts(estimates),
+        provenance=quantized.provenance,
+        estimates=estimates,
     )
 
 
-def _labels(pair: Pair, gate: Gate, labels: str | Path | None, output: str | None) -> _Labels | None:
-    """Return the labels and their output; refuse a gate on SQNR for a model without float outputs."""
+def _estimates(provenance: Provenance | None, outputs: Sequence[OutputResult]) -> tuple[EstimateCheck, ...]:
+    """Return the SQNR of each output as it was estimated and as it was measured."""
+    measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
+    return () if provenance is None else check_estimates(provenance.estimated_sqnr, measured)
+
+
+def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:
+    """Return the output that labels belong to; refuse a gate on SQNR for a model without float outputs."""
+    output = measuring.output
     if output is not None and output not in pair.outputs:
         raise ModelError(f"{pair.float_name}: has no output '{output}'.{nearest(output, pair.outputs)}")
     needs_sqnr = gate.min_sqnr is not None or gate.min_group_sqnr is not None
@@ -198,9 +217,7 @@ def _labels(pair: Pair, gate: Gate, labels: str | Path | None, output: str | Non
         raise ConfigError(
             f"{pair.float_name}: has no float output and so no SQNR; ask for max_accuracy_drop instead"
         )
-    if labels is None:
-        return None
-    return _Labels(pair.outputs[0] if output is None else output, load_labels(labels))
+    return pair.outputs[0] if output is None else output
 
 
 def _added(sums: _Sums, pair: Pair, sample: Sample, truth: _Labels | None, measuring: Measuring) -> _Sums:
@@ -210,8 +227,9 @@ def _added(sums: _Sums, pair: Pair, sample: Sample, truth: _Labels | None, measu
     rows = sums.rows
     if truth is not None:
         where = f"{pair.float_name}, sample {sample.name}: output '{truth.output}'"
-        classes = [_classes(values[truth.output], where) for values in (floats, quantized)]
-        rows = rows.added(truth.classes, *classes)
+        classes = [classes_of(values[truth.output], truth.axis, where) for values in (floats, quantized)]
+        truth.labels.check_classes(class_count(floats[truth.output], truth.axis))
+        rows = rows.added(truth.labels.classes, *classes)
     timed = 0 if measuring.latency is None else measuring.latency.samples
     pairs = zip(pair.outputs, sums.outputs, strict=True)
     return replace(
@@ -221,26 +239,6 @@ def _added(sums: _Sums, pair: Pair, sample: Sample, truth: _Labels | None, measu
         samples=sums.samples + 1,
         first=(*sums.first, sample) if len(sums.first) < timed else sums.first,
     )
-
-
-def _classes(values: npt.NDArray[Any], where: str) -> npt.NDArray[np.int64]:
-    """Return the class of every row."""
-    classes = answers(values)[1]
-    if classes is None or classes.dtype.kind not in "iub":
-        raise ModelError(
-            f"{where}: {values.dtype} of shape {list(values.shape)} has no class axis to compare with "
-            "labels; choose another output"
-        )
-    return classes.astype(np.int64)
-
-
-def _check_rows(file: str, labels: int, rows: int, *, cut: bool) -> None:
-    if not rows:
-        raise DataError(f"{file}: the samples have 0 rows to compare with labels; check the data")
-    if rows > labels or (rows < labels and not cut):
-        raise DataError(
-            f"{file}: {labels} labels, but the samples have {rows} rows; give one label for each row"
-        )
 
 
 def _latency(pair: Pair, samples: tuple[Sample, ...], measuring: Measuring) -> Latency | None:

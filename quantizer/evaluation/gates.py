@@ -1,4 +1,9 @@
-"""Limits that a quantized model must keep, and those that it does not."""
+"""Limits that a quantized model must keep, and those that it does not.
+
+Where an interval is measured, a limit is held against its pessimistic end, not against the middle: accuracy
+drop against the upper end of the 95 % interval, speedup against the lower quartile. What could be chance does
+not pass. SQNR has no interval: it is that of all the samples together.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.numbers import check_finite
 from ..runtime.latency import Latency
-from .accuracy import Accuracy
+from .accuracy import Accuracy, rows_to_show
 from .outputs import OutputResult
 from .sqnr import Difference
 
@@ -18,11 +24,12 @@ class Gate:
     """Limits that the quantized model must keep; None for no limit.
 
     Attributes:
-        min_sqnr: dB, for every float output.
+        min_sqnr: dB, for every float output: of all the samples together, without an interval.
         min_group_sqnr: dB, for every group of channels of similar range of every float output: for
             detectors, where the error of small scores is hidden by large boxes. An output without channels
-            is one group.
-        max_accuracy_drop: percentage points (percent of the rows).
+            is one group. Of all the samples together, too.
+        max_accuracy_drop: percentage points (percent of the rows): the upper end of the drop's 95 % interval
+            (`paired_interval`), so that few rows do not pass by chance; a failure says how many would do.
         min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
             chance on a busy machine does not pass.
     """
@@ -60,11 +67,8 @@ class GateFailure:
 
 
 def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
-    """Raise ConfigError for a limit on something that is not measured, or that is no number."""
-    for field in fields(gate):
-        value = getattr(gate, field.name)
-        if value is not None and math.isnan(value):
-            raise ConfigError(f"{field.name}: {value} is not a number")
+    """Raise ConfigError for a limit on something that is not measured, or that is not finite."""
+    check_finite(gate)
     if gate.max_accuracy_drop is not None and not labels:
         raise ConfigError("max_accuracy_drop: accuracy needs labels; give a file of labels")
     if gate.min_speedup is not None and not latency:
@@ -95,9 +99,7 @@ def failures_of(
             failures += _other_shapes(demand, limit, floats, samples)
             failures += _below(demand, limit, compared)
     if gate.max_accuracy_drop is not None:
-        drop = None if accuracy is None else accuracy.drop
-        if drop is None or drop > gate.max_accuracy_drop:
-            failures.append(_failure("max_accuracy_drop", "", drop, gate.max_accuracy_drop))
+        failures += _too_inaccurate(gate.max_accuracy_drop, accuracy)
     if gate.min_speedup is not None:
         failures += _too_slow(gate.min_speedup, latency)
     return tuple(failures)
@@ -131,6 +133,23 @@ def _below(
     for where, difference in compared:
         if difference is None or difference.sqnr < limit:
             yield _failure(demand, where, None if difference is None else difference.sqnr, limit)
+
+
+def _too_inaccurate(limit: float, accuracy: Accuracy | None) -> Iterator[GateFailure]:
+    if accuracy is None:
+        yield _failure("max_accuracy_drop", "", None, limit)
+    elif accuracy.drop_high > limit:
+        a = accuracy
+        interval = f"drop {a.drop:.2f}, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f} on {a.rows} rows"
+        rows = rows_to_show(a.only_float, a.only_quantized, a.rows, limit / 100.0)
+        more = (
+            "the drop itself is above the limit"
+            if rows is None
+            else f"about {rows} rows would show that it is kept, if they differ as often as these"
+        )
+        yield _failure(
+            "max_accuracy_drop", "", a.drop_high, limit, f"upper end of the interval: {interval}; {more}"
+        )
 
 
 def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:

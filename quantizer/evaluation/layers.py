@@ -19,13 +19,16 @@ from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_equalization
-from ..model.files import load_model, save_model
+from ..model.files import load_model
 from ..model.graph import name_of
+from ..model.saving import save_model
+from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
 from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
 from ..runtime.sessions import open_session, run
 from .measuring import Measuring
+from .order import ModelFile, check_not_instrumented, doubts, other_plan
 from .sqnr import Difference, Sums, sums_along
 from .tensor_matching import Match, activations, matches, values_of
 
@@ -66,6 +69,10 @@ class LayerReport(Presented):
         layers: in graph order.
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
             part of the operator before it, tensors inside a look-up table.
+        doubts: signs that the models are not a float one and its quantized form, or that the plan is that of
+            another model (`order`).
+        estimates: SQNR as it was estimated when the model was quantized, and as measured here, of the outputs
+            that were compared.
     """
 
     float_model: str
@@ -73,6 +80,13 @@ class LayerReport(Presented):
     samples: int
     layers: tuple[LayerComparison, ...]
     missing: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+    estimates: tuple[EstimateCheck, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The doubts, and a sentence for each estimate that was too good."""
+        return self.doubts + too_good_texts(self.estimates)
 
     def headline(self) -> str:
         """Return both models, and how many layers were compared."""
@@ -93,7 +107,8 @@ class LayerReport(Presented):
             for layer in self.layers
         )
         facts = (("samples", str(self.samples)), ("not in the quantized model", str(len(self.missing))))
-        return Presentation(facts, (Table(header, rows, left=4),))
+        remarks = tuple(("remark", remark) for remark in self.remarks)
+        return Presentation((*facts, *remarks), (Table(header, rows, left=4),))
 
     def worst(self, count: int) -> tuple[LayerComparison, ...]:
         """Return the `count` layers of lowest SQNR, lowest first; equals in graph order."""
@@ -131,12 +146,14 @@ def compare_layers(
         PlanError: the plan cannot be read.
     """
     measuring = measuring or Measuring()
-    prepared, quantized = prepare(load_model(float_path)).model, load_model(quantized_path)
+    files = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
+    check_not_instrumented(*files)
+    prepared, quantized, doubtful = prepare(load_model(float_path)).model, files[1].model, doubts(*files)
     nodes: Mapping[str, NodePlan] = {}
     if plan is not None:
         loaded = read_plan(plan)
         prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
-        nodes = loaded.nodes
+        nodes, doubtful = loaded.nodes, (*doubtful, *other_plan(loaded, files[1]))
     pairs = matches(prepared, quantized)
     if not pairs:
         raise ModelError(
@@ -156,12 +173,18 @@ def compare_layers(
                 progress(samples, source.total)
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
+    provenance = files[1].provenance
+    estimated = {} if provenance is None else provenance.estimated_sqnr
+    differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
+    measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
     return LayerReport(
-        float_model=Path(float_path).name,
-        quantized_model=Path(quantized_path).name,
+        float_model=files[0].name,
+        quantized_model=files[1].name,
         samples=samples,
         layers=_layers(prepared.graph, sums, nodes),
         missing=tuple(name for name in activations(prepared) if name not in sums),
+        doubts=doubtful,
+        estimates=check_estimates(estimated, measured),
     )
 
 

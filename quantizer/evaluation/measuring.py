@@ -14,13 +14,15 @@ class Measuring:
 
     Attributes:
         limit: number of samples used, from the first; None for all.
-        output: the output that labels belong to; None for the first.
+        output: the output that labels and `class_axis` belong to; None for the first.
+        class_axis: axis of its classes; None for what its operator says (`class_axes`).
         threads: threads inside an operator, for both models.
         latency: how latency is measured, on as many threads; None leaves it out.
     """
 
     limit: int | None = None
     output: str | None = None
+    class_axis: int | None = None
     threads: int = 1
     latency: LatencySettings | None = field(default_factory=LatencySettings)
 

@@ -1,15 +1,71 @@
-"""Signs that two models are not a float model and its quantized form, in this order."""
+"""Signs that two models are not a float model and its quantized form, in this order.
+
+A model that qprof wrote says where it comes from (`Provenance`), and that is asked first; models of other
+tools are judged by their operators and sizes.
+"""
 
 from __future__ import annotations
 
+import platform
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
+from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.presentation import kilobytes
+from ...profiles.base.errors import ModelError
+from ...profiles.base.presentation import size_text
+from ...profiles.base.tool import tool_name
+from ...profiles.instrumentation.profiling_function import DOMAIN
+from ..model.files import load_model, model_bytes
+from ..model.identity import model_id
+from ..plan.plan import QuantPlan
+from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
+from ..prepare.opening import open_prepared
+from ..targets.packaged import target_names
 
 _PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
 _PARTS = ("quantize", "integer", "nbits")
+
+ARM = ("aarch64", "arm64")
+"""What Python calls 64-bit Arm processors."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One of two models that are compared.
+
+    Attributes:
+        path: its file.
+    """
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path.name
+
+    @cached_property
+    def model(self) -> ir.Model:
+        """The model; raises ModelError where it cannot be read."""
+        return load_model(self.path)
+
+    @cached_property
+    def is_quantized(self) -> bool:
+        """Whether it has quantized nodes."""
+        return has_quantized_nodes(self.model)
+
+    @cached_property
+    def provenance(self) -> Provenance | None:
+        """Where it says that it comes from."""
+        return read_provenance(self.model)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Its size, external data included."""
+        return model_bytes(self.path)
 
 
 def has_quantized_nodes(model: ir.Model) -> bool:
@@ -23,21 +79,90 @@ def has_quantized_nodes(model: ir.Model) -> bool:
     return any(name.startswith(_PREFIXES) or any(part in name for part in _PARTS) for name in names)
 
 
-def doubts(names: tuple[str, str], quantized: tuple[bool, bool], size: tuple[int, int]) -> tuple[str, ...]:
-    """Return what speaks against the first model being float and the second its quantized form.
+def check_not_instrumented(*files: ModelFile) -> None:
+    """Raise ModelError for a model with profiling nodes: it computes statistics besides its outputs."""
+    for file in files:
+        if DOMAIN in file.model.opset_imports:
+            raise ModelError(
+                f"{file.name}: this model is instrumented: it profiles its activations; give the original "
+                "model"
+            )
 
-    Args:
-        names: what messages call the models.
-        quantized: whether each has quantized nodes.
-        size: bytes of each.
-    """
-    first, second = names
-    if quantized == (True, False):
+
+def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
+    """Return what speaks against the first model being float and the second its quantized form."""
+    first, second = floats.name, quantized.name
+    if floats.is_quantized and not quantized.is_quantized:
         return (f"{first} is quantized and {second} is not: are they swapped? The float model comes first",)
     found = []
-    if not quantized[1]:
-        found.append(f"{second}: no node is quantized; was the model that you quantized meant?")
-    if size[1] > size[0]:
-        sizes = f"{kilobytes(size[1])}, float {kilobytes(size[0])}"
+    if floats.provenance is not None:
+        by = floats.provenance.tool
+        found.append(f"{first} is a quantized model itself, written by {by}; give the float model first")
+    elif quantized.provenance is not None:
+        found += _other_float_model(floats, quantized, quantized.provenance)
+    if not quantized.is_quantized:
+        same = not floats.is_quantized and _same(floats, quantized)
+        found.append(
+            f"{second} is the float model {first} again; was the model that you quantized meant?"
+            if same
+            else f"{second}: no node is quantized; was the model that you quantized meant?"
+        )
+    if quantized.bytes > floats.bytes:
+        sizes = f"{size_text(quantized.bytes)}, float {size_text(floats.bytes)}"
         found.append(f"{second}: larger than the float model ({sizes}); see which nodes are quantized")
     return tuple(found)
+
+
+def _same(one: ModelFile, other: ModelFile) -> bool:
+    return model_id(one.model, "") == model_id(other.model, "")
+
+
+def _other_float_model(floats: ModelFile, quantized: ModelFile, provenance: Provenance) -> list[str]:
+    """Return a sentence where the quantized model says that it was made from another float model."""
+    try:
+        actual = model_fingerprint(open_prepared(floats.path).identity)
+    except ModelError as error:
+        return [f"{quantized.name} cannot have been made from {floats.name}: {error}"]
+    if actual == provenance.float_model:
+        return []
+    (structure, weights, _), (own, values, _) = (
+        fingerprint.split("-") if fingerprint.count("-") == 2 else ("", "", "")
+        for fingerprint in (provenance.float_model, actual)
+    )
+    what = "other weights" if structure == own and weights != values else "another graph"
+    other = "" if provenance.tool == tool_name() else f", or prepared it otherwise ({provenance.tool})"
+    return [
+        f"{quantized.name} was made from another float model than {floats.name} ({what}{other}); "
+        "give the model that was quantized"
+    ]
+
+
+def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[str, ...]:
+    """Return a sentence where a quantized model says that it was written by another plan."""
+    provenance = quantized.provenance
+    if provenance is None or not provenance.plan or provenance.plan == plan_digest(plan):
+        return ()
+    return (f"{quantized.name} was written by another plan than the one given; give the plan of this model",)
+
+
+def speed_doubts(quantized: ModelFile, machine: str = "") -> tuple[str, ...]:
+    """Return a sentence where latency is measured on another runtime than the model was quantized for.
+
+    Latency is measured with onnxruntime on the processor at hand; a target of the user's own says nothing.
+
+    Args:
+        quantized: the quantized model.
+        machine: name of the processor's architecture; "" for this one's.
+    """
+    provenance = quantized.provenance
+    target = "" if provenance is None else provenance.target
+    if target not in target_names():
+        return ()
+    on_arm = (machine or platform.machine()).lower() in ARM
+    if target.startswith("onnxruntime") and (target == "onnxruntime-arm") == on_arm:
+        return ()
+    here = f"onnxruntime on {'an Arm' if on_arm else 'this'} processor"
+    return (
+        f"{quantized.name} was quantized for target {target}, and speed is measured with {here}: "
+        "its latency there says nothing of the target",
+    )

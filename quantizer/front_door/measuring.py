@@ -9,7 +9,6 @@ from typing import Any, TypedDict, Unpack
 
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataSource
-from ...profiles.samples.samples import input_specs
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
 from ..evaluation.gates import Gate
@@ -50,15 +49,22 @@ class LayerOptions(TypedDict, total=False):
 class EvaluateOptions(LayerOptions, total=False):
     """Keywords of `evaluate`: those of `LayerOptions`, and these.
 
-    latency: False leaves it out; scored_output: the output that labels belong to, the first when None.
+    latency: False leaves it out; scored_output: the output that labels belong to, the first when None;
+    class_axis: axis of its classes, what its operator says when None.
     """
 
     latency: bool
     scored_output: str | None
+    class_axis: int | None
 
 
 class SensitivityOptions(Settings, LayerOptions, total=False):
-    """Keywords of `sensitivity`: those of `Settings` and of `LayerOptions`."""
+    """Keywords of `sensitivity`: those of `Settings` and of `LayerOptions`, and this.
+
+    class_axis: axis of the classes of the first output, what its operator says when None.
+    """
+
+    class_axis: int | None
 
 
 class DiffOptions(Settings, total=False):
@@ -117,10 +123,11 @@ def evaluate(
 
 
 def measuring_of(options: Mapping[str, Any]) -> Measuring:
-    """Return the record of keywords limit, threads, latency and scored_output."""
+    """Return the record of keywords limit, threads, latency, scored_output and class_axis."""
     return Measuring(
         limit=options.get("limit"),
         output=options.get("scored_output"),
+        class_axis=options.get("class_axis"),
         threads=options.get("threads", 1),
         latency=LatencySettings() if options.get("latency", True) else None,
     )
@@ -133,7 +140,7 @@ def _evaluation(found: evaluation.Evaluation, **more: Any) -> Evaluation:
 
 def _score(path: Path, quantized: Path, data: TuningData) -> Score:
     session = open_session(str(path), path.name)
-    return score_model(quantized, read_samples(session, input_specs(load_model(path)), data))
+    return score_model(quantized, read_samples(session, load_model(path), data))
 
 
 def compare_layers(
@@ -200,7 +207,9 @@ def sensitivity(
             samples_of(data, others.get("transform")),
             recipe=given.recipe(target),
             plan_path=plan,
-            run=SensitivityRun(others.get("limit", LIMIT), others.get("threads", 0)),
+            run=SensitivityRun(
+                others.get("limit", LIMIT), others.get("threads", 0), others.get("class_axis")
+            ),
             progress=others.get("progress"),
         )
 

@@ -11,20 +11,21 @@ from typing import Unpack
 
 import onnx_ir as ir
 
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataSource
-from ..model.files import ModelLike, model_file, save_model, temporary_folder
-from ..model.outputs import check_output
+from ..model.files import ModelLike, model_file, temporary_folder
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import save_model
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import QuantizeResult, SampleSteps
 from ..plan.store import PlanLike
-from ..prepare.opening import ProfileLike, open_prepared, profile_name
+from ..prepare.opening import ProfileLike, profile_name
 from ..speed.float_fallback import SpeedDemand
 from .settings import RunOptions, Settings, TargetLike, chosen
 from .sources import Transform, in_memory, quantized_name, samples_of
@@ -76,6 +77,7 @@ def profile(
         ConfigError: a keyword or its value is not allowed.
     """
     settings = RunSettings(**chosen("profile", run, RunOptions).others)
+    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (data,)))
     with model_file(model) as path:
         return profiling.dump_profile(
             path, samples_of(data, transform), _path(output), settings, progress=progress
@@ -131,7 +133,9 @@ def quantize(
     others = dict(given.others)
     samples = None if data is None else samples_of(data, others.pop("transform", None))
     others.pop("transform", None)
-    check_output(output, model)
+    speed = given.others.get("speed")
+    read = FilesRead((model,), (profile, plan, target), (data, None if speed is None else speed.data))
+    check_outputs([output], read)
     with model_file(model) as path, _output_file(output, path) as written:
         result = quantization.quantize(
             path,
@@ -144,7 +148,7 @@ def quantize(
         )
         if not isinstance(model, str | os.PathLike):
             in_memory(result.model)
-    return result if output is not None else replace(result, model_path=None)
+    return replace(result, model_path=None if output is None else result.model_path, read=read)
 
 
 def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -157,12 +161,14 @@ def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -
     Raises:
         ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.
     """
-    check_output(output, model)
+    read = FilesRead(models=(model,))
+    check_outputs([output], read)
     with model_file(model) as path:
-        instrumented = instrument_model(open_prepared(path).model)
+        result = profiling.instrumented(path)
         if output is not None:
-            save_model(instrumented, output)
-        return instrumented if isinstance(model, str | os.PathLike) else in_memory(instrumented)
+            with replacing_together(read.weights) as batch:
+                save_model(result, output, batch=batch)
+        return result if isinstance(model, str | os.PathLike) else in_memory(result)
 
 
 def merge(
@@ -181,7 +187,9 @@ def merge(
     Raises:
         ProfileError: they do not fit together, one cannot be read, or data is counted twice.
     """
-    loaded = (_named(number, source) for number, source in enumerate(profiles))
+    sources = tuple(profiles)
+    check_outputs([output], FilesRead(files=sources))
+    loaded = (_named(number, source) for number, source in enumerate(sources))
     merged = merge_profiles(loaded, allow_duplicates=allow_duplicates).profile
     if output is not None:
         save_profile(merged, output)

@@ -8,11 +8,13 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, is_report
 from ..evaluation import evaluate as evaluation
-from ..model.files import save_model
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..tuning import result as tuning
 from ..tuning.scores import Score
@@ -46,10 +48,12 @@ class TuneResult(tuning.TuneResult):
     Attributes:
         plan: of the best trial, whether it meets the target or not; None where none could be run.
         quantized: its model; None where the target is missed.
+        read: what it was made from, which `save` does not write over.
     """
 
     plan: QuantPlan | None = None
     quantized: ir.Model | None = field(default=None, compare=False)
+    read: FilesRead = field(default=FilesRead(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the plan and the model; the plan has a `to_dict` of its own."""
@@ -62,14 +66,17 @@ class TuneResult(tuning.TuneResult):
         """Write the model; a name that ends in .html, .md or .json asks for a report.
 
         Raises:
-            ConfigError: there is no model, as the target is missed, or the file cannot be written.
+            ConfigError: there is no model, as the target is missed; or the file cannot be written, or is one
+                that the model was made from.
         """
+        check_outputs([path], self.read)
         if is_report(path):
             super().save(path)
         elif self.quantized is None:
             raise ConfigError(f"{path}: no plan met the target, so there is no model; see `limits`")
         else:
-            save_model(self.quantized, path)
+            with replacing_together(self.read.weights) as batch:
+                save_model(self.quantized, path, batch=batch)
 
 
 def with_more(kind: type, result: Any, **more: object) -> Any:

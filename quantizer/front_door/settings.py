@@ -65,6 +65,7 @@ class RunOptions(TypedDict, total=False):
     every: float
     workers: int
     scheduler: str | None
+    custom_ops: Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)

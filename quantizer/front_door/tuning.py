@@ -8,10 +8,11 @@ from typing import Any, Literal, Unpack
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.samples.objects import DataSource
-from ..model.files import ModelLike, load_model, model_file, save_model, temporary_folder
-from ..model.outputs import check_output
+from ..model.files import ModelLike, load_model, model_file, temporary_folder
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import save_model
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
 from ..tuning import tune as search
@@ -28,9 +29,9 @@ class TuneOptions(Settings, total=False):
 
     objective: what is made as good as possible; budget: seconds after which no new trial starts; seed: of the
     split into tuning and held-out samples; threads: of the latency measurement; labels, metric: as in
-    `evaluate`; scored_output: the output that labels belong to; holdout_data, holdout_labels: other samples
-    to verify the plan on; transform, limit: as in `profile`; state: file from which an interrupted tuning is
-    resumed; on_trial: called after each trial.
+    `evaluate`; scored_output: the output that labels belong to; class_axis: of its classes; holdout_data,
+    holdout_labels: other samples to verify the plan on; transform, limit: as in `profile`; state: file from
+    which an interrupted tuning is resumed; on_trial: called after each trial.
     """
 
     objective: Literal["latency", "size", "int8-share"]
@@ -40,6 +41,7 @@ class TuneOptions(Settings, total=False):
     labels: LabelsLike | None
     metric: str | MetricFunction | None
     scored_output: str | None
+    class_axis: int | None
     holdout_data: DataSource | None
     holdout_labels: LabelsLike | None
     transform: Transform | None
@@ -66,7 +68,8 @@ def tune(
         data: samples, as in `profile`; all are held in memory.
         output: where to write the model, if the target is met; None for nowhere.
         max_drop: percentage points that the score may be below the float model's: top-1 accuracy with
-            `labels`, a score of your own with `metric`, else agreement with the float model.
+            `labels`, a score of your own with `metric`, else agreement with the float model, or for outputs
+            that are no classes the correlation with its outputs.
         target: as in `quantize`.
         options: settings as in `quantize`, and those of `TuneOptions`.
 
@@ -81,15 +84,19 @@ def tune(
     others = dict(given.others)
     limits = {name: others.pop(name) for name in ("objective", "budget", "seed", "threads") if name in others}
     recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
-    if output is not None and not Path(output).resolve().parent.is_dir():
-        raise ConfigError(f"{output}: there is no folder '{Path(output).parent}'; make it first")
-    check_output(output, model)
+    labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
+    read = FilesRead(
+        (model,),
+        (profile, target, labels, holdout_labels),
+        (data, others.get("holdout_data"), others.get("metric")),
+    )
+    check_outputs([output, others.get("state")], read)
     on_trial, state = others.pop("on_trial", None), others.pop("state", None)
     with (
         model_file(model) as path,
         temporary_folder() as folder,
-        labels_file(others.pop("labels", None)) as labels,
-        labels_file(others.pop("holdout_labels", None)) as holdout_labels,
+        labels_file(others.pop("labels", None)) as labels_path,
+        labels_file(others.pop("holdout_labels", None)) as holdout_path,
     ):
         files = TuneFiles(
             folder / quantized_name(path.name), folder / "plan.yaml", None if state is None else Path(state)
@@ -97,7 +104,7 @@ def tune(
         found = search.tune(
             path,
             profile,
-            _tuning_data(data, others, labels, holdout_labels),
+            _tuning_data(data, others, labels_path, holdout_path),
             quality,
             recipe=recipe,
             files=files,
@@ -106,8 +113,9 @@ def tune(
         quantized = _model(files.model)
         plan = load_plan(folder / "plan.yaml") if (folder / "plan.yaml").exists() else None
     if output is not None and quantized is not None:
-        save_model(quantized, output)
-    result: TuneResult = with_more(TuneResult, found, plan=plan, quantized=quantized)
+        with replacing_together(read.weights) as batch:
+            save_model(quantized, output, batch=batch)
+    result: TuneResult = with_more(TuneResult, found, plan=plan, quantized=quantized, read=read)
     return result
 
 
@@ -119,6 +127,7 @@ def _tuning_data(
         samples_of(data, transform),
         labels=labels,
         output=others.get("scored_output"),
+        class_axis=others.get("class_axis"),
         metric=others.get("metric"),
         holdout_data=None if holdout is None else samples_of(holdout, transform),
         holdout_labels=holdout_labels,

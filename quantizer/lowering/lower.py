@@ -14,6 +14,7 @@ from ...profiles.base.errors import ConfigError, nearest
 from ..equalization.apply import apply_biases
 from ..model.scopes import check_scopes
 from ..plan.plan import Kind, QuantPlan
+from ..plan.provenance import provenance_of, write_provenance
 from ..rounding.quantized_weights import round_weights
 from .forms.integer import lower_integer
 from .forms.primitives import lower_primitives
@@ -33,7 +34,7 @@ LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
 
 
 def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
-    """Return the quantized model that `plan` describes, in the form that it asks for.
+    """Return the quantized model that `plan` describes, in the form that it asks for, with its provenance.
 
     Args:
         model: the prepared float model with the equalization of the plan applied: opset 13 or later,
@@ -41,11 +42,27 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         plan: the plan of this model, verified.
 
     Returns:
-        A model with the same graph inputs and outputs: names, order, element types.
+        A model with the same graph inputs and outputs: names, order, element types. Its metadata say where
+        it comes from (`Provenance`).
 
     Raises:
         ConfigError: the form of the plan does not exist.
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
+    """
+    lowered = lower_part(model, plan)
+    write_provenance(lowered.model, provenance_of(plan))
+    return lowered
+
+
+def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
+    """Return the quantized form of a part of a model without provenance, which is that of a whole.
+
+    Args:
+        model: nodes of the prepared model.
+        plan: with entries for these nodes and perhaps more.
+
+    Raises:
+        ConfigError, PlanError: see `lower`.
     """
     form = plan.config.form
     if form not in LOWERINGS:

@@ -2,5 +2,5 @@
 
 Enters: an ONNX file.
 Leaves: `ir.Model`, `Graph`, `ModelId`.
-Imports: profiles.instrumentation, profiles.records, profiles.base.
+Imports: profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
 """

@@ -1,4 +1,4 @@
-"""ONNX files in and out: `load_model`, `save_model`, and `model_file` for a model in memory."""
+"""ONNX files that are read: `load_model`, and `model_file` for a model in memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,11 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from ...profiles.base.atomic_files import write_atomically
-from ...profiles.base.errors import ConfigError, ModelError, QprofError
+from ...profiles.base.errors import ModelError, QprofError
+from .saving import PROTOBUF_LIMIT, save_model
 
 ModelLike: TypeAlias = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 """A model: a file, or an object in memory."""
-
-PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
-"""Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
-
-KEEP_EXTERNAL = 256 << 20
-"""A model that came with external data keeps it outside when its weights have at least this many bytes."""
-
-SMALLEST_EXTERNAL = 1024
-"""Initialisers of fewer bytes stay in the model file, where shape inference of other tools sees them."""
 
 
 def load_model(path: str | os.PathLike[str]) -> ir.Model:
@@ -41,6 +32,7 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
             data is missing or short, the ONNX checker refuses it, or it has no outputs.
     """
     file = Path(path)
+    check_name(file)
     if file.is_dir():
         raise ModelError(f"{path}: is a folder; name an .onnx file")
     try:
@@ -67,6 +59,14 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     _attach(model, file.parent)
     _detach(model)
     return model
+
+
+def check_name(path: Path) -> None:
+    """Raise ModelError for a file whose name is not UTF-8: neither onnx nor onnxruntime can open it."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ModelError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it") from None
 
 
 @contextmanager
@@ -139,12 +139,6 @@ def _write_object(model: onnx.ModelProto | ir.Model, path: Path) -> None:
         path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def has_external_data(model: ir.Model) -> bool:
-    """Tell whether the model has weights in files of their own."""
-    values = [v for graph in model.graphs() for v in graph.initializers.values()]
-    return any(isinstance(value.const_value, ir.ExternalTensor) for value in values)
-
-
 def external_files(path: str | os.PathLike[str]) -> set[Path]:
     """Return the files beside a model in which its external data is, as the model names them.
 
@@ -163,56 +157,6 @@ def external_files(path: str | os.PathLike[str]) -> set[Path]:
         for entry in t.external_data
         if entry.key == "location"
     }
-
-
-def data_file(path: str | os.PathLike[str]) -> Path:
-    """Return the file for the weights of a model that is written with external data."""
-    return Path(path).with_name(f"{Path(path).name}.data")
-
-
-def save_model(model: ir.Model, path: str | os.PathLike[str], external: bool = False) -> None:
-    """Write a model. The file is there complete or not at all; same model, same bytes.
-
-    Weights go to `<name>.data` beside the file, one after the other, when they do not fit into one (2 GiB),
-    or when they are large and the model came with external data. The argument keeps its own tensors.
-
-    Args:
-        model: what to write.
-        path: the file.
-        external: the model was made from one with external data.
-
-    Raises:
-        ConfigError: the folder is missing or cannot be written, or `path` is a folder.
-    """
-    tensors = [
-        v.const_value for g in model.graphs() for v in g.initializers.values() if v.const_value is not None
-    ]
-    total = sum(tensor.nbytes for tensor in tensors)
-    mapped = external or has_external_data(model)
-    if total < PROTOBUF_LIMIT and not (mapped and total >= KEEP_EXTERNAL):
-        whole = ir.external_data.load_to_model(model.clone()) if has_external_data(model) else model
-        write_atomically(path, _serialized(whole))
-        return
-    copy = model.clone()
-    target = Path(os.path.realpath(path))
-    if target.is_dir() or not target.parent.is_dir():
-        raise ConfigError(f"{path}: is a folder or its folder is missing; name a file in an existing folder")
-    data = data_file(target).name
-    try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-            ir.external_data.unload_from_model(copy, folder, data, size_threshold_bytes=SMALLEST_EXTERNAL)
-            text = _serialized(copy)
-            os.replace(Path(folder) / data, target.with_name(data))
-    except OSError as problem:
-        raise ConfigError(
-            f"{path}: cannot be written: {problem.strerror or problem}; choose another output"
-        ) from None
-    write_atomically(target, text)
-
-
-def _serialized(model: ir.Model) -> bytes:
-    data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
-    return data
 
 
 def _check(proto: onnx.ModelProto, file: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..ranges.activation_ranges import ActivationRanges
 from .first_layers import cheap_nodes
-from .propagation import NoiseFlow, noise_flow
+from .propagation import NoiseFlow, NoiseGains, noise_flow
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,16 +75,62 @@ def plan_within_noise_budget(
         make: makes a plan in which the given nodes stay float, each with its reason.
         activations: of the model.
         least: SQNR in dB that each output must keep, as estimated by `noise_flow`; 0 for any.
+
+    Returns:
+        The plan, with the estimates of its outputs as part of its origin.
     """
     plan = make({})
     graph, profile = activations.graph, activations.profile
-    if least <= 0.0 or not any(tensor.count for tensor in profile.values()):
+    if not any(tensor.count for tensor in profile.values()):
         return plan
-    flow, errors = noise_flow(graph, profile, activations.opset), WeightErrors(graph)
+    estimator = NoiseEstimator(
+        activations, NoiseGains(graph, profile, activations.opset), WeightErrors(graph)
+    )
+    if least > 0.0:
+        plan = _within_budget(make, plan, estimator, least)
+    estimated = estimator.estimated_sqnr(plan)
+    return replace(plan, origin=replace(plan.origin, estimated_sqnr=estimated))
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseEstimator:
+    """What the noise of plans of one model is estimated from.
+
+    Attributes:
+        activations: of the model.
+        gains: how its nodes pass noise on.
+        errors: of its weights.
+    """
+
+    activations: ActivationRanges
+    gains: NoiseGains
+    errors: WeightErrors
+
+    def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+        """Yield every place where a plan rounds, see `noise_sources`."""
+        return noise_sources(flow, plan, self.activations, self.errors)
+
+    def estimated_sqnr(self, plan: QuantPlan) -> dict[str, float]:
+        """Return the SQNR in dB, to hundredths, that a plan is estimated to keep at each output of the model.
+
+        Outputs without signal or without noise are left out.
+        """
+        flow = noise_flow(self.gains, self.gains.results())
+        total = sum((source.share for source in self.sources(flow, plan)), np.zeros(len(flow.outputs)))
+        pairs = zip(flow.outputs, total.tolist(), strict=True)
+        return {name: round(_db(share), 2) for name, share in pairs if 0.0 < share < math.inf}
+
+
+def _within_budget(
+    make: Callable[[FloatReasons], QuantPlan], plan: QuantPlan, estimator: NoiseEstimator, least: float
+) -> QuantPlan:
+    """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
+    graph, profile = estimator.activations.graph, estimator.activations.profile
+    flow = noise_flow(estimator.gains, estimator.gains.judged())
     allowed = 10.0 ** (-least / 10.0)
     noisy: dict[str, FloatReason] = {}
     while flow.outputs:
-        noise = _by_node(noise_sources(flow, plan, activations, errors))
+        noise = _by_node(estimator.sources(flow, plan))
         worst = int(np.argmax(sum(noise.values(), np.zeros(len(flow.outputs)))))
         more = _noisiest(noise, worst, allowed, flow.outputs[worst], noisy)
         if not more:

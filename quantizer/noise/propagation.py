@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name, name_of
@@ -55,16 +56,40 @@ class NoiseFlow:
     powers: Mapping[str, float]
 
 
-def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
+class NoiseGains:
+    """The gains of the nodes of a model, each computed when it is first asked for."""
+
+    def __init__(self, graph: Graph, profile: Profile, opset: int) -> None:
+        """Take the prepared model, its profile and the version of the default operator domain."""
+        self.graph, self.profile, self.opset = graph, profile, opset
+        self.powers = {name: signal_power(tensor) for name, tensor in profile.items()}
+        self._known: dict[tuple[str, int, str], float] = {}
+
+    def of(self, node: ir.Node, index: int, name: str, result: str) -> float:
+        """Return the noise power in an output of a node for one unit in its input `index`, called `name`."""
+        key = (name_of(node), index, result)
+        if key not in self._known:
+            step = Step(node, index, name, self.graph, self.profile, self.powers, self.opset)
+            self._known[key] = gain(step, result)
+        return self._known[key]
+
+    def judged(self) -> tuple[str, ...]:
+        """Return the tensors at which noise is judged: the outputs, or what they are put together from."""
+        return _judged(self.graph, self.powers)
+
+    def results(self) -> tuple[str, ...]:
+        """Return the outputs of the model that have a signal."""
+        return tuple(name for name in self.graph.outputs if self.powers.get(name))
+
+
+def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
     """Estimate how noise propagates through a model.
 
     Args:
-        graph: the prepared model.
-        profile: its profile.
-        opset: version of the default operator domain.
+        gains_of: the gains of its nodes.
+        outputs: the tensors at which noise is judged; each must have a signal.
     """
-    powers = {name: signal_power(tensor) for name, tensor in profile.items()}
-    outputs = _judged(graph, powers)
+    graph, powers = gains_of.graph, gains_of.powers
     reach = {name: unit / powers[name] for name, unit in zip(outputs, np.eye(len(outputs)), strict=True)}
     gains: dict[tuple[str, int], Floats] = {}
     for node in reversed(graph.nodes):
@@ -75,9 +100,9 @@ def noise_flow(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
             name = input_name(node, index)
             if not powers.get(name):
                 continue
-            step = Step(node, index, name, graph, profile, powers, opset)
             gains[name_of(node), index] = sum(
-                (reach[result or ""] * gain(step, result or "") for result in results), np.zeros(len(outputs))
+                (reach[result or ""] * gains_of.of(node, index, name, result or "") for result in results),
+                np.zeros(len(outputs)),
             )
             reach[name] = reach.get(name, 0.0) + gains[name_of(node), index]
     return NoiseFlow(outputs, gains, reach, powers)

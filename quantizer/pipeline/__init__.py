@@ -3,6 +3,6 @@
 Enters: paths, settings.
 Leaves: files and results.
 Imports: evaluation, speed, lowering, planning, equalization, plan, ranges, prepare, targets, runtime,
-model, numerics, profiles.runner, profiles.instrumentation, profiles.samples, profiles.records,
-profiles.base.
+model, numerics, profiles.runner, profiles.instrumentation, profiles.runtime, profiles.samples,
+profiles.records, profiles.base.
 """

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.numbers import check_finite
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
@@ -47,6 +48,11 @@ SHAPE_ELEMENTS = 8
 @dataclass(frozen=True)
 class DriftLimits:
     """Limits for every tensor; None for no limit. The measures: see `profiles.records.drift`.
+
+    They are held against the measures themselves: the elements of a sample depend on each other, so that a
+    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
+    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
+    and of enough of them that two halves of the old data keep the limits.
 
     Attributes:
         max_clipping: clipping rate of NEW's elements above the baseline of OLD's own, 0 to 1.
@@ -266,7 +272,8 @@ def covered(params: QuantParams) -> Cover:
 
 
 def check_limits(limits: DriftLimits) -> None:
-    """Raise ConfigError for a limit that is not a number, or that every tensor would exceed."""
+    """Raise ConfigError for a limit that is not finite, or that every tensor would exceed."""
+    check_finite(limits)
     for field in fields(limits):
         value = getattr(limits, field.name)
         least = 1.0 if field.name == "max_range_growth" else 0.0

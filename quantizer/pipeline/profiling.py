@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx_ir as ir
+
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.glow_names import glow_names
@@ -16,10 +19,12 @@ from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
-from ..model.files import save_model
-from ..model.outputs import check_output
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import save_model
+from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..prepare.opening import open_prepared
 from .run_settings import settings_for
 
@@ -53,8 +58,11 @@ def dump_profile(
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
+    read = FilesRead((model_path,), tuple(settings.custom_ops), (data,))
+    check_outputs([output, settings.checkpoint], read)
+    load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
-    if not input_specs(prepared.model):
+    if not input_specs(prepared.model, str(model_path)):
         raise ModelError(
             f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
             "give a model that computes from data, or keep this one as it is"
@@ -72,7 +80,7 @@ def dump_profile(
             )
         profile = calibrate_sharded(model, str(data), identity, settings, progress)
     else:
-        samples = open_samples(data, input_specs(model), settings.limit)
+        samples = open_samples(data, input_specs(model), settings.limit, by_row=settings.by_row)
         profile = calibrate(model, samples, identity, settings, progress)
     if output is not None:
         if format == "glow":
@@ -90,5 +98,19 @@ def instrument(model_path: str | Path, output: str | Path) -> None:
     Raises:
         ModelError: the model cannot be read. ConfigError: the output would overwrite its weights.
     """
-    check_output(output, model_path)
-    save_model(instrument_model(open_prepared(model_path).model), output)
+    read = FilesRead(models=(model_path,))
+    check_outputs([output], read)
+    with replacing_together(read.weights) as batch:
+        save_model(instrumented(model_path), output, batch=batch)
+
+
+def instrumented(model_path: str | Path) -> ir.Model:
+    """Return the prepared model with profiling nodes, with its provenance.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    prepared = open_prepared(model_path)
+    model = instrument_model(prepared.model)
+    write_provenance(model, Provenance(tool_name(), model_fingerprint(prepared.identity), instrumented=True))
+    return model

@@ -11,17 +11,19 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
-from ...profiles.base.presentation import Presentation, Presented, Table, is_report, kilobytes
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Samples, input_specs, open_samples
 from ..lowering.lower import lower
-from ..model.files import has_external_data, model_bytes, save_model
+from ..model.files import model_bytes
 from ..model.graph import Graph, name_of
-from ..model.outputs import check_output
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import has_external_data, save_model
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -36,7 +38,7 @@ from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .unfit_nodes import blamed_on_nodes, without_unfit_nodes
-from .written_model import check_target, save_checked
+from .written_model import check_target, write_checked
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class QuantizeResult(Presented):
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
         model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
+        read: what it was made from, which `save` does not write over.
     """
 
     plan: QuantPlan
@@ -89,17 +92,18 @@ class QuantizeResult(Presented):
     quantized_bytes: int
     speed: SpeedCheck | None = None
     model: ir.Model = field(kw_only=True, compare=False)
+    read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
 
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
-        sizes = f"{kilobytes(self.quantized_bytes)} of {kilobytes(self.float_bytes)}"
+        sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
         return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
 
     def presentation(self) -> Presentation:
         """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
         smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
         facts = [
-            ("size", f"{kilobytes(self.float_bytes)} float, {kilobytes(self.quantized_bytes)}: {smaller}"),
+            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
             *self.plan.presentation().facts,
         ]
         if self.speed is not None:
@@ -126,13 +130,15 @@ class QuantizeResult(Presented):
         """Write the model; a name that ends in .html, .md or .json asks for a report.
 
         Raises:
-            ConfigError: the file cannot be written, or holds weights that the model refers to.
+            ConfigError: the file cannot be written, or is one that the model was made from or refers to.
         """
+        read = replace(self.read, models=(*self.read.models, self.model))
+        check_outputs([path], read)
         if is_report(path):
             super().save(path)
         else:
-            check_output(path, self.model)
-            save_model(self.model, path)
+            with replacing_together(read.weights) as batch:
+                save_model(self.model, path, batch=batch)
 
 
 @dataclass(frozen=True)
@@ -197,30 +203,33 @@ def quantize(
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
     files = output if isinstance(output, OutputFiles) else OutputFiles(output)
-    check_output(files.model, model_path)
+    data = (samples.data, None if samples.speed is None else samples.speed.data)
+    read = FilesRead((model_path,), (profile_path, plan_path), data)
+    check_outputs([files.model, files.plan], read)
     prepared = open_prepared(model_path)
     if plan_path is not None:
         made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
-        model, plan = _written(prepared, made, Path(model_path), files, recipe)
+        model, plan, size = _written(prepared, made, Path(model_path), files, recipe)
     else:
         recipe = recipe or load_recipe()
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
 
-        def attempt(facts: PlanningFacts) -> tuple[_Made, ir.Model, QuantPlan]:
+        def attempt(facts: PlanningFacts) -> tuple[_Made, ir.Model, QuantPlan, int]:
             made = _made(Path(model_path), facts, samples)
             return made, *_written(prepared, made, Path(model_path), files, recipe)
 
         facts = model_facts(prepared, profile, recipe, notes)
-        made, model, plan = without_unfit_nodes(facts, attempt)
+        made, model, plan, size = without_unfit_nodes(facts, attempt)
     return QuantizeResult(
         plan,
         Path(files.model),
         summarize(plan),
         plan.notes,
         model_bytes(Path(model_path)),
-        model_bytes(Path(files.model)),
+        size,
         made.check,
         model=model,
+        read=read,
     )
 
 
@@ -248,19 +257,27 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
 
 def _written(
     prepared: PreparedModel, made: _Made, model_path: Path, files: OutputFiles, recipe: Recipe | None
-) -> tuple[ir.Model, QuantPlan]:
-    """Lower the plan and write the files; return the quantized model, and the plan with all remarks."""
+) -> tuple[ir.Model, QuantPlan, int]:
+    """Lower the plan and write the files, together or not at all.
+
+    Returns:
+        The quantized model, the plan with all remarks, and the size of the model's files in bytes.
+    """
     plan = made.planned.plan
     lowered = lower(made.planned.model, plan)
     model = lowered.model if prepared.narrow is None else narrow_constants(lowered.model, prepared.narrow)
     external = has_external_data(prepared.model)
-    with blamed_on_nodes(made.planned, lowered):
+    with (
+        blamed_on_nodes(made.planned, lowered),
+        replacing_together(FilesRead((model_path,)).weights) as batch,
+    ):
         remarks = check_target(model, plan, recipe, str(files.model))
-        more = save_checked(model, Path(files.model), model_path, made.elements, external)
-    plan = replace(plan, notes=tuple(dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *more])))
-    if files.plan is not None:
-        save_plan(plan, files.plan)
-    return model, plan
+        written = write_checked(model, files.model, model_path, made.elements, external=external, batch=batch)
+        notes = dict.fromkeys([*plan.notes, *lowered.notes, *remarks, *written.notes])
+        plan = replace(plan, notes=tuple(notes))
+        if files.plan is not None:
+            save_plan(plan, files.plan, batch)
+    return model, plan, written.size
 
 
 def _rounding_samples(

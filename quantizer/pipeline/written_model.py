@@ -1,15 +1,16 @@
-"""A quantized model checked against its target, loaded, run once, then moved into place."""
+"""A quantized model checked against its target, loaded and run once before it appears."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
-from ..model.files import save_model
+from ...profiles.base.atomic_files import FileBatch
+from ..model.files import model_bytes
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..runtime.sessions import open_session
 from ..runtime.smoke_run import smoke_run
@@ -26,31 +27,52 @@ def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where:
     return () if recipe is None else check_conformity(model, recipe.target, f"{where} (not written)")
 
 
-def save_checked(
-    model: ir.Model, output: Path, original: Path, elements: Mapping[str, float], external: bool
-) -> tuple[str, ...]:
-    """Write a model that onnxruntime has loaded and run once: it lies in a folder of its own until then.
+@dataclass(frozen=True)
+class WrittenModel:
+    """A model that is written and checked, and appears with the batch of files that it is in.
 
-    `elements` says how many a sample has of each input, as far as is known; `external`, whether the float
-    model has external data.
+    Attributes:
+        size: of its files in bytes, external data included.
+        notes: what could not be checked.
+    """
 
-    Returns:
-        A note when it could not be run.
+    size: int
+    notes: tuple[str, ...]
+
+
+def write_checked(
+    model: ir.Model,
+    output: str | Path,
+    original: Path,
+    elements: Mapping[str, float],
+    *,
+    external: bool,
+    batch: FileBatch,
+) -> WrittenModel:
+    """Write a model, load it in onnxruntime and run it once, before it appears under its name.
+
+    Args:
+        model: the quantized model.
+        output: its file.
+        original: the file of the float model.
+        elements: how many a sample has of each input, as far as is known.
+        external: whether the float model has external data.
+        batch: the files with which it appears.
 
     Raises:
-        ModelError: onnxruntime refuses it; nothing is written. ConfigError: there is no such folder.
+        ModelError: onnxruntime refuses it; nothing is written. ConfigError: it cannot be written.
     """
+    temporary = save_model(model, output, external, batch)
+    name = f"{output} (not written)"
+    session = open_session(_loadable(temporary), name)
+    note = smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
+    return WrittenModel(model_bytes(temporary), () if note is None else (note,))
+
+
+def _loadable(file: Path) -> str | bytes:
+    """Return the path of a model, or its bytes where the path is not UTF-8: onnxruntime takes no other."""
     try:
-        folder = TemporaryDirectory(prefix=".qprof-", dir=output.parent)
-    except OSError as error:
-        raise ConfigError(f"{output}: cannot be written: {error.strerror}; check the folder") from error
-    with folder as made:
-        save_model(model, Path(made, output.name), external)
-        name = f"{output} (not written)"
-        session = open_session(str(Path(made, output.name)), name)
-        note = smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
-        del session  # some systems do not move a file that is open
-        # The model last: when it is there, its data is too.
-        for file in sorted(Path(made).iterdir(), key=lambda file: file.name == output.name):
-            file.replace(output.with_name(file.name))
-    return () if note is None else (note,)
+        str(file).encode("utf-8")
+    except UnicodeEncodeError:
+        return file.read_bytes()
+    return str(file)

@@ -117,6 +117,26 @@ class SharedScale:
     tied_by: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class PlanOrigin:
+    """What a plan was made from, and what was expected of it then: a record, which decides nothing.
+
+    Attributes:
+        profile: digest of the profile (`provenance.profile_digest`); "" without one.
+        estimated_sqnr: graph output -> SQNR in dB that is estimated of it, for the outputs with noise.
+    """
+
+    profile: str = ""
+    estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.profile or self.estimated_sqnr)
+
+
+NO_ORIGIN = PlanOrigin()
+"""Nothing is known of it."""
+
+
 @dataclass(frozen=True, repr=False)
 class QuantPlan(Presented):
     """Everything that was decided for one model.
@@ -131,6 +151,7 @@ class QuantPlan(Presented):
         tool: name and version of the writer.
         shared_scales: activations that share their parameters, two or more each.
         adjustments: what is changed in the float model first; tensors and nodes are those of the result.
+        origin: what it was made from.
     """
 
     model: ModelId
@@ -141,6 +162,7 @@ class QuantPlan(Presented):
     tool: str = field(default="", compare=False)
     shared_scales: tuple[SharedScale, ...] = ()
     adjustments: Adjustments = NONE
+    origin: PlanOrigin = field(default=NO_ORIGIN, compare=False)
 
     def headline(self) -> str:
         """Return the model's file, how many nodes there are, and how many of each kind."""

@@ -26,6 +26,10 @@
         conv1: 0.25 -1e-05
       roundings:                     how far each quantized weight is from the nearest
         conv1: {params: 0123456789abcdef, offsets: eNpjYGBg...}      int8, deflated, in base 64
+    origin:                          what the plan was made from
+      profile: 0123456789abcdef...   digest of the profile
+      decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
+      estimated_sqnr: {y: 31.5}      dB, by output
     ...
 
 A reason that a person writes may be a text. The last line is "...", so that a cut-off file is noticed. A
@@ -45,7 +49,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...profiles.base.atomic_files import read_text, write_atomically
+from ...profiles.base.atomic_files import FileBatch, read_text, write_atomically
 from ...profiles.base.errors import PlanError, nearest
 from ...profiles.base.strict_yaml import (
     MalformedError,
@@ -70,7 +74,8 @@ from ..targets.config import QuantConfig
 from ..targets.records import config_from_mapping
 from .adjustment_store import adjustments_at, adjustments_text
 from .format_1 import from_format_1
-from .plan import IMPLEMENTATIONS, Kind, NodePlan, QuantPlan, SharedScale
+from .plan import IMPLEMENTATIONS, Kind, NodePlan, PlanOrigin, QuantPlan, SharedScale
+from .provenance import plan_digest
 from .reasons import Detail, FloatReason, ReasonCode, detail_names, figure_names
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
@@ -79,17 +84,22 @@ PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 FAMILY, VERSION = "qprof-plan", 2
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 
-_LATER = ("tool", "notes", "shared_scales", "adjustments")
+_LATER = ("tool", "notes", "shared_scales", "adjustments", "origin")
 """Keys that may be missing: older files lack them, and people need not write them."""
 
 
-def save_plan(plan: QuantPlan, path: str | os.PathLike[str]) -> None:
+def save_plan(plan: QuantPlan, path: str | os.PathLike[str], batch: FileBatch | None = None) -> None:
     """Write a plan in one step: the file is complete, or as it was before.
+
+    Args:
+        plan: what to write.
+        path: the file.
+        batch: files with which it is to appear; None for alone.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    write_atomically(path, dumps(plan))
+    write_atomically(path, dumps(plan), batch)
 
 
 def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
@@ -133,6 +143,7 @@ def dumps(plan: QuantPlan) -> str:
             "nodes:\n" + nodes if nodes else "nodes: {}\n",
             "shared_scales:\n" + shared if shared else "shared_scales: []\n",
             adjustments_text(plan.adjustments),
+            _origin_text(plan),
             "...\n",
         ]
     )
@@ -199,6 +210,15 @@ def _shared_text(shared: SharedScale) -> str:
     return "  - " + (block(head, 4) + entry("members", "\n" + members.rstrip("\n"), 4)).removeprefix("    ")
 
 
+def _origin_text(plan: QuantPlan) -> str:
+    origin = plan.origin
+    if not origin:
+        return ""
+    lines = {"profile": origin.profile, "decisions": plan_digest(plan)}
+    estimates = "".join(entry(name, repr(float(db)), 4) for name, db in origin.estimated_sqnr.items())
+    return "origin:\n" + block(lines, 2) + ("  estimated_sqnr:\n" + estimates if estimates else "")
+
+
 # Reading ---------------------------------------------------------------------------------------------------
 
 
@@ -207,7 +227,7 @@ def _plan(top: dict[str, object]) -> QuantPlan:
     tensors = mapping_at(top["tensors"], "tensors")
     nodes = mapping_at(top["nodes"], "nodes")
     notes = list_at([] if top.get("notes") is None else top["notes"], "notes")
-    return QuantPlan(
+    plan = QuantPlan(
         model=model_at(top["model"]),
         config=config_from_mapping(top["config"], "config"),
         tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
@@ -217,6 +237,17 @@ def _plan(top: dict[str, object]) -> QuantPlan:
         adjustments=adjustments_at(top.get("adjustments")),
         tool=text_at(top.get("tool", ""), "tool"),
     )
+    return dataclasses.replace(plan, origin=_origin(top["origin"], plan)) if "origin" in top else plan
+
+
+def _origin(value: object, plan: QuantPlan) -> PlanOrigin:
+    """Return what a plan was made from; without the estimate where the plan was edited since."""
+    found = fields(value, "origin", ("profile", "decisions"), ("estimated_sqnr",))
+    profile = text_at(found["profile"], "origin: profile")
+    estimates = mapping_at(found.get("estimated_sqnr", {}), "origin: estimated_sqnr")
+    numbers = {name: float_at(db, "origin: estimated_sqnr") for name, db in estimates.items()}
+    edited = text_at(found["decisions"], "origin: decisions") != plan_digest(plan)
+    return PlanOrigin(profile, {} if edited else numbers)
 
 
 def _shared(value: object) -> SharedScale:

@@ -16,6 +16,7 @@ from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import PointwiseChain
 from ..operators.operands import activation_names, match_nodes, outputs_of
 from ..operators.table import rule_of
+from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.opening import PreparedModel
 from ..ranges.activation_ranges import ActivationRanges, RangeCache
@@ -38,6 +39,7 @@ class PlanningFacts:
             output.
         graph: what is planned: the prepared model with the adjustments so far.
         profile: of its activations: as measured, or as estimated after an adjustment.
+        profile_digest: of the profile as it was given (`profile_digest`); "" for an empty one.
         notes: remarks of preparation and earlier steps that the user should see.
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
@@ -52,6 +54,7 @@ class PlanningFacts:
     measured: Profile
     graph: Graph
     profile: Profile
+    profile_digest: str
     notes: tuple[str, ...]
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
@@ -140,6 +143,7 @@ def planning_facts(
         measured=clipped,
         graph=prepared.graph,
         profile=clipped,
+        profile_digest=profile_digest(profile) if profile.tensors else "",
         notes=(*prepared.notes, *notes),
         chains={},
         channel_densities=ChannelDensities(clipped),

@@ -132,7 +132,8 @@ def equalized(planned: PlannedModel) -> PlannedModel:
         **dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL)),
     }
     adjustments = replace(planned.plan.adjustments, equalization=scales)
-    return PlannedModel(replace(_plan_again(after, floats), adjustments=adjustments), model, graph, after)
+    plan = _plan_again(after, floats, planned.plan)
+    return PlannedModel(replace(plan, adjustments=adjustments), model, graph, after)
 
 
 def squant_rounded(planned: PlannedModel) -> PlannedModel:
@@ -158,7 +159,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     if not biases and not before.biases:
         return planned
     after = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = _plan_again(after, _float_nodes(planned.plan))
+    plan = _plan_again(after, _float_nodes(planned.plan), planned.plan)
     plan = replace(
         plan,
         notes=tuple(dict.fromkeys([*planned.plan.notes, *plan.notes])),
@@ -234,11 +235,12 @@ def _facts(planned: PlannedModel) -> PlanningFacts:
     return planned.facts
 
 
-def _plan_again(facts: PlanningFacts, floats: FloatReasons) -> QuantPlan:
+def _plan_again(facts: PlanningFacts, floats: FloatReasons, before: QuantPlan) -> QuantPlan:
     """Return the plan of an adjusted model. Its noise is not estimated again: the channels of an equalized
-    activation are too uneven for that."""
+    activation are too uneven for that. The estimate is that of the plan before."""
     view = contracted(facts)
-    return expanded(decide(view, view.by_planned_node(floats)), facts)
+    plan = expanded(decide(view, view.by_planned_node(floats)), facts)
+    return replace(plan, origin=before.origin)
 
 
 def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:

@@ -16,11 +16,12 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from ...profiles.base.tool import tool_name
 from ..model.graph import name_of
 from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
 from ..operators.operands import activation_names, outputs_of
-from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, UnfitNodesError
 from ..targets.config import DATA_FREE
 from .candidates import Choice
@@ -82,7 +83,9 @@ def _decided(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bo
         parameters.tensors,
         nodes,
         notes,
+        tool=tool_name(),
         shared_scales=shared_scales(groups),
+        origin=PlanOrigin(facts.profile_digest),
     )
 
 

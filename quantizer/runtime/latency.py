@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.numbers import check_finite
 
 MIN_TURN = 0.005
 """Seconds that a model runs at least before it is the other one's turn: far above the timer's resolution."""
@@ -38,6 +39,7 @@ class LatencySettings:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers that make no sense."""
+        check_finite(self)
         if self.rounds < 1:
             raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
         if self.threads < 1:

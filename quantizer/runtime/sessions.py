@@ -10,7 +10,8 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
-from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line
+from ...profiles.runtime.custom_operators import new_session_options
+from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
@@ -22,7 +23,7 @@ def session_options(threads: int) -> ort.SessionOptions:
     Args:
         threads: threads inside an operator; operators run one after another.
     """
-    options = ort.SessionOptions()
+    options = new_session_options()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -49,7 +50,7 @@ def open_session(
     try:
         return ort.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
-        raise ModelError(f"{name}: onnxruntime cannot load it: {first_line(error)}") from error
+        raise ModelError(load_refusal(name, error)) from error
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:

@@ -20,11 +20,12 @@ from pathlib import Path
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.numbers import check_finite
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
-from ..model.files import save_model
+from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -57,6 +58,10 @@ class SpeedDemand:
     limit: int | None = None
     threads: int = 1
     min_speedup: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number that is not finite."""
+        check_finite(self)
 
 
 @dataclass(frozen=True)

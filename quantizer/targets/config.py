@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
@@ -51,6 +51,16 @@ def _block_size(value: int) -> None:
     if value and (value < FEWEST_IN_BLOCK or value & (value - 1)):
         raise malformed(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
 
+
+def _decibels(name: str, value: float) -> None:
+    if not 0.0 <= value <= MOST_DECIBELS:
+        raise malformed(
+            f"{name} {value:g} is no number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
+        )
+
+
+MOST_DECIBELS = 300.0
+"""Largest SQNR limit; float64 itself, with 53 bits, has 319 dB."""
 
 FEWEST_IN_BLOCK = 16
 """Elements of a block; the smallest and the powers of two are those of onnxruntime's MatMulNBits."""
@@ -176,6 +186,7 @@ class QuantConfig:
             "Quality",
             "Estimated SQNR in dB below which an activation stays float.",
             metavar="DB",
+            check=partial(_decibels, "min_sqnr"),
         ),
     ] = 0.0
     min_output_sqnr: Annotated[
@@ -185,6 +196,7 @@ class QuantConfig:
             "Estimated SQNR in dB that every output keeps: the nodes that add the most noise stay float "
             "until it does; 0 for no limit.",
             metavar="DB",
+            check=partial(_decibels, "min_output_sqnr"),
         ),
     ] = 18.0
     equalization: Annotated[

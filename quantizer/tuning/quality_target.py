@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.numbers import check_finite
 
 OBJECTIVES: Mapping[str, str] = {
     "latency": "times as fast as float",
@@ -29,7 +30,7 @@ class QualityTarget:
         threads: inside an operator, for the latency measurement.
 
     Raises:
-        ConfigError: a value is outside its range.
+        ConfigError: a value is outside its range, or not finite.
     """
 
     max_drop: float = 0.5
@@ -39,6 +40,7 @@ class QualityTarget:
     threads: int = 1
 
     def __post_init__(self) -> None:
+        check_finite(self)
         if self.objective not in OBJECTIVES:
             raise ConfigError(
                 f"objective '{self.objective}' is not one of {', '.join(OBJECTIVES)}."

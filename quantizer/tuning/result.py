@@ -20,7 +20,8 @@ class TuneResult(Presented):
         metric: what the score is, for people.
         target: the quality target.
         split: how the tuning and the held-out samples were separated, as a sentence.
-        separate_holdout: whether no held-out sample was used for tuning.
+        separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
+        overlaps: how they were used otherwise, as sentences.
         trials: all of them, in order.
         finished: whether the search ended by itself, and not by the time budget.
         chosen: index of the best trial; None when no plan could be run.
@@ -34,6 +35,7 @@ class TuneResult(Presented):
     target: QualityTarget
     split: str
     separate_holdout: bool
+    overlaps: tuple[str, ...]
     trials: tuple[Trial, ...]
     finished: bool
     chosen: int | None
@@ -45,7 +47,8 @@ class TuneResult(Presented):
     def headline(self) -> str:
         """Return the model, whether the target is met, and the score on the held-out samples."""
         met = "target met" if self.target_met else "target missed"
-        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} percentage points held out"
+        where = "held out" if self.separate_holdout else "on samples used before"
+        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} percentage points {where}"
         return f"{self.model}, {met}{drop}, {len(self.trials)} trials"
 
     def presentation(self) -> Presentation:
@@ -78,13 +81,19 @@ class TuneResult(Presented):
 
     @property
     def target_met(self) -> bool:
-        """Whether the chosen plan meets the target on the tuning samples and on the held-out ones."""
+        """Whether the chosen plan meets the target as measured, on the tuning samples and the held-out ones.
+
+        With few rows that is no proof, see `verified`. A plan for objective "size" must not be larger than
+        the float model besides.
+        """
         return self.best is not None and target_met(self.best, self.holdout, self.target)
 
     @property
     def verified(self) -> bool:
-        """Whether even the upper end of the 95 % interval on the held-out samples meets the target."""
-        return self.target_met and self.holdout is not None and self.holdout.drop_high <= self.target.max_drop
+        """Whether the upper end of the 95 % interval meets the target too, on samples not used before."""
+        if self.holdout is None or not self.separate_holdout:
+            return False
+        return self.target_met and self.holdout.drop_high <= self.target.max_drop
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -93,8 +102,16 @@ class TuneResult(Presented):
 
 
 def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
-    """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones."""
-    return meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
+    """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones.
+
+    One that is larger than the float model misses it where the size was to be made small.
+    """
+    kept = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
+    return kept and not _is_larger(best, target)
+
+
+def _is_larger(best: Trial, target: QualityTarget) -> bool:
+    return target.objective == "size" and best.value is not None and best.value < 1.0
 
 
 def _limits(result: TuneResult) -> Iterator[str]:
@@ -108,10 +125,15 @@ def _limits(result: TuneResult) -> Iterator[str]:
                 f"the best plan is slower than float ({best.value:.2f} times as fast): keep the float model, "
                 "or choose another objective"
             )
+        if _is_larger(best, result.target):
+            yield (
+                f"the best plan is larger than float ({best.value:.2f} times smaller): keep the float model, "
+                "or choose another objective"
+            )
         if result.float_nodes:
             yield f"{len(result.float_nodes)} nodes had to stay float: {_few(result.float_nodes)}"
-        if not result.separate_holdout:
-            yield "the held-out samples are the tuning samples: the score on them is too optimistic"
+        for sentence in result.overlaps:
+            yield f"{sentence} (the score on samples that were used before is too optimistic)"
     if not result.finished:
         yield f"the time budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
 
@@ -122,12 +144,13 @@ def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "
             f"{best.drop:.2f} percentage points"
         )
-    elif not result.target_met:
+    elif holdout.drop > result.target.max_drop:
         yield (
             f"the target is met on the tuning samples (drop {best.drop:.2f} percentage points) and missed on "
-            f"the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller --max-drop"
+            f"the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller --max-drop; "
+            "another --seed would be a second look at the same samples, and no proof"
         )
-    elif not result.verified:
+    elif result.separate_holdout and not holdout.drop_high <= result.target.max_drop:
         yield (
             f"{holdout.rows} held-out rows are too few to verify the target: the 95 % interval of the drop "
             f"reaches {holdout.drop_high:.2f} percentage points"

@@ -5,11 +5,14 @@ one of the float model and one of the quantized one. The drop is 100 times the m
 The metrics are:
 
 - *accuracy*, where there are labels: a row scores 1 when its class is right.
-- *agreement*, without labels: the float model scores 1, and the quantized one the share of the row's answers
-  (largest class, equal integers) that are the same. Accuracy on labelled data cannot drop by more than this
-  does, since an answer has to change before it can become wrong.
-- *noise-free share*, where no output has answers: each sample loses the share of the output's energy that is
-  noise, in the worst group of channels of the worst output. 0.5 percentage points are an SQNR of 23 dB.
+- *agreement*, without labels, where the largest value of every float output is an answer (`class_axes`), or
+  no output is float: the float model scores 1, and the quantized one the share of the row's answers (largest
+  class, equal integers) that are the same. Accuracy on labelled data cannot drop by more than this does:
+  an answer has to change before it can become wrong.
+- *correlation*, for other outputs: of the quantized output with the float one, as it follows from the noise.
+  Noise that is a share n of the energy leaves a correlation of 1 / sqrt(1 + n), about 1 - n / 2, and no
+  correlation with the truth drops by more than that. A sample scores 1 - n / 2 in the worst group of
+  channels of the worst output; 0.5 percentage points are an SQNR of 20 dB.
 - a function of the user's own.
 """
 
@@ -23,15 +26,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.errors import DataError
 from ..evaluation.accuracy import Z95
-from ..evaluation.outputs import OutputSums, answers, is_float
+from ..evaluation.outputs import ClassAxis, OutputSums, answers, classes_of, is_float
+from ..evaluation.sqnr import sums_along
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 """Outputs of a model on one sample, by name."""
 
 Pairs = npt.NDArray[np.float64]
 """Scores of shape [rows, 2], in [0, 1]: of the float and of the quantized model."""
+
+ValuePair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""One output on one sample, of the float and of the quantized model."""
 
 Metric = Callable[[Sequence[int], Sequence[Outputs], Sequence[Outputs]], Pairs]
 """Takes indices of samples and the outputs of the float and of the quantized model on them."""
@@ -115,19 +122,22 @@ def student95(freedom: int) -> float:
     return z + first / v + second / v**2 + third / v**3
 
 
-def accuracy_metric(output: str, labels: npt.NDArray[np.int64], starts: Sequence[int]) -> Metric:
+def accuracy_metric(
+    output: str, labels: npt.NDArray[np.int64], starts: Sequence[int], axis: ClassAxis
+) -> Metric:
     """Return the metric "top-1 accuracy" of an output.
 
     Args:
         output: its name.
         labels: class of every row of all samples.
         starts: row at which each sample begins.
+        axis: where the output has its classes.
     """
 
     def metric(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
         pairs = []
         for index, f, q in zip(indices, floats, quantized, strict=True):
-            of_float, of_quantized = classes(f[output], output), classes(q[output], output)
+            of_float, of_quantized = (classes_of(o[output], axis, f"output '{output}'") for o in (f, q))
             truth = labels[starts[index] : starts[index] + of_float.size]
             right = of_quantized == truth if of_quantized.size == truth.size else np.zeros(truth.size, bool)
             pairs.append(np.stack([of_float == truth, right], axis=1).astype(np.float64))
@@ -136,42 +146,33 @@ def accuracy_metric(output: str, labels: npt.NDArray[np.int64], starts: Sequence
     return metric
 
 
-def classes(values: npt.NDArray[Any], output: str) -> npt.NDArray[np.int64]:
-    """Return the class of every row of an output.
-
-    Raises:
-        ModelError: it has no class axis.
-    """
-    indices = answers(values)[1]
-    if indices is None or indices.dtype.kind not in "iub":
-        raise ModelError(
-            f"output '{output}': {values.dtype} of shape {list(values.shape)} has no class axis to compare "
-            "with labels; choose another output, or give --metric"
-        )
-    return indices.astype(np.int64)
-
-
-def has_answers(outputs: Outputs) -> bool:
-    """Return whether agreement can be measured: some float output has a class axis, or none is float.
+def are_answers(outputs: Outputs, axes: Mapping[str, ClassAxis]) -> bool:
+    """Return whether agreement says what there is to say: every float output has answers, or none is float.
 
     Integer outputs beside float ones (a length, a mask) hardly ever change, so they are not counted.
     """
-    floats = [values for values in outputs.values() if is_float(values)]
-    return not floats or any(answers(values)[1] is not None for values in floats)
+    floats = {name: values for name, values in outputs.items() if is_float(values)}
+    return all(answers(values, axes[name])[1] is not None for name, values in floats.items())
 
 
-def agreement_metric(
-    indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]
-) -> Pairs:
-    """Return the share of equal answers in each row, for the worst output."""
-    return np.concatenate([_row_agreement(f, q) for f, q in zip(floats, quantized, strict=True)])
+def agreement_metric(axes: Mapping[str, ClassAxis]) -> Metric:
+    """Return the metric "agreement": the share of equal answers of each row, in the worst output.
+
+    Args:
+        axes: where each output has its classes.
+    """
+
+    def metric(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
+        return np.concatenate([_agreeing(f, q, axes) for f, q in zip(floats, quantized, strict=True)])
+
+    return metric
 
 
-def _row_agreement(floats: Outputs, quantized: Outputs) -> Pairs:
+def _agreeing(floats: Outputs, quantized: Outputs, axes: Mapping[str, ClassAxis]) -> Pairs:
     shares = []
     only_floats = any(is_float(values) for values in floats.values())
     for name, values in floats.items():
-        of_float, of_quantized = answers(values)[1], answers(quantized[name])[1]
+        of_float, of_quantized = answers(values, axes[name])[1], answers(quantized[name], axes[name])[1]
         if of_float is None or (only_floats and not is_float(values)):
             continue
         rows = values.shape[0] if values.ndim else 1
@@ -187,23 +188,56 @@ def _row_agreement(floats: Outputs, quantized: Outputs) -> Pairs:
     return np.stack([np.ones(rows), worst], axis=1)
 
 
-def noise_free_share(
-    indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]
-) -> Pairs:
-    """Return the share of energy that is not noise in each sample, for the worst group of channels."""
-    return np.array([(1.0, 1.0 - _noise_share(f, q)) for f, q in zip(floats, quantized, strict=True)])
+def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
+    """Return the metric "correlation" with the float model's outputs.
+
+    The worst group of channels is that of all samples together; a sample's noise is measured against the mean
+    energy that the samples have in it, so that a quiet sample (an image without objects) counts as little as
+    it matters.
+
+    Args:
+        axes: where each output has its classes.
+    """
+
+    def metric(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
+        both = list(zip(floats, quantized, strict=True))
+        names = [name for name, values in floats[0].items() if is_float(values)]
+        shares = [_noise_shares([(f[n], q[n]) for f, q in both], axes[n]) for n in names]
+        worst = max(shares, key=lambda share: float(share.mean()))
+        return np.stack([np.ones(worst.size), 1.0 - np.minimum(1.0, worst / 2.0)], axis=1)
+
+    return metric
 
 
-def _noise_share(floats: Outputs, quantized: Outputs) -> float:
-    worst = math.inf
-    for name, values in floats.items():
-        if not is_float(values):
-            continue
-        result = OutputSums().added(values, quantized[name]).result(name)
-        groups = () if result.channels is None else result.channels.groups
-        decibels = [d.sqnr for d in (result.difference, *(g.difference for g in groups)) if d is not None]
-        worst = min([worst, *decibels] if not result.shape_mismatches else [-math.inf])
-    return 1.0 if worst == -math.inf else min(1.0, 10.0 ** (-worst / 10.0))
+def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> npt.NDArray[np.float64]:
+    """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
+
+    Inf in all samples where one has another shape, NaN or Inf, or noise without any signal.
+    """
+    sums = OutputSums(axis)
+    for floats, quantized in pairs:
+        sums = sums.added(floats, quantized)
+    result = sums.result("")
+    if result.shape_mismatches or result.difference is None:
+        return np.full(len(pairs), math.inf if result.shape_mismatches else 0.0)
+    if result.difference.sqnr == -math.inf:
+        return np.full(len(pairs), math.inf)
+    shares = [_shares(pairs, None, np.zeros(1, np.intp))]
+    if result.channels is not None:
+        for group in result.channels.groups:
+            members = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
+            shares.append(_shares(pairs, result.channels.axis, members))
+    return max(shares, key=lambda share: float(share.mean()))
+
+
+def _shares(
+    pairs: Sequence[ValuePair], axis: int | None, members: npt.NDArray[np.intp]
+) -> npt.NDArray[np.float64]:
+    """Return the noise of some channels in each sample over the mean energy that they have."""
+    sums = [sums_along(floats, quantized, (axis,))[0] for floats, quantized in pairs]
+    noise = np.array([s.noise[members].sum() for s in sums])
+    signal = float(np.mean([s.signal[members].sum() for s in sums]))
+    return noise / signal if signal > 0.0 else np.where(noise > 0.0, math.inf, 0.0)
 
 
 def user_metric(function: Callable[[Sequence[Outputs], Sequence[int]], object], name: str) -> Metric:

@@ -40,7 +40,7 @@ from ...profiles.base.errors import DataError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..evaluation.outputs import OutputResult, OutputSums
+from ..evaluation.outputs import ClassAxis, OutputResult, OutputSums, class_axes
 from ..model.graph import name_of, output_name
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -166,10 +166,12 @@ class SensitivityRun:
     Attributes:
         limit: number of samples used, from the first, which are held in memory; None for all.
         threads: inside an operator; 0 for all cores.
+        class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
     """
 
     limit: int | None = LIMIT
     threads: int = 0
+    class_axis: int | None = None
 
 
 def sensitivity(
@@ -200,7 +202,7 @@ def sensitivity(
     prepared = open_prepared(model_path)
     planned = _planned(prepared, profile_path, plan_path, recipe, str(model_path))
     samples = list(open_samples(data, input_specs(prepared.model), run.limit))
-    return sensitivity_of(planned.model, planned.plan, samples, run.threads, progress)
+    return sensitivity_of(planned.model, planned.plan, samples, run, progress)
 
 
 def _planned(
@@ -223,7 +225,7 @@ def sensitivity_of(
     model: ir.Model,
     plan: QuantPlan,
     samples: Sequence[Sample],
-    threads: int = 0,
+    run: SensitivityRun | None = None,
     progress: Progress | None = None,
 ) -> Sensitivities:
     """Measure how sensitive the outputs of a planned model are to every quantized node; see `sensitivity`.
@@ -233,10 +235,11 @@ def sensitivity_of(
     """
     if not samples:
         raise DataError("sensitivity: no samples; there is nothing to measure on")
-    names = measured_tensors(model, plan)
-    source = splittable_model(model, names)
+    run = run or SensitivityRun()
+    watched = measured_tensors(model, plan, run.class_axis)
+    source = splittable_model(model, tuple(watched))
     groups = node_groups(source, plan)
-    measurement = _Measurement(source, plan, tuple(names), samples, threads)
+    measurement = _Measurement(source, plan, watched, samples, run.threads)
     nodes: list[NodeSensitivity] = []
     for begin, end in segments(list(groups), len(source.nodes), [max(group) for group in groups.values()]):
         inside = [group for first, group in groups.items() if begin <= first < end]
@@ -247,16 +250,19 @@ def sensitivity_of(
     return Sensitivities(plan.model.file, len(samples), measurement.quantized, ranked(nodes))
 
 
-def measured_tensors(model: ir.Model, plan: QuantPlan) -> list[str]:
-    """Return the graph outputs, with the output of a float Softmax or LogSoftmax replaced by its input."""
-    names = []
+def measured_tensors(model: ir.Model, plan: QuantPlan, class_axis: int | None = None) -> dict[str, ClassAxis]:
+    """Return the graph outputs, with the output of a float Softmax or LogSoftmax replaced by its input, and
+    where each has its classes; those of the first along `class_axis`, if that is given."""
+    watched: dict[str, ClassAxis] = {}
+    first = None if class_axis is None else name_of(model.graph.outputs[0])
+    axes = class_axes(model, first, class_axis)
     for value in model.graph.outputs:
         node = value.producer()
         source = None
         if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
             source = node.inputs[0] if plan.nodes[name_of(node)].kind is Kind.FLOAT else None
-        names.append(str(value.name if source is None else source.name))
-    return list(dict.fromkeys(names))
+        watched.setdefault(name_of(value if source is None else source), axes[name_of(value)])
+    return watched
 
 
 def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
@@ -329,11 +335,13 @@ def effect_of(results: Sequence[OutputResult]) -> Effect:
     )
 
 
-def _effect(names: Sequence[str], float_outputs: Iterable[list[Any]], outputs: Iterable[list[Any]]) -> Effect:
-    sums = [OutputSums() for _ in names]
+def _effect(
+    watched: Mapping[str, ClassAxis], float_outputs: Iterable[list[Any]], outputs: Iterable[list[Any]]
+) -> Effect:
+    sums = [OutputSums(axis) for axis in watched.values()]
     for expected, actual in zip(float_outputs, outputs, strict=True):
         sums = [s.added(f, q) for s, f, q in zip(sums, expected, actual, strict=True)]
-    return effect_of([s.result(name) for s, name in zip(sums, names, strict=True)])
+    return effect_of([s.result(name) for s, name in zip(sums, watched, strict=True)])
 
 
 class _Measurement:
@@ -343,16 +351,16 @@ class _Measurement:
         self,
         source: SplittableModel,
         plan: QuantPlan,
-        names: Sequence[str],
+        watched: Mapping[str, ClassAxis],
         samples: Sequence[Sample],
         threads: int,
     ) -> None:
-        self._source, self._plan, self._names = source, plan, names
+        self._source, self._plan, self._watched = source, plan, watched
         self._submodel = partial(open_submodel, source, threads=threads)
         self._float = SampleWalk(source, samples, threads)
         self._quantized = SampleWalk(source, samples, threads)
         count = len(source.nodes)
-        self._float_outputs = list(self._float.outputs(names, self._submodel(0, count, None)))
+        self._float_outputs = list(self._float.outputs(tuple(watched), self._submodel(0, count, None)))
         self.quantized = self._effect(self._quantized, self._submodel(0, count, plan))
 
     def of_segment(self, groups: Iterable[tuple[int, ...]], end: int) -> Iterator[NodeSensitivity]:
@@ -373,7 +381,7 @@ class _Measurement:
             )
 
     def _effect(self, walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
-        return _effect(self._names, self._float_outputs, walk.outputs(self._names, *parts))
+        return _effect(self._watched, self._float_outputs, walk.outputs(tuple(self._watched), *parts))
 
     def _result(self, nodes: Sequence[ir.Node], alone: Effect, without: Effect) -> NodeSensitivity:
         last = nodes[-1]

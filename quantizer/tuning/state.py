@@ -1,26 +1,29 @@
 """The state of a tuning on disk: its trials, so that an interrupted tuning can be resumed.
 
-JSON: {"format": "qprof-tune/2", "key": {...}, "trials": [...], "rankings": {...}}. The key holds what the
-trials depend on: model, profile, data, settings, quality target. A state with another key is refused. So is
-format 1: a state is a cache, and can be deleted.
+JSON: {"format": "qprof-tune/3", "key": {...}, "trials": [...], "rankings": {...}, "sha256": "..."}. The key
+holds what the trials depend on: model, profile, data, metric, settings, all facts of the target, quality
+target, versions of qprof and of the libraries that compute. A state with another key is refused, and so are
+older formats and a file whose digest does not fit: a state is a cache, and can be deleted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...profiles.base.atomic_files import read_text, write_atomically
+import msgspec
+
+from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
-from .scores import Score
-from .search import Base, Candidate, Request, Trial
+from .search import Candidate, Request, Trial
 
-FORMAT = "qprof-tune/2"
+FORMAT = "qprof-tune/3"
+_ADVICE = "delete it to start over, or name another file"
 
 
 @dataclass(frozen=True)
@@ -48,68 +51,71 @@ class State:
         return replace(self, rankings={**self.rankings, request.base.name: result})
 
 
+@dataclass(frozen=True)
+class _Document:
+    """The state as its file holds it; msgspec checks each field."""
+
+    format: str
+    sha256: str
+    key: dict[str, Any]
+    trials: tuple[Trial, ...]
+    rankings: dict[str, tuple[str, ...]]
+
+
 def save_state(state: State, path: str | Path) -> None:
     """Write a state; the file is replaced atomically."""
     document = {"format": FORMAT, **to_jsonable(state)}
-    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    text = json.dumps({**document, "sha256": _digest(document)}, indent=1, allow_nan=False)
+    write_atomically(path, text + "\n")
 
 
 def load_state(path: str | Path, key: Mapping[str, Any]) -> State:
     """Return the state in a file, which must have this key; an empty one when there is no file.
 
     Raises:
-        ConfigError: the file cannot be read, is not a state of this format, or belongs to another tuning.
+        ConfigError: the file cannot be read, is not a state of this format, is damaged, or belongs to another
+            tuning.
     """
     if not Path(path).exists():
         return State(key)
-    try:
-        document = json.loads(read_text(path, ConfigError))
-        _check_format(document["format"], path)
-        state = State(
-            document["key"],
-            tuple(_trial(entry) for entry in document["trials"]),
-            {name: tuple(names) for name, names in document["rankings"].items()},
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"{path}: is not a state of qprof tune ({type(error).__name__}: {error}); delete it, or name "
-            "another file"
-        ) from error
+    document = _read(Path(path))
     expected = json.loads(json.dumps(to_jsonable(dict(key))))
-    changed = [name for name in expected if state.key.get(name) != expected[name]]
-    if changed or state.key.keys() != expected.keys():
+    changed = [name for name in expected if document.key.get(name) != expected[name]]
+    if changed or document.key.keys() != expected.keys():
         what = ", ".join(changed) or "other settings"
+        raise ConfigError(f"{path}: is the state of another tuning (different: {what}); {_ADVICE}")
+    return State(key, document.trials, document.rankings)
+
+
+def _read(path: Path) -> _Document:
+    """Return what a file holds, if it is whole."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; name another state file") from error
+    try:
+        found = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _damaged(path, "it is no JSON") from error
+    if not isinstance(found, dict) or "format" not in found:
+        raise _damaged(path, "it has no key 'format'")
+    if found["format"] != FORMAT:
         raise ConfigError(
-            f"{path}: is the state of another tuning (different: {what}); delete it, or name another file"
+            f"{path}: has format {str(found['format'])[:40]!r}, and this version of qprof reads {FORMAT!r} "
+            f"only; a state is a cache: {_ADVICE}"
         )
-    return replace(state, key=key)
+    if found.pop("sha256", None) != _digest(found):
+        raise _damaged(path, "its contents do not have the digest 'sha256' that it names")
+    try:
+        return msgspec.convert({**found, "sha256": ""}, _Document)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
 
 
-def _check_format(name: object, path: str | Path) -> None:
-    if name != FORMAT:
-        raise ConfigError(
-            f"{path}: has format {name!r}, and this version of qprof reads {FORMAT!r} only; a state is a "
-            "cache: delete it, or name another file"
-        )
+def _digest(document: Mapping[str, Any]) -> str:
+    """Return a digest of everything in a document, however it is laid out."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _trial(entry: Mapping[str, Any]) -> Trial:
-    candidate = entry["candidate"]
-    base = Base(candidate["base"]["name"], candidate["base"]["settings"])
-    values = entry["score"]
-    score = None if values is None else Score(**{k: _number(v) for k, v in values.items()})
-    return Trial(
-        Candidate(base, tuple(candidate["keep_float"])),
-        score,
-        None if entry["value"] is None else _number(entry["value"]),
-        int(entry["quantized_nodes"]),
-        str(entry["plan_digest"]),
-        str(entry["error"]),
-    )
-
-
-def _number(value: Any) -> Any:
-    number = float(value) if isinstance(value, str) else value  # "inf" and the like
-    if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
-        raise ValueError(f"{value!r} is not a number")
-    return number
+def _damaged(path: Path, what: str) -> ConfigError:
+    return ConfigError(f"{path}: is not a state of qprof tune, or is damaged ({what}); {_ADVICE}")

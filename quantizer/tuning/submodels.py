@@ -19,9 +19,9 @@ import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.samples.samples import Sample
-from ..lowering.lower import lower
-from ..model.files import save_model
+from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
+from ..model.saving import save_model
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
 from ..runtime.sessions import open_session, run
@@ -120,7 +120,9 @@ def open_submodel(
         return lambda values, sample: {}
     name = f"nodes '{source.nodes[start].name}' to '{source.nodes[end - 1].name}'"
     submodel = _submodel(source, start, end, inputs, outputs)
-    submodel = submodel if plan is None else lower(submodel, _whole_tables(source, start, end, plan)).model
+    submodel = (
+        submodel if plan is None else lower_part(submodel, _whole_tables(source, start, end, plan)).model
+    )
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(submodel, Path(folder) / "submodel.onnx")
         session = open_session(str(Path(folder) / "submodel.onnx"), name, threads)

@@ -16,8 +16,9 @@ from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.records.profile import Profile
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
-from ..model.files import model_bytes, save_model
+from ..model.files import model_bytes
 from ..model.graph import Graph, name_of, output_name
+from ..model.saving import save_model
 from ..operators.table import rule_of
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel, plan_model

@@ -10,15 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...profiles.base.atomic_files import read_text
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime
+
+from ...profiles.base.atomic_files import read_text, replacing_together
 from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import dumps
-from ...profiles.samples.samples import input_specs
-from ..model.files import model_bytes, save_model
-from ..model.outputs import check_output
+from ..model.files import model_bytes
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import save_model
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.opening import ProfileLike, open_prepared, read_profile
@@ -32,7 +37,7 @@ from .scores import Score
 from .search import TIE, Base, Candidate, RankNodes, Request, Trial, best_of, search
 from .sensitivity import LIMIT, sensitivity_of
 from .state import State, load_state, save_state
-from .trial import TuningTask, lowered_for, plan_of, score_model, try_candidate
+from .trial import TuningTask, lowered_for, plan_digest, plan_of, score_model, try_candidate
 from .tuning_data import ScoringSamples, Split, TuningData, read_split
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
@@ -87,10 +92,11 @@ def tune(
     begin = time.monotonic()
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
-    _check_folders(files)
-    check_output(files.model, model_path)
+    read = read_by(model_path, profile_path, data)
+    check_outputs([files.model, files.plan, files.state], read)
     task = _opened_task(Path(model_path), profile_path, recipe, target)
-    split = read_split(task.float_session, input_specs(task.prepared.model), data, target.seed)
+    split = read_split(task.float_session, task.prepared.model, data, target.seed)
+    overlaps = split.overlaps(task.profile.data)
     state = _opened_state(files.state, _key(task, split, profile_path))
     deadline = None if target.budget is None else begin + target.budget
     trials, finished = _search(_Search(task, split.tuning, files.state, deadline, on_trial), state)
@@ -101,7 +107,8 @@ def tune(
         metric=split.tuning.metric_name,
         target=target,
         split=split.description,
-        separate_holdout=split.is_separate,
+        separate_holdout=not overlaps,
+        overlaps=overlaps,
         trials=trials,
         finished=finished,
         chosen=None if best is None else trials.index(best),
@@ -112,11 +119,10 @@ def tune(
     )
 
 
-def _check_folders(files: TuneFiles) -> None:
-    """Raise ConfigError before the work starts where a result could not be written after it."""
-    for path in (files.model, files.plan, files.state):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise ConfigError(f"{path}: there is no folder '{path.parent}'; make it first")
+def read_by(model: object, profile: object, data: TuningData) -> FilesRead:
+    """Return what a tuning reads."""
+    files = (profile, data.labels, data.holdout_labels)
+    return FilesRead((model,), files, (data.data, data.holdout_data, data.metric))
 
 
 def _opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
@@ -144,11 +150,13 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
     identity = task.prepared.identity
     return {
         "tool": tool_name(),
+        "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
         "model": f"{identity.structure[:16]} {identity.weights[:16]}",
         "profile": hashlib.sha256(profile).hexdigest()[:32],
-        "data": split.tuning.digest,
+        "data": split.tuning.data.digest,
+        "metric": f"{split.tuning.metric_name} {split.tuning.metric_digest}".rstrip(),
         "split": split.description,
-        "target": task.recipe.target.name,
+        "target": to_jsonable(task.recipe.target),
         "settings": to_jsonable(task.recipe.config),
         "objective": task.target.objective,
         "max_drop": task.target.max_drop,
@@ -232,16 +240,27 @@ def _result_in(state: State, request: Request) -> Trial | tuple[str, ...] | None
 
 
 def _verify(task: TuningTask, best: Trial, samples: ScoringSamples, files: TuneFiles) -> tuple[Score, int]:
-    """Score the chosen plan on the held-out samples and write the files; return the score and the size."""
+    """Score the chosen plan on the held-out samples and write the files; return the score and the size.
+
+    Raises:
+        ConfigError: the plan is not the one that was tried, as a state file may say.
+    """
     planned = plan_of(task, best.candidate)
+    if plan_digest(planned.plan) != best.plan_digest:
+        where = "the best trial" if files.state is None else str(files.state)
+        raise ConfigError(
+            f"{where}: was scored with another plan than its settings give now; delete the state and tune "
+            "again"
+        )
     lowered = lowered_for(task, planned)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "best.onnx"
         save_model(lowered.model, path)
         score, size = score_model(path, samples), model_bytes(path)
-    if files.plan is not None:
-        notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
-        save_plan(replace(planned.plan, notes=tuple(notes)), files.plan)
-    if files.model is not None and target_met(best, score, task.target):
-        save_model(lowered.model, files.model)
+    with replacing_together(FilesRead((task.float_path,)).weights) as batch:
+        if files.model is not None and target_met(best, score, task.target):
+            save_model(lowered.model, files.model, batch=batch)
+        if files.plan is not None:
+            notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
+            save_plan(replace(planned.plan, notes=tuple(notes)), files.plan, batch)
     return score, size

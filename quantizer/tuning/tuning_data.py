@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
+from types import CodeType
 from typing import TypeAlias
 
+import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.records.profile import DataId
-from ...profiles.samples.digest import data_id
+from ...profiles.samples.digest import data_id, rows_of
 from ...profiles.samples.functions import load_function, user_code
 from ...profiles.samples.objects import DataLike, source_name
-from ...profiles.samples.samples import InputSpec, Sample, open_samples
-from ..evaluation.accuracy import load_labels
+from ...profiles.samples.samples import Sample, input_specs, open_samples
+from ..evaluation.accuracy import Labels, load_labels
+from ..evaluation.outputs import ClassAxis, class_axes, class_count, classes_of
 from ..runtime.sessions import run
 from .scores import (
     Metric,
     Outputs,
     accuracy_metric,
     agreement_metric,
-    classes,
-    has_answers,
-    noise_free_share,
+    are_answers,
+    correlation_metric,
     score_outputs,
     user_metric,
 )
@@ -43,7 +48,8 @@ class TuningData:
     Attributes:
         data: folder of samples, "module:function", or an object of Python (`open_samples`).
         labels: file with the class of every row; the metric is then top-1 accuracy.
-        output: name of the output that the labels belong to; the first when None.
+        output: name of the output that the labels and `class_axis` belong to; the first when None.
+        class_axis: axis of its classes; None for what its operator says (`class_axes`).
         metric: "module:function" or the function itself, see `scores.user_metric`.
         holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
         holdout_labels: their labels.
@@ -53,6 +59,7 @@ class TuningData:
     data: DataLike
     labels: str | Path | None = None
     output: str | None = None
+    class_axis: int | None = None
     metric: str | MetricFunction | None = None
     holdout_data: DataLike | None = None
     holdout_labels: str | Path | None = None
@@ -69,7 +76,8 @@ class ScoringSamples:
         float_outputs: of the float model, in the order of the samples.
         metric: gives the scores.
         metric_name: what the metric is, for people.
-        digest: identifies the data and the metric.
+        rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
+        metric_digest: of what the scores follow from besides the outputs: labels, axis, code of a metric.
     """
 
     samples: tuple[Sample, ...]
@@ -77,7 +85,13 @@ class ScoringSamples:
     float_outputs: tuple[Outputs, ...]
     metric: Metric
     metric_name: str
-    digest: str
+    rows: tuple[tuple[str, ...], ...]
+    metric_digest: str
+
+    @property
+    def data(self) -> DataId:
+        """The identity of the samples, as a profile has it."""
+        return reduce(DataId.merged, (DataId(1, row) for rows in self.rows for row in rows), DataId())
 
     def subset(self, positions: Sequence[int]) -> ScoringSamples:
         """Return the samples at some positions."""
@@ -86,6 +100,7 @@ class ScoringSamples:
             samples=tuple(self.samples[i] for i in positions),
             indices=tuple(self.indices[i] for i in positions),
             float_outputs=tuple(self.float_outputs[i] for i in positions),
+            rows=tuple(self.rows[i] for i in positions),
         )
 
 
@@ -102,10 +117,27 @@ class Split:
     holdout: ScoringSamples
     description: str
 
-    @property
-    def is_separate(self) -> bool:
-        """Whether no held-out sample is used for tuning."""
-        return self.holdout.digest != self.tuning.digest
+    def overlaps(self, profiled: DataId | None) -> tuple[str, ...]:
+        """Return, as sentences, what was done with held-out samples that they should show the effect of.
+
+        Args:
+            profiled: the data that the profile was made from, where that is known.
+        """
+        rows = [row for rows in self.holdout.rows for row in rows]
+        tuned = {row for rows in self.tuning.rows for row in rows}
+        shared = sum(row in tuned for row in rows)
+        sentences = []
+        if shared:
+            sentences.append(
+                f"{shared} of {len(rows)} samples are in both sets: the plan was chosen on them; give other "
+                "samples with --holdout-data"
+            )
+        if profiled in (self.holdout.data, self.holdout.data.merged(self.tuning.data)):
+            sentences.append(
+                "the profile was made from the held-out samples: the ranges were chosen on them; give other "
+                "samples with --holdout-data"
+            )
+        return tuple(sentences)
 
 
 def outputs_of(session: ort.InferenceSession, samples: Sequence[Sample], name: str) -> list[Outputs]:
@@ -121,14 +153,12 @@ def outputs_of(session: ort.InferenceSession, samples: Sequence[Sample], name: s
     ]
 
 
-def read_split(
-    session: ort.InferenceSession, specs: Sequence[InputSpec], data: TuningData, seed: int
-) -> Split:
+def read_split(session: ort.InferenceSession, model: ir.Model, data: TuningData, seed: int) -> Split:
     """Read the samples for tuning and the held-out ones.
 
     Args:
         session: of the float model.
-        specs: its inputs.
+        model: the same.
         data: the samples and the metric.
         seed: of the random split, where half of the samples are held out.
 
@@ -137,29 +167,25 @@ def read_split(
     """
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
         raise ConfigError("--holdout-labels goes with --holdout-data and --labels: give all three")
-    every = read_samples(session, specs, data)
+    every = read_samples(session, model, data)
     if data.holdout_data is None:
         tuning, holdout = halves(every, seed)
         return Split(
             tuning,
-            replace(holdout, digest=f"{holdout.digest}, the other half"),
+            holdout,
             f"of each two consecutive samples one is held out, drawn with seed {seed}",
         )
     other = replace(data, data=data.holdout_data, labels=data.holdout_labels)
-    holdout = read_samples(session, specs, other)
-    if holdout.digest == every.digest:
-        return Split(every, holdout, "the held-out samples are the tuning samples")
+    holdout = read_samples(session, model, other)
     return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
 
 
-def read_samples(
-    session: ort.InferenceSession, specs: Sequence[InputSpec], data: TuningData
-) -> ScoringSamples:
+def read_samples(session: ort.InferenceSession, model: ir.Model, data: TuningData) -> ScoringSamples:
     """Read samples, run the float model on them and choose the metric.
 
     Args:
         session: of the float model.
-        specs: its inputs.
+        model: the same.
         data: the samples and the metric; `holdout_data` is ignored.
 
     Raises:
@@ -169,50 +195,86 @@ def read_samples(
     labels, limit = data.labels, data.limit
     if labels is not None and data.metric is not None:
         raise ConfigError("--labels and --metric exclude each other: a metric reads its own labels")
+    specs = input_specs(model)
     samples = tuple(open_samples(data.data, specs, limit))
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
     float_outputs = tuple(outputs_of(session, samples, "float model"))
-    metric, name = _metric(float_outputs, data, cut=len(samples) == limit)
+    metric, name = _metric(float_outputs, data, _class_axes(model, data), cut=len(samples) == limit)
     indices = tuple(range(len(samples)))
     score_outputs(metric, indices, float_outputs, float_outputs)  # fails now, not after the first trial
-    identity = DataId()
-    for sample in samples:
-        identity = identity.merged(data_id(sample.arrays, specs))
-    truth = "" if labels is None else hashlib.sha256(load_labels(labels).tobytes()).hexdigest()[:16]
-    digest = f"{identity.digest} {name} {truth}".rstrip()
-    return ScoringSamples(samples, indices, float_outputs, metric, name, digest)
+    rows = tuple(
+        tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
+    )
+    return ScoringSamples(samples, indices, float_outputs, metric, name, rows, _metric_digest(data))
 
 
-def _metric(float_outputs: Sequence[Outputs], data: TuningData, *, cut: bool) -> tuple[Metric, str]:
+def _metric_digest(data: TuningData) -> str:
+    parts = [] if data.class_axis is None else [str(data.class_axis).encode()]
+    if data.labels is not None:
+        parts.append(load_labels(data.labels).classes.tobytes())
+    elif data.metric is not None:
+        parts.append(_code(load_function(data.metric) if isinstance(data.metric, str) else data.metric))
+    return hashlib.sha256(b" ".join(parts)).hexdigest()[:16] if parts else ""
+
+
+def _code(function: Callable[..., object]) -> bytes:
+    """Return the source of the module that a function is defined in, or else what is known of its code.
+
+    What it imports, and the values that it closes over, are not in it.
+    """
+    defined = inspect.unwrap(function)
+    if isinstance(defined, partial):
+        return _code(defined.func) + repr((defined.args, defined.keywords)).encode()
+    kind = defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(defined)
+    with suppress(OSError, TypeError):
+        return Path(inspect.getfile(kind)).read_bytes()
+    with suppress(OSError, TypeError):
+        return inspect.getsource(kind).encode()
+    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)))).encode()
+
+
+def _instructions(code: object) -> object:
+    """Return what a compiled function does; anything else as it is."""
+    if not isinstance(code, CodeType):
+        return code
+    return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])
+
+
+def _class_axes(model: ir.Model, data: TuningData) -> dict[str, ClassAxis]:
+    """Return where the outputs have their classes, as labels and the user say."""
+    names = [str(value.name) for value in model.graph.outputs]
+    if data.output is not None and data.output not in names:
+        raise ModelError(f"the model has no output '{data.output}'.{nearest(data.output, names)}")
+    chosen = data.labels is not None or data.class_axis is not None
+    return class_axes(model, (data.output or names[0]) if chosen else None, data.class_axis)
+
+
+def _metric(
+    float_outputs: Sequence[Outputs], data: TuningData, axes: Mapping[str, ClassAxis], *, cut: bool
+) -> tuple[Metric, str]:
     """Return the metric and its name; `cut`: there may be more labels than the samples that were read."""
     if data.labels is not None:
-        return _accuracy(float_outputs, data.labels, data.output, cut=cut)
+        output = data.output or next(iter(float_outputs[0]))
+        return _accuracy(float_outputs, load_labels(data.labels), output, axes[output], cut=cut)
     if data.metric is not None:
         name = metric_name(data.metric)
         return _user_metric(data.metric, name), f"metric {name}"
-    if has_answers(float_outputs[0]):
-        return agreement_metric, "top-1 agreement with the float model"
-    return noise_free_share, "share of the outputs' energy that is not noise"
+    if are_answers(float_outputs[0], axes):
+        return agreement_metric(axes), "top-1 agreement with the float model"
+    return correlation_metric(axes), "correlation with the float model's outputs (0.5 is an SQNR of 20 dB)"
 
 
 def _accuracy(
-    float_outputs: Sequence[Outputs], labels: str | Path, output: str | None, *, cut: bool
+    float_outputs: Sequence[Outputs], labels: Labels, output: str, axis: ClassAxis, *, cut: bool
 ) -> tuple[Metric, str]:
-    names = list(float_outputs[0])
-    if output is not None and output not in names:
-        raise ModelError(f"the model has no output '{output}'.{nearest(output, names)}")
-    scored = output or names[0]
-    truth = load_labels(labels)
     starts, rows = [], 0
     for outputs in float_outputs:
         starts.append(rows)
-        rows += classes(outputs[scored], scored).size
-    if rows > truth.size or (rows < truth.size and not cut):
-        raise DataError(
-            f"{labels}: {truth.size} labels, but the samples have {rows} rows; give one for each row"
-        )
-    return accuracy_metric(scored, truth, starts), f"top-1 accuracy of output '{scored}'"
+        rows += classes_of(outputs[output], axis, f"output '{output}'").size
+        labels.check_classes(class_count(outputs[output], axis))
+    labels.check_rows(rows, cut=cut)
+    return accuracy_metric(output, labels.classes, starts, axis), f"top-1 accuracy of output '{output}'"
 
 
 def metric_name(metric: str | MetricFunction) -> str:

@@ -214,7 +214,8 @@ def _float_run(folder: Path) -> tuple[Feed, list[Any]]:
 
 
 def _instrumented(folder: Path, feed: Feed) -> Record:
-    from qprof_onnx.quantizer.model.files import load_model, save_model
+    from qprof_onnx.quantizer.model.files import load_model
+    from qprof_onnx.quantizer.model.saving import save_model
     from qprof_onnx.quantizer.pipeline.profiling import instrument
     from qprof_onnx.quantizer.prepare.prepare import prepare
 

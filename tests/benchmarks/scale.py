@@ -28,7 +28,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.cli.main import COLLECT
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.files import save_model
+from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import summarize
 from qprof_onnx.quantizer.planning.plan_model import plan_model

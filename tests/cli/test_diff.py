@@ -192,7 +192,7 @@ def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--max-clipping", "nan"), "max_clipping nan: must be a number"),
+        (("--max-clipping", "nan"), "--max-clipping': nan is not finite"),
         (("--calibrator", "minmx"), "did you mean 'minmax'?"),
     ],
 )

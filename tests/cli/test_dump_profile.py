@@ -56,9 +56,9 @@ def test_glow_yaml_is_written_on_request(tmp_path: Path) -> None:
     assert load_profile(tmp_path / "p.yaml").origin == "glow"
 
 
-def test_not_a_number_stops_the_run_and_leaves_no_file(tmp_path: Path) -> None:
+def test_not_a_number_stops_the_run_on_request_and_leaves_no_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
-    result = dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml")
+    result = dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml", "--non-finite", "error")
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("error: ")
     assert "bad.npz" in result.stderr
@@ -66,11 +66,35 @@ def test_not_a_number_stops_the_run_and_leaves_no_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
 
 
-def test_not_a_number_is_counted_on_request(tmp_path: Path) -> None:
-    np.savez(tmp_path / "bad.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
-    result = dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml", "--non-finite", "skip")
+@pytest.fixture
+def half_bad(tmp_path: Path) -> Path:
+    """Three samples, of which two hold NaN."""
+    for name, value in (("s10", np.nan), ("s2", np.nan), ("s1", 1.0)):
+        np.savez(tmp_path / f"{name}.npz", image=np.full((1, 1, 8, 8), value, np.float32))
+    return tmp_path
+
+
+def test_not_a_number_is_left_out_and_reported_with_sample_and_node(half_bad: Path) -> None:
+    result = dump_profile(MODEL, "--data", half_bad, "-o", half_bad / "p.yaml")
     assert result.exit_code == 0
-    assert load_profile(tmp_path / "p.yaml")["image"].nan == 64
+    assert load_profile(half_bad / "p.yaml")["image"].nan == 128
+    assert "note: NaN or Inf from 2 samples in " in result.stderr
+    assert (
+        "first in sample s2.npz: tensor 'image' (graph input 'image') holds 64 NaN among 64" in result.stderr
+    )
+
+
+def test_more_non_finite_values_than_allowed_fail_with_the_profile_written(half_bad: Path) -> None:
+    output = half_bad / "p.yaml"
+    result = dump_profile(MODEL, "--data", half_bad, "-o", output, "--max-non-finite", "0.5")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("gate failed: tensor 'image': 66.7 % of its elements")
+    assert load_profile(output).data.samples == 3
+
+
+def test_a_model_that_gives_not_a_number_alone_fails(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", image=np.full((1, 1, 8, 8), np.nan, np.float32))
+    assert dump_profile(MODEL, "--data", tmp_path, "-o", tmp_path / "p.yaml").exit_code == 1
 
 
 def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -90,7 +114,7 @@ def test_the_model_is_never_overwritten(tmp_path: Path) -> None:
     model = Path(shutil.copy(MODEL, tmp_path))
     result = dump_profile(model, "--data", DATA, "-o", model)
     assert result.exit_code == 2
-    assert "is another file of this command already" in result.stderr
+    assert "which this command reads; choose another name" in result.stderr
     assert model.read_bytes() == MODEL.read_bytes()
 
 

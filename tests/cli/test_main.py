@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,6 +82,25 @@ def test_an_error_of_the_system_names_the_file(failing: Failing) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("std::bad_alloc"),
+        RuntimeError("can't start new thread"),
+        ImportError("numpy.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(failing: Failing, error: Exception) -> None:
+    result = failing(error)
+    assert result.exit_code == 2
+    assert re.fullmatch(
+        r"error: the system gives this process no more memory \(.+\); raise its limit .*--memory-limit\n",
+        result.stderr,
+    )
+
+
 def test_an_unexpected_error_is_told_without_a_traceback(failing: Failing) -> None:
     result = failing(ZeroDivisionError("by zero"))
     assert result.exit_code == 70
@@ -99,6 +119,34 @@ def test_the_environment_can_ask_for_the_traceback(failing: Failing) -> None:
 def test_ctrl_c_is_told_in_a_plain_line(failing: Failing) -> None:
     result = failing(KeyboardInterrupt())
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_that_ends_a_command_is_told_in_a_plain_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, code: int
+) -> None:
+    number = getattr(signal, name)
+
+    def instrument(*_: object) -> None:
+        signal.raise_signal(number)
+        raise AssertionError("the signal was not raised")
+
+    monkeypatch.setattr(pipeline, "instrument", instrument)
+    before = signal.getsignal(number)
+    result = qprof("instrument", DIGITS / "model.onnx", "-o", tmp_path / "out.onnx")
+    assert (result.exit_code, result.stderr) == (code, f"ended by {name}\n")
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As nohup wants it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(pipeline, "instrument", lambda *_: signal.raise_signal(signal.SIGTERM))
+        result = qprof("instrument", DIGITS / "model.onnx", "-o", tmp_path / "out.onnx")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 0
 
 
 def test_ctrl_c_in_the_middle_of_a_run_leaves_no_file(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_shard_is_never_overwritten(shards: Path) -> None:
     before = (shards / "0.yaml").read_bytes()
     result = qprof("merge", shards / "0.yaml", shards / "1.yaml", "-o", shards / "0.yaml")
     assert result.exit_code == 2
-    assert "is another file of this command already" in result.stderr
+    assert "which this command reads; choose another name" in result.stderr
     assert (shards / "0.yaml").read_bytes() == before
 
 

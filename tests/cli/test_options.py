@@ -1,23 +1,40 @@
-"""Outputs are refused before any work is done."""
+"""Every parameter of a command that names a file says whether it is read or written."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import click
 import pytest
-from qprof_onnx.cli.options.shared import check_outputs
-from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.cli.main import COMMANDS, main
+from qprof_onnx.cli.options.files import DataRead, FileCommand, FileRead, FileWritten
+
+LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
+"""What the metavar of a parameter has that takes a path, or leads to one."""
 
 
-def test_an_output_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no folder '.*absent'; make it"):
-        check_outputs([tmp_path / "absent" / "p.yaml"], [])
+def parameters(name: str) -> list[click.Parameter]:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    return command.params
 
 
-def test_an_output_over_an_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is another file of this command already"):
-        check_outputs([tmp_path / "p.yaml"], [tmp_path / "p.yaml"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_parameter_that_takes_a_path_says_whether_it_is_read_or_written(name: str) -> None:
+    for parameter in parameters(name):
+        kind = parameter.type
+        if isinstance(kind, click.Path | click.File):
+            assert isinstance(kind, FileRead | FileWritten), parameter.name
+        elif any(part in (parameter.metavar or "") for part in LIKE_FILES):
+            assert isinstance(kind, DataRead), parameter.name
 
 
-def test_an_output_that_was_not_asked_for_is_no_matter(tmp_path: Path) -> None:
-    check_outputs([None, tmp_path / "p.yaml"], [tmp_path / "m.onnx"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_parameter_that_reads_a_model_protects_its_weights_too(name: str) -> None:
+    for parameter in parameters(name):
+        if isinstance(parameter.type, FileRead):
+            assert parameter.type.is_model == (".onnx" in (parameter.metavar or "")), parameter.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_with_files_compares_what_it_writes_with_what_it_reads(name: str) -> None:
+    files = [p for p in parameters(name) if isinstance(p.type, FileRead | FileWritten | DataRead)]
+    assert not files or isinstance(main.get_command(click.Context(main), name), FileCommand)

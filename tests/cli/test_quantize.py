@@ -161,7 +161,7 @@ def test_an_input_is_never_overwritten(profile: Path, tmp_path: Path, option: st
     before = profile.read_bytes()
     result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", option, profile)
     assert result.exit_code == 2
-    assert "is another file of this command already" in result.stderr
+    assert "which this command reads; choose another name" in result.stderr
     assert profile.read_bytes() == before
 
 

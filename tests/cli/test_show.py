@@ -1,6 +1,8 @@
 """`qprof show`: profiles and plans as tables and as JSON."""
 
 import json
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.show import command
-from qprof_onnx.cli.options.documents import detect
+from qprof_onnx.cli.options.documents import read_document
 from qprof_onnx.cli.render.tables import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
@@ -42,6 +44,12 @@ def test_columns_of_nan_and_inf_are_there_only_when_there_are_any(tmp_path: Path
     clean = replace(profile, tensors={"x": replace(profile["input"], nan=0, inf=0)})
     save_profile(clean, tmp_path / "p.yaml")
     assert "nan" not in show(tmp_path / "p.yaml").output
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cp", PROFILE, tmp_path / "pipe"]):
+        assert "5 tensors, 2 samples" in show(tmp_path / "pipe").output
 
 
 def test_a_glow_profile_is_shown_without_zeros() -> None:
@@ -103,7 +111,7 @@ def test_a_glob_that_matches_nothing_suggests_the_nearest() -> None:
 
 
 def test_profiles_and_plans_are_told_apart_by_their_format() -> None:
-    assert [detect(PROFILE), detect(PLAN), detect(GLOW)] == ["profile", "plan", "profile"]
+    assert [read_document(path)[0] for path in (PROFILE, PLAN, GLOW)] == ["profile", "plan", "profile"]
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,33 @@ def test_a_wrong_objective_is_one_line_and_exit_code_two(profile) -> None:
 def test_an_output_that_is_an_input_is_refused(profile) -> None:
     result = run(profile, "--save-plan", str(profile))
     assert result.exit_code == 2
-    assert "is another file of this command already" in result.stderr
+    assert "which this command reads; choose another name" in result.stderr
 
 
 def test_without_labels_the_target_is_about_agreement(profile) -> None:
     result = run(profile, "--max-drop", "5")
     assert result.exit_code == 0, result.output
     assert "at most 5 percentage points less top-1 agreement with the float model" in result.stdout
+
+
+def test_shared_samples_are_not_called_held_out(profile, tmp_path) -> None:
+    again = ["--holdout-data", str(DIGITS / "heldout"), "--budget", "0.001", "--max-drop", "50"]
+    result = run(profile, *again)
+    assert result.exit_code == 0, result.output
+    assert "overlap    100.00 float" in result.stdout
+    assert "limit      400 of 400 samples are in both sets" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("result     target met as measured; not verified")
+
+
+def test_labels_that_cannot_be_right_are_refused_by_name_and_line(profile, tmp_path) -> None:
+    labels = (DIGITS / "heldout" / "labels.txt").read_text().splitlines()
+    (tmp_path / "one.txt").write_text("\n".join(str(int(label) + 1) for label in labels))
+    result = run(profile, "--labels", str(tmp_path / "one.txt"))
+    assert result.exit_code == 2
+    assert "one.txt: the labels end at 10 and none is 0" in result.stderr
+
+
+def test_help_says_what_exit_code_zero_means() -> None:
+    text = CliRunner().invoke(main, ["tune", "--help"]).stdout
+    assert "Exit code 0: the target is met as measured" in text
+    assert "second look at the same samples, and no proof" in " ".join(text.split())

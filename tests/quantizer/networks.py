@@ -16,6 +16,7 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.propagation import NoiseFlow, NoiseGains, noise_flow
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
@@ -51,6 +52,12 @@ def plan_alone(
     """Return the plan of a prepared model node by node: no chain is one node, and nothing is adjusted."""
     prepared = PreparedModel(model, index(model), profile.model, ())
     return make_plan(planning_facts(prepared, profile, recipe), start_everywhere=start_everywhere)
+
+
+def flow_of(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:
+    """Return how noise reaches the tensors of a model at which it is judged."""
+    gains = NoiseGains(graph, profile, opset)
+    return noise_flow(gains, gains.judged())
 
 
 def network(

@@ -82,3 +82,4 @@ class PlanDocument:
     notes: tuple[str, ...] = ()
     shared_scales: tuple[Mapping[str, Any], ...] = ()
     adjustments: Mapping[str, Any] | None = None
+    origin: Mapping[str, Any] | None = None

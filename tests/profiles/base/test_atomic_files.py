@@ -4,7 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
-from qprof_onnx.profiles.base.atomic_files import read_text, replacing, write_atomically
+from qprof_onnx.profiles.base.atomic_files import (
+    read_text,
+    remove_leftovers,
+    replacing,
+    replacing_together,
+    write_atomically,
+)
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError, ProfileError
 
 
@@ -24,7 +30,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
 
     def interrupted() -> None:
         with replacing(path) as temporary:
-            assert temporary.parent == tmp_path
+            assert temporary.parent.parent == tmp_path
             assert temporary.suffix == ".onnx"
             temporary.write_text("half")
             raise interruption
@@ -51,6 +57,89 @@ def test_what_is_no_regular_file_is_written_to_and_not_replaced(tmp_path: Path) 
     assert os.read(reader, 10) == b"text"
     os.close(reader)
     assert path.is_fifo()
+
+
+def test_a_device_file_of_this_process_goes_on_where_it_is(tmp_path: Path) -> None:
+    with open(tmp_path / "out", "wb", buffering=0) as file:
+        file.write(b"before ")
+        write_atomically(f"/proc/self/fd/{file.fileno()}", b"text")
+        file.write(b" after")
+    assert (tmp_path / "out").read_bytes() == b"before text after"
+
+
+def test_a_full_device_is_told_without_a_temporary_name() -> None:
+    with pytest.raises(ConfigError, match=r"^/dev/full: cannot be written: No space left on device; choose"):
+        write_atomically("/dev/full", "text")
+
+
+def test_the_mode_of_a_file_that_is_replaced_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "private").touch(mode=0o600)
+    for name in ("private", "new"):
+        write_atomically(tmp_path / name, "text")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_the_temporary_file_is_where_nobody_else_can_lay_a_link(tmp_path: Path) -> None:
+    with replacing(tmp_path / "out") as one, replacing(tmp_path / "out") as two:
+        assert one != two
+        assert one.parent.stat().st_mode & 0o777 == 0o700
+        one.touch()
+        two.touch()
+
+
+def test_leftovers_of_a_killed_run_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a") as one, replacing(tmp_path / "b") as two:
+        one.touch()
+        two.touch()
+        remove_leftovers(tmp_path / "a")
+        assert (one.exists(), two.exists()) == (False, True)
+        one.parent.mkdir()
+        one.touch()
+
+
+def test_files_appear_together_the_first_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append(Path(b).name), replace(a, b)))
+    with replacing_together() as batch:
+        batch.add(tmp_path / "model").touch()
+        batch.add(tmp_path / "plan").touch()
+        assert not (tmp_path / "plan").exists()
+    assert order == ["plan", "model"]
+
+
+def write_three(folder: Path) -> None:
+    with replacing_together() as batch:
+        batch.add(folder / "model").write_text("new model")
+        write_atomically(folder / "new", "new file", batch)
+        write_atomically(folder / "plan", "new plan", batch)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_if_one_cannot_appear_all_is_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    (tmp_path / "plan").write_text("old plan")
+    replace = os.replace
+
+    def failing(source: str | Path, target: str | Path) -> None:
+        if Path(target).name == "model":
+            raise PermissionError(1, "Operation not permitted", source)
+        replace(source, target)
+
+    def no_links(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "replace", failing)
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(ConfigError, match=r"model: cannot be written: Operation not permitted; choose"):
+        write_three(tmp_path)
+    assert os.listdir(tmp_path) == ["plan"]
+    assert (tmp_path / "plan").read_text() == "old plan"
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -240,3 +240,60 @@ def test_every_implementation_gives_the_same_profile(dtype: str) -> None:
     assert all(
         profile(count) == profile(counter.count_histograms_numpy) for count in IMPLEMENTATIONS.values()
     )
+
+
+WRITTEN_MEANWHILE = """
+import sys, threading, time
+import numpy as np
+from qprof_onnx.profiles.observers import _counter
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
+
+SECONDS = 0.08
+sys.setswitchinterval(1e-5)
+
+def written(x, stop):
+    small, large = x[:].copy(), 1e3 * x
+    while not stop.is_set():
+        x[:] = large
+        x[:] = small
+
+for dtype in ("float16", "float32", "float64"):
+    x = np.random.default_rng(0).uniform(-1, 1, 1 << 16).astype(dtype)
+    observer, stop = TensorObserver(dtype), threading.Event()
+    observer.count(x)
+    writer = threading.Thread(target=written, args=(x[-512:], stop))
+    writer.start()
+    for level, name in enumerate(_counter.levels()):
+        total, end = observer.bins.counts.sum(), time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            left = _counter.advance([x], [observer.bins], level)
+            total += left[0][1] if left else x.size
+            if observer.bins.counts.sum() != total:
+                print(name, dtype, "counted outside of the counts")
+                break
+    stop.set()
+    writer.join()
+"""
+
+
+def test_an_array_that_another_thread_writes_is_counted_inside_the_counts() -> None:
+    if "plain" not in IMPLEMENTATIONS:
+        pytest.skip("not built")
+    command = [sys.executable, "-c", WRITTEN_MEANWHILE]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("first", "size"), [(-9, 21), (-11, 20), (-10, 20), (-10, 2)])
+def test_a_range_outside_of_its_bins_is_refused(first: int, size: int) -> None:
+    if "plain" not in IMPLEMENTATIONS:
+        pytest.skip("not built")
+    bins = Bins(-10.0, 10.0, 0, first, np.zeros(size, np.int64), np.zeros(1, np.int64))
+    with pytest.raises(ValueError, match="the range must lie in the bins"):
+        IMPLEMENTATIONS["plain"]([np.zeros(1, np.float32)], [bins])
+
+
+@pytest.mark.parametrize("low", [-5e-324, -1e-310])
+def test_a_range_whose_ends_are_too_small_to_be_scaled_is_in_its_bins(low: float) -> None:
+    for values in ([low, 1e300], [-1e300, low], [low, 0.0]):
+        check_twins(counter.IMPLEMENTATION, np.array(values))

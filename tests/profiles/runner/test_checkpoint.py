@@ -18,13 +18,15 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import ProfileError
+from qprof_onnx.profiles.base.errors import DataError, ProfileError
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import checkpoint as checkpoint_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.checkpoint import RunId, RunProgress, load_progress, save_progress
+from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.runtime.run_sample import run_sample
 from qprof_onnx.profiles.samples.samples import Sample, Samples
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 
@@ -61,34 +63,52 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def samples_of(items: list[Sample], stop: int | None = None, seen: list[str] | None = None) -> Samples:
-    """Return samples that end with an error before number `stop`; `seen` collects those that were read."""
+def samples_of(items: list[Sample], stop: int | None = None) -> Samples:
+    """Return samples that end with an error before number `stop`."""
 
     def iterate(part: slice) -> Iterator[Sample]:
         for number in range(len(items))[part]:
             if number == stop:
                 raise KilledError
-            if seen is not None:
-                seen.append(items[number].name)
             yield items[number]
 
     return Samples("images", len(items), iterate)
 
 
-def run(path: Path, stop: int | None = None, seen: list[str] | None = None, **settings: Any) -> Profile:
+def run(path: Path, stop: int | None = None, progress: Any = None, **settings: Any) -> Profile:
     chosen = {"channels": "off", "checkpoint": path, "every": 0.0, **settings}
-    return calibrate(conv_net(), samples_of(images(), stop, seen), ID, RunSettings(**chosen))
+    return calibrate(conv_net(), samples_of(images(), stop), ID, RunSettings(**chosen), progress)
+
+
+def counted_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that will hold the names of the samples that the model is run on."""
+    names: list[str] = []
+
+    def noted(session: Any, fetched: Any, sample: Sample) -> Any:
+        names.append(sample.name)
+        return run_sample(session, fetched, sample)
+
+    monkeypatch.setattr("qprof_onnx.profiles.runner.sample_pass.run_sample", noted)
+    return names
+
+
+def progress_of(path: Path) -> dict[str, Any]:
+    """Return the second line of a checkpoint: identity of the run, and what is done."""
+    entries: dict[str, Any] = json.loads(path.read_text().splitlines()[1])
+    return entries
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_run_goes_on_where_it_was(tmp_path: Path, stop: int, threads: int) -> None:
+def test_a_run_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, threads: int
+) -> None:
     with pytest.raises(KilledError):
         run(tmp_path / "c", stop, threads=threads)
-    seen: list[str] = []
-    resumed = run(tmp_path / "c", seen=seen, threads=threads)
-    assert dumps(resumed) == dumps(calibrate(conv_net(), images(), ID))
-    assert seen == [sample.name for sample in images()[stop:]]
+    expected = dumps(calibrate(conv_net(), images(), ID))
+    runs = counted_runs(monkeypatch)
+    assert dumps(run(tmp_path / "c", threads=threads)) == expected
+    assert sorted(runs) == [sample.name for sample in images()[stop:]]
 
 
 @pytest.mark.parametrize("stop", [1, 4])
@@ -123,7 +143,7 @@ def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.Monkey
                 ID,
                 RunSettings(channels="off", memory_limit=81000, checkpoint=place, every=0.0),
             )
-    assert json.loads(place.read_text().splitlines()[0])["passes"] > 0
+    assert progress_of(place)["passes"] > 0
     samples = samples_of(images())
     assert (
         dumps(
@@ -138,17 +158,16 @@ def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
-    first = run(tmp_path / "c")
-    seen: list[str] = []
-    assert dumps(run(tmp_path / "c", seen=seen)) == dumps(first)
-    assert seen == []
+def test_a_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, runs = run(tmp_path / "c"), counted_runs(monkeypatch)
+    assert dumps(run(tmp_path / "c")) == dumps(first)
+    assert runs == []
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"non_finite": "skip"}, 'belongs to a run with non_finite "error", not "skip"'),
+        ({"non_finite": "error"}, 'belongs to a run with non_finite "skip", not "error"'),
         ({"tensors": ["c"]}, "belongs to a run with tensors"),
         ({"channels": {"x": 1}}, "belongs to a run with channels"),
     ],
@@ -174,10 +193,17 @@ def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("content", ["", "{}\n", "not json\n", '{"format": "qprof-checkpoint/9"}\n'])
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["", "{}\n", "not json\n", "qprof-profile/2\n"])
+def test_another_file_is_refused_as_a_checkpoint(tmp_path: Path, content: str) -> None:
     (tmp_path / "c").write_text(content)
-    with pytest.raises(ProfileError, match="is not a checkpoint of this version; remove the file"):
+    with pytest.raises(ProfileError, match="c: is not a checkpoint; remove the file"):
+        run(tmp_path / "c")
+
+
+@pytest.mark.parametrize("content", ['{"format": "qprof-checkpoint/2"}\n', "qprof-checkpoint/9 abc\n"])
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "c").write_text(content)
+    with pytest.raises(ProfileError, match="c: is a checkpoint of another version of qprof; remove the file"):
         run(tmp_path / "c")
 
 
@@ -217,9 +243,211 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
 
 def test_saving_and_loading_progress_give_the_same(tmp_path: Path) -> None:
     place, which = tmp_path / "c", RunId(ID, "images", 6, {"tensors": ["a"]})
-    progressed = RunProgress(1, 3, calibrate(conv_net(), images(2), ID))
+    profile = calibrate(conv_net(), images(1), ID)
+    plan = MemoryPlan(2, (("x", "c"), ("r", "t", "p", "y")), 1 << 30)
+    progressed = RunProgress(1, 1, profile, plan, bytes.fromhex(profile.data.digest))
     save_progress(place, which, progressed)
     assert load_progress(place, which) == progressed
+
+
+# ------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """The checkpoint of a run that was stopped after 4 of 6 samples."""
+    with pytest.raises(KilledError):
+        run(tmp_path / "c", 4, threads=1)
+    assert progress_of(tmp_path / "c")["done"] == 4
+    return tmp_path / "c"
+
+
+EDITS: list[tuple[str, Any]] = [
+    *(("done", value) for value in (0, 3, 5, 6, True, -1, -1000, 1000, 10**30, "4", 4.0, 5.9, None)),
+    *(("done", value) for value in (float("inf"), float("nan"), [4], {})),
+    *(("passes", value) for value in (-1, 1, 5, 10**30, False, "0", 0.0, float("inf"), None)),
+    *(("digests", value) for value in ("", "00", "zz", 5, None)),
+    *(("plan", value) for value in (None, [], {"passes": [], "threads": 1, "memory_limit": None})),
+    *(("run", value) for value in (None, [], {})),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), EDITS, ids=str)
+def test_no_edited_number_of_a_checkpoint_is_taken(stopped: Path, key: str, value: Any) -> None:
+    """Neither with the digest as it was, nor with one that was made anew."""
+    first, line, profile = stopped.read_text().split("\n", 2)
+    edited = f"{json.dumps(json.loads(line) | {key: value})}\n{profile}"
+    stopped.write_text(f"{first}\n{edited}")
+    with pytest.raises(ProfileError, match="c: is damaged: its digest is not that of its content; remove"):
+        run(stopped)
+    stopped.write_text(f"{first.split()[0]} {checkpoint_module._digest(edited)}\n{edited}")
+    with pytest.raises(ProfileError, match=r"c: .*remove the file to start over"):
+        run(stopped)
+
+
+def test_no_damaged_byte_of_a_checkpoint_is_taken(stopped: Path) -> None:
+    content, rng = stopped.read_bytes(), random.Random(4)
+    for _ in range(60):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(7)
+        stopped.write_bytes(damaged)
+        with pytest.raises(ProfileError, match=r"c: .*"):
+            run(stopped)
+
+
+def test_deep_json_in_a_checkpoint_is_refused(stopped: Path) -> None:
+    deep = "[" * 100_000 + "\n"
+    stopped.write_text(f"qprof-checkpoint/3 {checkpoint_module._digest(deep)}\n{deep}")
+    with pytest.raises(ProfileError, match=r"c: .*"):
+        run(stopped)
+
+
+# ------------------------------------------------------------------------------------------------- other data
+
+
+def folder_of(place: Path, first: int, number: int = 6) -> Path:
+    """Make a folder of samples of the digits model, all different; `first` is the seed."""
+    place.mkdir(parents=True)
+    rng = np.random.default_rng(first)
+    for name in range(number):
+        np.savez(place / f"{name}.npz", image=rng.random((2, 1, 8, 8), np.float32))
+    return place
+
+
+def stop_after(number: int) -> Any:
+    """Return a progress callback that ends a run after so many samples."""
+
+    def report(done: int, total: int | None) -> None:
+        if done > number:
+            raise KilledError
+
+    return report
+
+
+def profile_digits(data: Path | str, place: Path, stop: int | None = None, **settings: Any) -> Profile:
+    progress = None if stop is None else stop_after(stop)
+    chosen = RunSettings(checkpoint=place, every=0.0, threads=1, **settings)
+    return dump_profile(DIGITS / "model.onnx", data, None, chosen, progress=progress)
+
+
+def test_a_sample_that_changed_since_it_was_counted_is_named(tmp_path: Path) -> None:
+    data, place = folder_of(tmp_path / "data", 1), tmp_path / "c"
+    with pytest.raises(KilledError):
+        profile_digits(data, place, stop=4)
+    (data / "0.npz").write_bytes((data / "5.npz").read_bytes())
+    with pytest.raises(
+        ProfileError, match=r"c: sample 0\.npz: is not the one that was counted in its place .*"
+    ) as e:
+        profile_digits(data, place)
+    assert "restore the data that the run began with, or remove the file" in str(e.value)
+
+
+def test_other_samples_under_the_same_path_are_refused(tmp_path: Path) -> None:
+    data, place = folder_of(tmp_path / "data", 1), tmp_path / "c"
+    with pytest.raises(KilledError):
+        profile_digits(data, place, stop=4)
+    data.rename(tmp_path / "before")
+    folder_of(data, 2)
+    with pytest.raises(ProfileError, match=r"sample 0\.npz: is not the one that was counted"):
+        profile_digits(data, place)
+
+
+def test_a_sample_that_comes_in_between_is_refused(tmp_path: Path) -> None:
+    data, place = folder_of(tmp_path / "data", 1), tmp_path / "c"
+    with pytest.raises(KilledError):
+        profile_digits(data, place, stop=4)
+    (data / "1b.npz").write_bytes((data / "5.npz").read_bytes())
+    (data / "5.npz").unlink()
+    with pytest.raises(ProfileError, match=r"sample 1b\.npz: is not the one that was counted"):
+        profile_digits(data, place)
+
+
+def test_another_folder_of_the_same_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for first, name in enumerate(("here", "there")):
+        folder_of(tmp_path / name / "data", first)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(KilledError):
+        profile_digits("data", tmp_path / "c", stop=4)
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(ProfileError, match=r'belongs to a run with data ".*here/data", not ".*there/data"'):
+        profile_digits("data", tmp_path / "c")
+    monkeypatch.chdir(tmp_path)
+    assert profile_digits("here/data", tmp_path / "c").data.samples == 12  # the same folder by another path
+
+
+def test_another_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ten_digits.py").write_text(
+        "import numpy as np\n"
+        "def feeds():\n"
+        "    for n in range(10):\n"
+        "        yield {'image': np.full((1, 1, 8, 8), n, np.float32)}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(KilledError):
+        profile_digits("ten_digits:feeds", tmp_path / "c", stop=8, limit=10)
+    with pytest.raises(ProfileError, match="belongs to a run with limit 10, not 3; remove the file"):
+        profile_digits("ten_digits:feeds", tmp_path / "c", limit=3)
+    assert profile_digits("ten_digits:feeds", tmp_path / "c", limit=10).data.samples == 10
+
+
+def test_fewer_samples_than_were_counted_are_refused(stopped: Path) -> None:
+    with pytest.raises(ProfileError, match="c: the samples end after 3, and 4 were counted before the run"):
+        calibrate(
+            conv_net(),
+            Samples("images", 6, lambda part: iter(images()[:3][part])),
+            ID,
+            RunSettings(channels="off", checkpoint=stopped, every=0.0),
+        )
+
+
+def test_samples_that_differ_from_pass_to_pass_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a function that makes them at random: each tensor would be counted on other data."""
+    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.plan_run", lambda *_: TWO_PASSES)
+    rng = np.random.default_rng(0)
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        for number in range(3):
+            yield Sample(f"f[{number}]", {"x": rng.standard_normal((1, 4, 16, 16), np.float32)})
+
+    with pytest.raises(
+        DataError, match=r"sample f\[0\]: is not the one .* in the first pass; .*samples that stay"
+    ):
+        calibrate(conv_net(), Samples("f", None, iterate), ID, RunSettings(channels="off"))
+
+
+TWO_PASSES = MemoryPlan(1, (("x", "c"), ("r", "t", "p")), 81000)
+
+
+# ------------------------------------------------------------------------------------------ memory limit
+
+
+def test_passes_of_the_same_limit_are_taken_from_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process uses is never measured twice the same; a tight limit then gave other passes."""
+    plans = iter([TWO_PASSES, MemoryPlan(1, (("x", "c", "r"), ("t", "p")), 81000)])
+    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan._measured_plan", lambda *_: next(plans))
+    with pytest.raises(KilledError):
+        run(tmp_path / "c", progress=stop_after(8), memory_limit=81000)
+    assert progress_of(tmp_path / "c")["passes"] == 1
+    resumed = run(tmp_path / "c", memory_limit=81000)
+    assert dumps(resumed) == dumps(calibrate(conv_net(), images(), ID))
+    assert next(plans) is not None, "it was measured again"
+
+
+def test_other_passes_of_another_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan._measured_plan", lambda *_: TWO_PASSES)
+    with pytest.raises(KilledError):
+        run(tmp_path / "c", progress=stop_after(3), memory_limit=81000)
+    with pytest.raises(ProfileError, match="belongs to a run with passes"):
+        run(tmp_path / "c")
+
+
+def test_a_limit_may_be_set_when_a_run_is_resumed(tmp_path: Path) -> None:
+    with pytest.raises(KilledError):
+        run(tmp_path / "c", 4)
+    resumed = run(tmp_path / "c", memory_limit=1 << 40)
+    assert dumps(resumed) == dumps(calibrate(conv_net(), images(), ID))
 
 
 # ------------------------------------------------------------------------------------------------- SIGKILL
@@ -228,7 +456,7 @@ def test_saving_and_loading_progress_give_the_same(tmp_path: Path) -> None:
 def done(path: Path) -> int:
     """Return how many feeds a checkpoint holds; 0 when there is none."""
     try:
-        return int(json.loads(path.read_text().splitlines()[0])["done"])
+        return int(progress_of(path)["done"])
     except FileNotFoundError:
         return 0
 
@@ -268,7 +496,9 @@ MEMORY = """
 import importlib.util, resource, sys
 import numpy as np
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.runtime.run_sample import run_sample
 from qprof_onnx.profiles.samples.samples import Sample
 
 spec = importlib.util.spec_from_file_location("tests_of_checkpoints", sys.argv[1])

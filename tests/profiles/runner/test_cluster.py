@@ -168,8 +168,13 @@ def test_processes_that_die_again_and_again_are_an_error(
 
 
 @contextmanager
-def dask_cluster(workers: int) -> Iterator[str]:
-    """Run a scheduler and workers as processes of their own; yields the scheduler's address."""
+def dask_cluster(workers: int, started: list[subprocess.Popen[str]] | None = None) -> Iterator[str]:
+    """Run a scheduler and workers as processes of their own; yields the scheduler's address.
+
+    Args:
+        workers: how many.
+        started: will hold the processes, the scheduler's first.
+    """
     pytest.importorskip("distributed")
     code = (
         "import asyncio, sys\n"
@@ -188,13 +193,20 @@ def dask_cluster(workers: int) -> Iterator[str]:
         "        await worker.finished()\n"
         "asyncio.run(main())"
     )
-    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)]
+    started = [] if started is None else started
+    started.append(
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+    )
     try:
         assert started[0].stdout is not None
         address = started[0].stdout.readline().strip()
         for _ in range(workers):
             started.append(
-                subprocess.Popen([sys.executable, "-c", worker, address], stderr=subprocess.DEVNULL)
+                subprocess.Popen(
+                    [sys.executable, "-c", worker, address], stderr=subprocess.DEVNULL, text=True
+                )
             )
         yield address
     finally:
@@ -234,6 +246,26 @@ def test_shards_of_a_killed_dask_worker_are_run_again(
         killer.join()
         assert len(killed) == 1
         assert len(list((tmp_path / "pids").iterdir())) == 2  # the other one did it all
+
+
+def test_a_scheduler_that_dies_is_one_error_without_a_log(
+    tmp_path: Path, slow: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QPROF_TEST_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 5.0)
+    started: list[subprocess.Popen[str]] = []
+
+    def kill_when_it_began() -> None:
+        while not list((tmp_path / "pids").iterdir()):
+            time.sleep(0.01)
+        started[0].kill()
+
+    with dask_cluster(1, started) as address:
+        threading.Thread(target=kill_when_it_began, daemon=True).start()
+        wait_for_workers(address, 1)
+        with pytest.raises(ConfigError, match=r"scheduler tcp:.*: the connection was lost .*; start the"):
+            dump_profile(MODEL, slow, run=RunSettings(scheduler=address))
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("lost", [1, 3])

@@ -79,10 +79,10 @@ def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch:
     monkeypatch.setattr(observer_module, "LARGE", large)
     x = np.full((1, 3, 8), -1.0, np.float32)
     with pytest.raises(DataError, match=r"sample a: tensor 'l' .* 24 NaN among 24"):
-        calibrate(model(), [Sample("a", {"x": x})], ID)
+        calibrate(model(), [Sample("a", {"x": x})], ID, RunSettings(channels="off", non_finite="error"))
     x[0, 0, 0] = np.inf
     with pytest.raises(DataError, match=r"sample a: tensor 'x' .* 1 Inf among 24"):
-        calibrate(model(), [Sample("a", {"x": x})], ID)
+        calibrate(model(), [Sample("a", {"x": x})], ID, RunSettings(channels="off", non_finite="error"))
 
 
 def test_inputs_may_lie_in_memory_in_any_order() -> None:
@@ -91,11 +91,36 @@ def test_inputs_may_lie_in_memory_in_any_order() -> None:
     assert dumps(calibrate(model(), mixed, ID, RunSettings(channels=AXES))) == dumps(profile())
 
 
+def test_inputs_need_not_be_aligned() -> None:
+    (one,) = samples()[:1]
+    x = one.arrays["x"]
+    bytes_of = np.empty(x.nbytes + 1, np.uint8)
+    odd = bytes_of[1:].view(np.float32).reshape(x.shape)
+    odd[...] = x
+    assert not odd.flags.aligned
+    settings = RunSettings(channels=AXES)
+    found = [calibrate(model(), [Sample("0", {"x": array})], ID, settings) for array in (x, odd)]
+    assert dumps(found[0]) == dumps(found[1])
+
+
+def test_a_fixed_batch_of_1_is_fed_row_by_row() -> None:
+    net = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
+        net (float[1, 3] x) => (float[1, 3] y) { y = Mul (x, x) }""")
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    apart = [Sample(str(i), {"x": rows[i : i + 1]}) for i in range(4)]
+    settings = RunSettings(channels="off", by_row=True)
+    whole, split = (
+        calibrate(ir.from_proto(net), given, ID, settings) for given in ([Sample("a", {"x": rows})], apart)
+    )
+    assert whole.data.samples == 4
+    assert dumps(whole) == dumps(split)
+
+
 def test_there_are_no_more_observers_than_threads() -> None:
     with profiling_model(model(), RunSettings(channels=AXES)) as ready:
         sources = [o.source for o in ready.read if o.source is not None]
         with session_for(ready.graph, sources) as session:
-            work = SamplePass(ready, session, ready.read, identify=False)
+            work = SamplePass(ready, session, ready.read)
             done = list(map_in_threads(work.count, samples() * 5, 3, lambda: False))
             parts = work.profiles()
     assert len(done) == 50

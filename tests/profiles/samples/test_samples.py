@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.samples import array_files
+from qprof_onnx.profiles.samples.digest import rows_of
 from qprof_onnx.profiles.samples.samples import InputSpec, input_specs, open_samples
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
@@ -232,7 +235,7 @@ def test_a_missing_input_is_named(tmp_path: Path) -> None:
 
 def test_a_misspelt_input_gets_a_suggestion(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=ONE, masks=ONE)
-    assert_says(refusal(tmp_path, X, MASK), "'mask' is missing", "Did you mean 'masks'?")
+    assert_says(refusal(tmp_path, X, MASK), "'mask' is missing", "Rename 'masks' to 'mask'?")
 
 
 def test_an_unknown_array_is_named(tmp_path: Path) -> None:
@@ -340,7 +343,134 @@ def test_damaged_files_are_refused_or_read_but_never_crash(
 def test_something_else_in_an_npz_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         file.writestr("x", b"no array")
-    assert_says(refusal(tmp_path), "a.npz: input 'x': is of type bytes, expected a numpy array")
+    assert_says(refusal(tmp_path), "a.npz: array 'x': is broken or not an .npz file", "write the file again")
+
+
+def save_header(path: Path, header: str, *, claimed: int | None = None, version: int = 1) -> None:
+    """Write a file whose header is this text, without elements; an .npz may claim to be longer than it is."""
+    size = struct.pack("<H" if version == 1 else "<I", len(header) + 1)
+    data = b"\x93NUMPY" + bytes((version, 0)) + size + header.encode() + b"\n"
+    if path.suffix == ".npy":
+        path.write_bytes(data)
+        return
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", data)
+    if claimed is not None:  # in the directory at the end of the archive
+        raw = bytearray(path.read_bytes())
+        at = raw.rindex(b"PK\x01\x02") + 24
+        raw[at : at + 4] = struct.pack("<I", claimed)
+        path.write_bytes(raw)
+
+
+def header_of(shape: str, dtype: str = "<f4") -> str:
+    return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (header_of("(10000000000000, 3)"), "120000000000000 bytes, 0 follow"),
+        (header_of("(True, 3)"), "shape (True, 3)"),
+        (header_of("(-1, 3)"), "shape (-1, 3)"),
+        (header_of("(1, 3)", "|O"), "holds pickled Python objects"),
+        (header_of("(1, 3)").ljust(20000), "a header of more than 10000 characters"),
+        (header_of("(1, 3"), "is broken or not an .np"),
+        (header_of(f"({'9' * 400}, 3)"), "is broken or not an .np"),
+        ("[" * 5000, "is broken or not an .np"),
+        ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 3)}", "bytes, 0 follow"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Reading `.npy`")
+def test_a_header_that_cannot_be_right_is_refused_before_the_array_is_made(
+    tmp_path: Path, name: str, header: str, said: str
+) -> None:
+    save_header(tmp_path / name, header)
+    text = refusal(tmp_path)
+    assert_says(text, tmp_path / name, said, "; ")
+    assert "allow_pickle" not in text
+
+
+def test_a_header_of_version_3_is_refused(tmp_path: Path) -> None:
+    save_header(tmp_path / "a.npy", header_of("(1, 3)"), version=3)
+    assert_says(refusal(tmp_path), "a.npy: has .npy version 3.0", "numpy.save")
+
+
+def test_a_member_that_claims_more_than_it_can_hold_is_refused(tmp_path: Path) -> None:
+    save_header(tmp_path / "a.npz", header_of("(100000000, 3)"), claimed=1200000200)
+    assert_says(refusal(tmp_path), "a.npz: array 'x': is broken", "compressed bytes cannot be 1200000200")
+
+
+def test_an_array_larger_than_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE)
+    monkeypatch.setattr(array_files, "_machine_bytes", lambda: 8.0)
+    assert_says(refusal(tmp_path), "a.npz: array 'x': takes", "more than this machine's memory")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_an_array_that_does_not_fit_the_model_is_not_unpacked(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = np.zeros((1, 4), np.float32)
+    np.save(tmp_path / name, large) if name == "a.npy" else np.savez_compressed(tmp_path / name, x=large)
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("was unpacked"))
+    assert_says(refusal(tmp_path), f"{name}: input 'x': has shape (1, 4)", "fixes it at 3")
+
+
+def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=ONE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            zipfile, "ZipFile", lambda _: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+        )
+        assert_says(refusal(tmp_path), "a.npz: cannot be read: Permission denied; check the file")
+
+
+@pytest.mark.parametrize(("shape", "said"), [((0, 3), "a batch of no rows"), ((2, 0), "fixes it at 3")])
+def test_a_batch_without_rows_is_refused(tmp_path: Path, shape: tuple[int, ...], said: str) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.float32))
+    assert_says(refusal(tmp_path), "a.npy", said)
+
+
+def test_an_empty_dimension_that_is_no_batch_is_accepted(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((1, 2, 0, 4), np.float32))
+    spec = InputSpec("x", np.dtype(np.float32), ("N", 2, "past", 4))
+    assert [s.arrays["x"].shape for s in open_samples(str(tmp_path), (spec,))] == [(1, 2, 0, 4)]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones((2, 3), bool), np.ones((2, 3), ">f4"), np.float32(1), np.ones((2, 3, 1), np.float32)],
+    ids=["bool", "foreign byte order", "scalar", "rank"],
+)
+def test_arrays_that_are_nearly_right_get_a_sentence(tmp_path: Path, array: Any) -> None:
+    np.save(tmp_path / "a.npy", array)
+    assert_says(refusal(tmp_path), "a.npy: input 'x': has ", "expected", "; ")
+
+
+def test_fortran_order_is_the_same_array(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "a.npy", np.asfortranarray(array))
+    (sample,) = open_samples(str(tmp_path), (X,))
+    assert np.array_equal(sample.arrays["x"], array)
+
+
+FIXED = InputSpec("x", np.dtype(np.float32), (1, 3))
+
+
+def test_a_model_with_a_fixed_batch_of_1_takes_batches_that_are_run_by_row(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert_says(refusal(tmp_path, FIXED), "the model fixes it at 1", "--by-row")
+    (sample,) = open_samples(str(tmp_path), (FIXED,), by_row=True)
+    rows = list(rows_of(sample, (FIXED,)))
+    assert [row.name for row in rows] == ["a.npy[0]", "a.npy[1]"]
+    assert [row.arrays["x"].tolist() for row in rows] == [[[0, 1, 2]], [[3, 4, 5]]]
+
+
+def test_rows_do_not_free_other_dimensions(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((2, 4), np.float32))
+    with pytest.raises(DataError, match="dimension 1 is 4 and the model fixes it at 3"):
+        list(open_samples(str(tmp_path), (FIXED,), by_row=True))
 
 
 def test_an_npy_file_that_goes_on_is_refused(tmp_path: Path) -> None:
@@ -372,7 +502,14 @@ def test_a_module_that_is_not_there_is_refused() -> None:
 
 def test_a_module_that_lacks_another_says_which(module: Any) -> None:
     name = module("import no_such_dependency\n")
-    assert_says(refusal(f"{name}:feeds"), f"importing '{name}'", "No module named 'no_such_dependency'")
+    assert_says(
+        refusal(f"{name}:feeds"), f"importing '{name}'", "package 'no_such_dependency'", "install it into"
+    )
+
+
+def test_a_function_that_lacks_a_package_says_which(module: Any) -> None:
+    name = module("def feeds():\n    import no_such_package.part\n")
+    assert_says(refusal(f"{name}:feeds"), "package 'no_such_package'", "install it into this environment")
 
 
 def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:

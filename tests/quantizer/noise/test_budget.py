@@ -11,12 +11,11 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
-from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..networks import plan_alone
+from ..networks import flow_of, plan_alone
 
 RNG = np.random.default_rng(5)
 WEIGHT = RNG.standard_normal((64, 64)).astype(np.float32) / 8.0
@@ -80,13 +79,13 @@ def test_noise_at_the_input_reaches_the_output_as_reckoned(body, shown):
     measured = np.mean((noisy - clean) ** 2) / np.mean(clean**2) / np.mean(small**2)
     # 32 000 values are a sample; x and its product are not quite independent where they are added; and a
     # product may let through no more noise than signal.
-    assert noise_flow(graph, profile, 14).reach["x"][0] == pytest.approx(measured, rel=0.15)
+    assert flow_of(graph, profile, 14).reach["x"][0] == pytest.approx(measured, rel=0.15)
 
 
 def test_a_mean_over_many_elements_quietens_noise():
     model, profile = prepared("m = MatMul (x, w)  a = ReduceMean <axes = [1]> (m)  y = Add (a, x)", NORMAL)
     graph = index(model)
-    flow = noise_flow(graph, profile, 14)
+    flow = flow_of(graph, profile, 14)
     # The rows' means are a sample, and noise is let through as the signal at most.
     assert flow.reach["a"][0] == pytest.approx(64.0 * flow.reach["m"][0], rel=0.2)
 
@@ -95,4 +94,4 @@ def test_members_of_a_concat_at_an_output_are_judged_each_by_its_own_signal():
     text = "b = Mul (x, x)  c = MatMul (x, w)  d = Tanh (c)  y = Concat <axis = 1> (b, d)"
     model, profile = prepared(text, NORMAL)
     graph = index(model)
-    assert set(noise_flow(graph, profile, 14).outputs) == {"b", "d"}
+    assert set(flow_of(graph, profile, 14).outputs) == {"b", "d"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from qprof_onnx.quantizer.noise.first_layers import cheap_nodes
-from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.plan.plan import Kind
 
-from ..networks import WIDE, Network, network
+from ..networks import WIDE, Network, flow_of, network
 
 # 9 and 18 thousand products, then 1.2 million.
 BODY = "a = Conv (x, w) b = Conv (a, v) y = Conv <pads: ints = [1, 1, 1, 1]> (b, u)"
@@ -26,7 +25,7 @@ def found(net: Network, first: float, second: float, third: float) -> list[int]:
     assert [entry.kind for entry in plan.nodes.values()] == [Kind.QUANTIZED] * 3
     names = list(plan.nodes)
     noise = {name: np.array([share]) for name, share in zip(names, (first, second, third), strict=True)}
-    flow = noise_flow(net.graph, net.profile, net.identity.opset)
+    flow = flow_of(net.graph, net.profile, net.identity.opset)
     chosen = cheap_nodes(net.graph, net.profile, flow, plan, noise)
     return [names.index(name) for name in chosen]
 

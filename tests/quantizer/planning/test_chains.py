@@ -15,7 +15,6 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
-from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.numerics.density import signal_power
 from qprof_onnx.quantizer.operators.functions import PointwiseChain
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
@@ -35,7 +34,7 @@ from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..networks import WIDE, Network, network
+from ..networks import WIDE, Network, flow_of, network
 
 SILU = "g = Sigmoid (c) s = Mul (c, g)"
 GELU = """r = Constant <value_float = 1.414> () o = Constant <value_float = 1.0> ()
@@ -235,7 +234,7 @@ def test_noise_goes_through_a_chain_as_its_slope_says() -> None:
     x = np.random.default_rng(1).normal(0.0, np.sqrt(signal_power(net.profile["c"])), 100_000)
     slope = np.mean(np.square(2.0 * x / (x**2 + 0.01)))
     view = contracted(with_chains(planning_facts(net.prepared, net.profile, recipe)))
-    flow = noise_flow(view.graph, view.profile, 17)
+    flow = flow_of(view.graph, view.profile, 17)
     through = flow.reach["c"][0] / flow.reach["s"][0]
     assert through == pytest.approx(slope, rel=0.3)  # c is not quite normal, and its histogram has bins
 

@@ -5,7 +5,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.samples import Sample
-from qprof_onnx.quantizer.evaluation.outputs import OutputSums
+from qprof_onnx.quantizer.evaluation.outputs import OutputSums, class_axes
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
@@ -18,6 +18,7 @@ from qprof_onnx.quantizer.tuning.sensitivity import (
     Effect,
     NodeSensitivity,
     Sensitivities,
+    SensitivityRun,
     effect_of,
     recovered,
     segments,
@@ -81,7 +82,7 @@ def run_whole(model, samples, plan=None):
 
 def effect_by_hand(model, samples, plan) -> Effect:
     names = [value.name for value in model.graph.outputs]
-    sums = [OutputSums() for _ in names]
+    sums = [OutputSums(axis) for axis in class_axes(model).values()]
     for floats, quantized in zip(run_whole(model, samples), run_whole(model, samples, plan), strict=True):
         sums = [s.added(f, q) for s, f, q in zip(sums, floats, quantized, strict=True)]
     return effect_of([s.result(n) for s, n in zip(sums, names, strict=True)])
@@ -95,7 +96,7 @@ def test_the_model_of_this_file_has_quantized_nodes_around_a_branch(subject) -> 
 
 def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(subject) -> None:
     model, plan, samples = subject
-    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, SensitivityRun(threads=1)).nodes}
     assert set(result) == set(quantized(plan))
     for name, node in result.items():
         expected = effect_by_hand(model, samples, only_quantized(plan, [name]))
@@ -106,7 +107,7 @@ def test_a_node_quantized_alone_gives_what_a_model_with_that_node_alone_gives(su
 
 def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None:
     model, plan, samples = subject
-    result = sensitivity_of(model, plan, samples, threads=1)
+    result = sensitivity_of(model, plan, samples, SensitivityRun(threads=1))
     whole = effect_by_hand(model, samples, plan)
     assert result.quantized.sqnr == pytest.approx(whole.sqnr, abs=0.01)  # as above
     for node in result.nodes:
@@ -118,7 +119,7 @@ def test_a_node_left_float_gives_what_the_plan_without_it_gives(subject) -> None
 
 def test_the_worst_node_comes_first(subject) -> None:
     model, plan, samples = subject
-    result = sensitivity_of(model, plan, samples, threads=1)
+    result = sensitivity_of(model, plan, samples, SensitivityRun(threads=1))
     worst = [node.only_quantized.worst_sqnr for node in result.nodes]
     assert worst == sorted(worst)
     assert result.nodes[0].node == "second"
@@ -127,7 +128,7 @@ def test_the_worst_node_comes_first(subject) -> None:
 def test_progress_counts_the_runs_of_samples(subject) -> None:
     model, plan, samples = subject
     reports = []
-    sensitivity_of(model, plan, samples, 1, lambda done, total: reports.append((done, total)))
+    sensitivity_of(model, plan, samples, None, lambda done, total: reports.append((done, total)))
     total = 2 * len(samples) * len(quantized(plan))
     assert reports[-1] == (total, total)
     assert [done for done, _ in reports] == sorted(done for done, _ in reports)
@@ -179,7 +180,7 @@ def test_an_output_of_a_float_softmax_is_measured_at_its_input() -> None:
     sample = Sample("0", {"x": np.array([[5.0, 0.3, 0.1, 9.7]], np.float32)})
     profile = calibrate(model, [sample], identity)
     plan = plan_alone(model, profile, load_recipe(None, {"keep_float": ["end"]}))
-    result = sensitivity_of(model, plan, [sample], threads=1)
+    result = sensitivity_of(model, plan, [sample], SensitivityRun(threads=1))
     assert result.quantized.sqnr.keys() == {"logits"}
     assert result.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
 
@@ -225,7 +226,7 @@ def tables():
 
 def test_the_nodes_of_one_look_up_table_are_measured_together(tables) -> None:
     model, plan, samples = tables
-    result = {n.node: n for n in sensitivity_of(model, plan, samples, threads=1).nodes}
+    result = {n.node: n for n in sensitivity_of(model, plan, samples, SensitivityRun(threads=1)).nodes}
     assert set(result) == {"first", "other", "silu", "sum", "last"}
     assert result["silu"].op_type == "Sigmoid, Mul"
     assert result["silu"].group == ("gate", "silu")

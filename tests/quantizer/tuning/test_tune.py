@@ -1,15 +1,19 @@
 import json
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
+from qprof_onnx.quantizer.evaluation.outputs import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.store import load_plan
@@ -20,9 +24,9 @@ from qprof_onnx.quantizer.tuning.scores import (
     Score,
     accuracy_metric,
     agreement_metric,
+    are_answers,
+    correlation_metric,
     drop_interval,
-    has_answers,
-    noise_free_share,
     score_outputs,
     student95,
     user_metric,
@@ -46,6 +50,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
 DEFAULT = Base("default")
+CLASSES = ClassAxis(-1, True)
 NODES = tuple("abcdefghijklmnopqrst")
 
 
@@ -158,7 +163,7 @@ def rows(*best: int) -> dict[str, np.ndarray]:
 
 
 def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
-    metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2])
+    metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2], CLASSES)
     result = score_outputs(metric, [1], [rows(2, 3)], [rows(2, 0)])
     assert (result.float_percent, result.quantized_percent, result.drop, result.rows) == (
         100.0,
@@ -171,27 +176,42 @@ def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
 def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
     floats = {"y": np.eye(3, dtype=np.float32)[[[0, 1], [2, 2]]]}
     quantized = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
-    result = score_outputs(agreement_metric, [0], [floats], [quantized])
+    result = score_outputs(agreement_metric({"y": CLASSES}), [0], [floats], [quantized])
     assert (result.rows, result.drop) == (2, 25.0)
 
 
 def test_an_output_of_another_shape_agrees_in_nothing() -> None:
-    assert score_outputs(agreement_metric, [0], [rows(0, 1)], [rows(0)]).drop == 100.0
+    assert score_outputs(agreement_metric({"y": CLASSES}), [0], [rows(0, 1)], [rows(0)]).drop == 100.0
 
 
 def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
     boxes_and_scores = np.array([[[600.0, 500.0, 1.0, 1.0]]], np.float32)
     off = boxes_and_scores - np.array([0.0, 0.0, 0.1, 0.1], np.float32)
-    result = score_outputs(noise_free_share, [0], [{"y": boxes_and_scores}], [{"y": off}])
-    # the scores alone: 0.01 of 1; over all elements it would be 3e-8
-    assert result.drop == pytest.approx(1.0, rel=1e-4)  # 0.1 is no float32
-    assert score_outputs(noise_free_share, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
+    metric = correlation_metric({"y": NO_CLASSES})
+    result = score_outputs(metric, [0], [{"y": boxes_and_scores}], [{"y": off}])
+    # half the noise of the scores alone: 0.01 of 1; over all elements it would be 3e-8
+    assert result.drop == pytest.approx(0.5, rel=1e-4)  # 0.1 is no float32
+    assert score_outputs(metric, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
+
+
+def test_a_sample_without_signal_in_a_group_does_not_ruin_the_score() -> None:
+    metric = correlation_metric({"y": NO_CLASSES})
+    floats = [{"y": np.array([[[600.0, score]]], np.float32)} for score in (0.001, 1.0)]
+    off = [{"y": values["y"] + np.array([0.0, 0.01], np.float32)} for values in floats]
+    assert score_outputs(metric, [0, 1], floats, off).drop < 0.02
+
+
+def test_an_output_that_is_not_finite_has_no_correlation() -> None:
+    metric, broken = correlation_metric({"y": NO_CLASSES}), {"y": np.full((1, 4), np.nan, np.float32)}
+    assert score_outputs(metric, [0, 1], [rows(0), rows(1)], [rows(0), broken]).drop == 100.0
 
 
 def test_outputs_without_classes_have_no_answers() -> None:
-    assert has_answers(rows(0))
-    assert has_answers({"y": np.zeros(3, np.int64)})
-    assert not has_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)})
+    axes = {"y": CLASSES, "length": NO_CLASSES}
+    assert are_answers(rows(0), axes)
+    assert are_answers({"length": np.zeros(3, np.int64)}, axes)
+    assert not are_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)}, axes)
+    assert not are_answers({**rows(0), "boxes": rows(0)["y"]}, {**axes, "boxes": NO_CLASSES})
 
 
 def test_a_metric_of_ones_own_gets_outputs_and_indices() -> None:
@@ -223,19 +243,18 @@ def test_a_metric_that_fails_is_an_error_of_the_data_and_no_traceback(tmp_path, 
     (tmp_path / "broken_metric.py").write_text("def score(outputs, indices):\n    return 1 / 0\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"--metric broken_metric:score: .*ZeroDivisionError"):
-        digits_samples(metric="broken_metric:score")
+        read(metric="broken_metric:score")
     with pytest.raises(ConfigError, match="as module:function"):
-        digits_samples(metric="score")
+        read(metric="score")
 
 
-def digits_samples(**options):
+def read(**options):
     model = str(DIGITS / "model.onnx")
-    specs = input_specs(load_model(model))
-    return read_samples(open_session(model, model), specs, TuningData(HELDOUT, **options))
+    return read_samples(open_session(model, model), load_model(model), TuningData(HELDOUT, **options))
 
 
 def test_halves_share_no_sample_and_lose_none() -> None:
-    whole = digits_samples()
+    whole = read()
     first, second = halves(whole, 5)
     assert sorted([*first.indices, *second.indices]) == list(whole.indices)
     assert [s.name for s in first.samples] == [whole.samples[i].name for i in first.indices]
@@ -247,11 +266,11 @@ def test_halves_share_no_sample_and_lose_none() -> None:
 def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
     (tmp_path / "l.txt").write_text("1\n2\n")
     with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
-        digits_samples(labels=tmp_path / "l.txt")
+        read(labels=tmp_path / "l.txt")
     with pytest.raises(ModelError, match=r"no output 'logit'.*logits"):
-        digits_samples(labels=LABELS, output="logit")
+        read(labels=LABELS, output="logit")
     with pytest.raises(ConfigError, match="exclude each other"):
-        digits_samples(labels=LABELS, metric="m:f")
+        read(labels=LABELS, metric="m:f")
 
 
 def test_a_state_comes_back_as_it_was(tmp_path) -> None:
@@ -271,17 +290,52 @@ def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
         load_state(tmp_path / "s.json", {"model": "m", "max_drop": 1.0})
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "qprof-tune/2", "key": {}}'])
+REST = ('"key": Infinity', '"key": {}', '"sha256": 1e999')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", "\udcff", 100_000 * "[", "null", "3"),
+        *(f'{{"format": "qprof-tune/3", {rest}}}' for rest in REST),
+    ],
+)
 def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
-    (tmp_path / "s.json").write_text(text)
-    with pytest.raises(ConfigError, match="is not a state of qprof tune"):
+    (tmp_path / "s.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=r"is not a state of qprof tune.*delete it to start over"):
         load_state(tmp_path / "s.json", {})
 
 
-@pytest.mark.parametrize("name", ["qprof-tune/1", "qprof-tune/3"])
+def test_a_state_with_any_number_changed_is_refused(tmp_path) -> None:
+    state = State({"model": "m"}, (trial(Candidate(DEFAULT), 0.25, 1.5),))
+    save_state(state, tmp_path / "s.json")
+    text = (tmp_path / "s.json").read_text()
+    numbers = list(re.finditer(r"(?<=: )[0-9.]+", text))
+    assert len(numbers) > 6
+    for number in numbers:
+        (tmp_path / "s.json").write_text(f"{text[: number.start()]}7{text[number.end() :]}")
+        with pytest.raises(ConfigError, match="do not have the digest"):
+            load_state(tmp_path / "s.json", state.key)
+    (tmp_path / "s.json").write_text(json.dumps(json.loads(text)))  # laid out in another way
+    assert load_state(tmp_path / "s.json", state.key) == state
+
+
+@pytest.mark.parametrize("key", [[], "x", None, 3])
+def test_a_state_with_a_whole_digest_and_a_wrong_type_is_refused(tmp_path, key) -> None:
+    save_state(replace(State({}), key=key), tmp_path / "s.json")
+    with pytest.raises(ConfigError, match=r"is damaged \(Expected `object`, got `\w+` - at `\$.key`\)"):
+        load_state(tmp_path / "s.json", {})
+
+
+def test_a_state_that_is_a_folder_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory; name another"):
+        load_state(tmp_path, {})
+
+
+@pytest.mark.parametrize("name", ["qprof-tune/2", "qprof-tune/4"])
 def test_a_state_of_another_format_is_refused_as_a_cache_that_can_be_deleted(tmp_path, name) -> None:
     (tmp_path / "s.json").write_text(json.dumps({"format": name, "key": {}, "trials": [], "rankings": {}}))
-    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/2' only.*delete it"
+    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/3' only.*delete it"
     with pytest.raises(ConfigError, match=message):
         load_state(tmp_path / "s.json", {})
 
@@ -371,14 +425,93 @@ def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path)
     third = tuned(profile, QualityTarget(0.5, "size"), **note)
     assert all(resumed)
     assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
-    assert json.loads(files.state.read_text())["format"] == "qprof-tune/2"
+    assert json.loads(files.state.read_text())["format"] == "qprof-tune/3"
+
+
+def test_a_state_does_not_outlive_a_change_of_the_target(profile, tmp_path) -> None:
+    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
+    recipe = load_recipe()
+    tuned(profile, target, recipe=recipe, files=files)
+    fewer = {name: types for name, types in recipe.target.operators.items() if name != "MatMul"}
+    changed = replace(recipe, target=replace(recipe.target, operators=fewer))
+    with pytest.raises(ConfigError, match=r"state of another tuning \(different: target\)"):
+        tuned(profile, target, recipe=changed, files=files)
+
+
+def test_a_state_does_not_outlive_a_change_of_the_metric_or_of_a_library(
+    profile, tmp_path, monkeypatch
+) -> None:
+    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
+    monkeypatch.chdir(tmp_path)
+
+    def tuned_with(value: int) -> None:
+        (tmp_path / "my_metric.py").write_text(f"def f(outputs, indices): return [{value}] * len(indices)")
+        sys.modules.pop("my_metric", None)
+        tuned(profile, target, TuningData(HELDOUT, metric="my_metric:f"), files=files)
+
+    tuned_with(80)
+    with pytest.raises(ConfigError, match=r"another tuning \(different: metric\)"):
+        tuned_with(90)
+    monkeypatch.setattr("onnxruntime.__version__", "0.0")
+    with pytest.raises(ConfigError, match=r"another tuning \(different: libraries\)"):
+        tuned_with(80)
+
+
+def test_a_trial_of_another_plan_than_its_settings_give_is_not_verified(profile, tmp_path) -> None:
+    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
+    tuned(profile, target, files=files)
+    key = json.loads(files.state.read_text())["key"]
+    state = load_state(files.state, key)
+    save_state(replace(state, trials=(replace(state.trials[0], plan_digest="0"),)), files.state)
+    with pytest.raises(ConfigError, match=r"s\.json: was scored with another plan than its settings give"):
+        tuned(profile, target, files=files)
+
+
+def test_functions_of_python_are_known_by_their_code() -> None:
+    first, second = (read(metric=eval(f"lambda outputs, indices: [{v}] * len(indices)")) for v in (80, 90))
+    assert first.metric_digest != second.metric_digest
+    again = read(metric=eval("lambda outputs, indices: [80] * len(indices)"))
+    assert again.metric_digest == first.metric_digest
 
 
 def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
     data = TuningData(HELDOUT, LABELS, holdout_data=HELDOUT, holdout_labels=LABELS)
     result = tuned(profile, QualityTarget(1.0, "size"), data)
     assert not result.separate_holdout
-    assert "the score on them is too optimistic" in result.limits[-1]
+    assert not result.verified
+    assert result.limits[-1].startswith("400 of 400 samples are in both sets")
+
+
+def test_samples_that_both_sets_have_are_counted(profile) -> None:
+    images = [np.load(path)["image"] for path in sorted((DIGITS / "heldout").glob("*.npz"))][:2]
+    given = TuningData(
+        [{"image": images[0][:40]}], holdout_data=[{"image": images[0][39::-1]}, {"image": images[1][:1]}]
+    )
+    result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
+    assert result.target_met
+    assert not result.separate_holdout
+    assert not result.verified
+    assert any(text.startswith("40 of 41 samples are in both sets") for text in result.limits)
+    assert "on samples used before" in result.headline()
+
+
+@pytest.mark.parametrize("halved", [True, False])
+def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halved) -> None:
+    calibration = str(DIGITS / "calibration")
+    given = TuningData(calibration) if halved else TuningData(HELDOUT, holdout_data=calibration)
+    result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
+    assert not result.separate_holdout
+    assert any(text.startswith("the profile was made from the held-out samples") for text in result.limits)
+
+
+def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial._objective_value", lambda *_: 0.78)
+    files = TuneFiles(tmp_path / "o.onnx")
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    assert not result.target_met
+    assert not files.model.exists()
+    assert any("larger than float (0.78 times smaller): keep the float" in text for text in result.limits)
+    assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
 
 
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
@@ -436,3 +569,55 @@ def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) 
             on_trial=lambda number, trial, from_state: numbers.append(number),
         )
     assert not numbers
+
+
+ENCODER = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[N, T, 16] x) => (float[N, T, 16] y) {
+  up = MatMul (x, w1)
+  act = Relu (up)
+  down = MatMul (act, w2)
+  sum = Add (x, down)
+  y = LayerNormalization (sum, g, b)
+}"""
+DETECTOR = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[1, 8, 6, 6] x) => (float[1, 22, 36] y)
+<float large = {600.0}, int64[3] boxes_shape = {1, 4, 36}, int64[3] scores_shape = {1, 18, 36}> {
+  c = Conv <pads = [1, 1, 1, 1]> (x, w0)
+  a = Relu (c)
+  p = Conv (a, w1)
+  q = Conv (a, w2)
+  near = Sigmoid (p)
+  boxes = Mul (near, large)
+  scores = Sigmoid (q)
+  flat = Reshape (boxes, boxes_shape)
+  flat_scores = Reshape (scores, scores_shape)
+  y = Concat <axis = 1> (flat, flat_scores)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "weights"),
+    [
+        (ENCODER, (2, 5, 16), {"w1": (16, 64), "w2": (64, 16), "g": (16,), "b": (16,)}),
+        (DETECTOR, (1, 8, 6, 6), {"w0": (32, 8, 3, 3), "w1": (4, 32, 1, 1), "w2": (18, 32, 1, 1)}),
+    ],
+)
+def test_embeddings_and_boxes_are_tuned_for_the_error_and_not_for_arg_max(
+    tmp_path, text, shape, weights
+) -> None:
+    rng = np.random.default_rng(0)
+    model = parser.parse_model(text)
+    for name, dims in weights.items():
+        values = rng.normal(0.0, 0.2, dims).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    data = [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(16)]
+    dump_profile(tmp_path / "m.onnx", data[:8], tmp_path / "p.yaml", RunSettings(threads=1))
+    target, given = QualityTarget(0.5, "int8-share"), TuningData(data[8:])
+    result = tune(tmp_path / "m.onnx", tmp_path / "p.yaml", given, target)
+    assert result.metric.startswith("correlation with the float model's outputs")
+    assert result.target_met
+    assert result.best is not None
+    assert result.best.candidate == Candidate(DEFAULT)
+    assert result.holdout is not None
+    assert result.holdout.drop < 0.5

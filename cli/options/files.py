@@ -1,0 +1,119 @@
+"""Parameters that name files: each says whether its file is read or written, and a command compares them.
+
+So a command cannot write over what it reads: `FileCommand` looks at the types of its own parameters.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...profiles.base.errors import ConfigError
+from ..console import keep_stdout_free
+
+
+class FileRead(click.Path):
+    """A file that is read; `is_model` for an ONNX file, which may have weights in other files."""
+
+    def __init__(self, *, is_model: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+        self.is_model = is_model
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            ConfigError: onnx and onnxruntime cannot open a model of this name.
+        """
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
+        if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
+            raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
+        _noted(ctx, "model" if self.is_model else "file", path)
+        return path
+
+
+class FileWritten(click.Path):
+    """A file that is written, or kept up to date: it must be none that the command reads."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            ConfigError: no file can have this name; see `destination`.
+        """
+        from ...profiles.base.destinations import destination
+
+        destination(value)  # while a slash at the end is still there
+        return super().convert(value, param, ctx)
+
+
+class DataRead(click.types.StringParamType):
+    """A folder of samples, or "module:function" of samples or of a metric."""
+
+    name = "data"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the folder or function."""
+        _noted(ctx, "data", value)
+        return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Return the request to complete names of folders."""
+        return [click.shell_completion.CompletionItem(incomplete, type="dir")]
+
+
+EXISTING = FileRead()
+MODEL = FileRead(is_model=True)
+NEW = FileWritten()
+DATA = DataRead()
+
+
+class FileCommand(click.Command):
+    """A command that refuses, before any work, to write over what it reads."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, if its outputs can be written."""
+        outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
+        paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
+        if paths:
+            from ...profiles.base.destinations import leads_to_stdout
+            from ...quantizer.model.outputs import FilesRead, check_outputs
+
+            if any(leads_to_stdout(path) for path in paths):
+                keep_stdout_free(ctx)
+            read = ctx.meta.get(_READ, ())
+            check_outputs(paths, FilesRead(*(tuple(v for kind, v in read if kind == k) for k in KINDS)))
+        return super().invoke(ctx)
+
+
+KINDS = ("model", "file", "data")
+"""Of what is read, in the order of the fields of `FilesRead`."""
+_READ = "qprof.read"
+
+
+def _noted(ctx: click.Context | None, kind: str, value: object) -> None:
+    """Keep a value that names what is read: as it is parsed, as not every option is a parameter."""
+    if ctx is not None:
+        ctx.meta.setdefault(_READ, []).append((kind, value))
+
+
+def default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
+    """Return where `qprof dump-profile` writes when nobody says: into the current folder.
+
+    Raises:
+        ConfigError: see `destination`.
+    """
+    if value is not None:
+        return value
+    model = ctx.params.get("model")
+    if not isinstance(model, Path):
+        raise ConfigError("the profile has no name; give one with -o")
+    return Path(f"{model.stem}.profile.yaml")

@@ -1,0 +1,58 @@
+"""Libraries of custom operators: loaded once for the process, known to every session opened afterwards.
+
+onnxruntime loads such a library into the process; it is code, and it runs with the rights of the user. So one
+is loaded only where the user names it, never because a model asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnxruntime as ort
+
+from ..base.errors import ConfigError
+from .refusals import RUNTIME_ERRORS, first_line
+
+_libraries: dict[str, None] = {}
+"""Resolved paths in the order in which they were given."""
+
+
+def load_custom_operators(*libraries: str | os.PathLike[str]) -> None:
+    """Load libraries of custom operators, for all models that this process runs from now on.
+
+    Args:
+        libraries: shared libraries built for onnxruntime's `RegisterCustomOps`; one that is loaded already is
+            left as it is.
+
+    Raises:
+        ConfigError: there is no such file, or onnxruntime cannot load it.
+    """
+    for library in libraries:
+        path = Path(library)
+        if not path.is_file():
+            raise ConfigError(f"{library}: no such library of custom operators; check the path")
+        name = str(path.resolve())
+        if name in _libraries:
+            continue
+        try:
+            ort.SessionOptions().register_custom_ops_library(name)
+        except RUNTIME_ERRORS as error:
+            raise ConfigError(
+                f"{library}: onnxruntime cannot load it: {first_line(error)}; give a shared library of "
+                f"custom operators built for onnxruntime {ort.__version__}"
+            ) from None
+        _libraries[name] = None
+
+
+def loaded_libraries() -> tuple[str, ...]:
+    """Return the paths of the libraries that are loaded, for processes that share the work."""
+    return tuple(_libraries)
+
+
+def new_session_options() -> ort.SessionOptions:
+    """Return onnxruntime's default options, with the custom operators that are loaded."""
+    options = ort.SessionOptions()
+    for library in _libraries:
+        options.register_custom_ops_library(library)
+    return options

@@ -1,0 +1,152 @@
+"""ONNX files that are written: `save_model`, and where the weights of a model go."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ...profiles.base.atomic_files import FileBatch, replacing_together, writing
+from ...profiles.base.errors import ConfigError
+
+PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
+"""Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
+
+KEEP_EXTERNAL = 256 << 20
+"""A model that came with external data keeps it outside when its weights have at least this many bytes."""
+
+LONGEST_NAME = 255
+"""Bytes of the name of a file that every common system takes."""
+
+DIGITS = 16
+"""Of the digest in the name of a file of weights."""
+
+SMALLEST_EXTERNAL = 1024
+"""Initialisers of fewer bytes stay in the model file, where shape inference of other tools sees them."""
+
+
+def has_external_data(model: ir.Model) -> bool:
+    """Tell whether the model has weights in files of their own."""
+    return any(isinstance(tensor, ir.ExternalTensor) for tensor in _constants(model))
+
+
+def weight_files(model: ir.Model) -> set[Path]:
+    """Return the files in which a model in memory has weights."""
+    return {Path(tensor.path) for tensor in _constants(model) if isinstance(tensor, ir.ExternalTensor)}
+
+
+def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+
+
+def save_model(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    external: bool = False,
+    batch: FileBatch | None = None,
+) -> Path:
+    """Write a model. The file is there complete or not at all; same model, same bytes.
+
+    Weights go to a file of their own beside it, one after the other, when they do not fit into one (2 GiB),
+    or when they are large and the model came with external data. That file is named after the model and a
+    digest of the weights: an older model of this name keeps its weights until it is replaced; they go then.
+    The argument keeps its own tensors.
+
+    Args:
+        model: what to write.
+        path: the file.
+        external: the model was made from one with external data.
+        batch: files with which it is to appear; None for alone.
+
+    Returns:
+        The temporary file, which has its weights beside it and can be opened while the batch is open.
+
+    Raises:
+        ConfigError: the folder is missing or cannot be written, or `path` names no file; or it is a pipe or a
+            device, and the weights need a file of their own.
+    """
+    if batch is None:
+        with replacing_together() as alone:
+            return save_model(model, path, external, alone)
+    temporary = batch.add(path)
+    with writing(path):
+        if _one_file(model, external, batch.is_stream(temporary)):
+            whole = ir.external_data.load_to_model(model.clone()) if has_external_data(model) else model
+            temporary.write_bytes(_serialized(whole))
+        elif batch.is_stream(temporary):
+            raise ConfigError(
+                f"{path}: is no regular file, and a model with weights of 2 GiB and more needs a second file "
+                "beside it; name a file"
+            )
+        else:
+            batch.add_beside(temporary, _write_with_data(model, temporary, Path(os.path.realpath(path)).name))
+    used = {os.path.realpath(data) for data in weight_files(model)}
+    for data in _old_data(Path(os.path.realpath(path))):
+        if os.path.realpath(data) not in used:
+            batch.superseded(data)
+    return temporary
+
+
+def _one_file(model: ir.Model, external: bool, is_stream: bool) -> bool:
+    total = sum(tensor.nbytes for tensor in _constants(model))
+    outside = (external or has_external_data(model)) and total >= KEEP_EXTERNAL and not is_stream
+    return total < PROTOBUF_LIMIT and not outside
+
+
+def _write_with_data(model: ir.Model, file: Path, name: str) -> str:
+    """Write a model and its weights, in the folder of `file`; return the name of the file of weights."""
+    copy, first = model.clone(), file.with_name("weights")
+    ir.external_data.unload_from_model(copy, file.parent, first.name, size_threshold_bytes=SMALLEST_EXTERNAL)
+    with open(first, "rb") as weights:
+        data = _data_name(name, hashlib.file_digest(weights, "sha256").hexdigest())
+    first.rename(file.with_name(data))
+    for graph in copy.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _moved(value.const_value, data)
+    file.write_bytes(_serialized(copy))
+    return data
+
+
+def _moved(tensor: ir.ExternalTensor, data: str) -> ir.ExternalTensor:
+    return ir.ExternalTensor(
+        data,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name or "",
+        doc_string=tensor.doc_string,
+        metadata_props=tensor.metadata_props,
+        base_dir=tensor.base_dir,
+    )
+
+
+def _data_name(name: str, digest: str) -> str:
+    """Return the name of the file of weights of a model, whose own name may be as long as names can be."""
+    end = f".{digest[:DIGITS]}.data"
+    readable = os.fsencode(name).decode("utf-8", "replace").replace("\N{REPLACEMENT CHARACTER}", "_")
+    return readable.encode()[: LONGEST_NAME - len(end)].decode("utf-8", "ignore") + end
+
+
+def _old_data(file: Path) -> list[Path]:
+    """Return the files of weights that `save_model` wrote for the model that is in `file` now."""
+    form = re.escape(_data_name(file.name, "0" * DIGITS)).replace("0" * DIGITS, f"[0-9a-f]{{{DIGITS}}}")
+    with suppress(OSError):
+        names = [name for name in os.listdir(file.parent) if re.fullmatch(form, name)]
+        content = file.read_bytes() if names else b""
+        return [file.with_name(name) for name in sorted(names) if name.encode() in content]
+    return []
+
+
+def _serialized(model: ir.Model) -> bytes:
+    data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    return data

@@ -1,0 +1,160 @@
+"""Where a written model comes from: a small record in its metadata, for `evaluate` and for people.
+
+Each entry has a key that begins with "qprof."; the entries of the user's own model stay. The digests are of
+contents, not of files: remarks, settings without effect and the names of files do not enter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.tool import tool_name
+from ...profiles.records.profile import ModelId, Profile
+from .plan import QuantPlan
+
+TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"
+PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
+ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
+_KEYS = (TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, INSTRUMENTED)
+
+DIGITS = 32
+"""Hexadecimal digits of a digest: 128 bits."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a quantized or instrumented model says of itself.
+
+    Attributes:
+        tool: name and version of the writer.
+        float_model: fingerprint of the prepared float model (`model_fingerprint`).
+        target, form, schema: of the plan; "" in an instrumented model.
+        plan: digest of the plan (`plan_digest`); "" in an instrumented model.
+        profile: digest of the profile that the plan was made from (`profile_digest`); "" without one.
+        estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
+            not known, as without a profile.
+        instrumented: whether the model has profiling nodes.
+    """
+
+    tool: str
+    float_model: str
+    target: str = ""
+    form: str = ""
+    schema: str = ""
+    plan: str = ""
+    profile: str = ""
+    estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
+    instrumented: bool = False
+
+
+def provenance_of(plan: QuantPlan) -> Provenance:
+    """Return what a model written by this plan, with this version of the program, says of itself."""
+    config = plan.config
+    return Provenance(
+        tool_name(),
+        model_fingerprint(plan.model),
+        config.target,
+        config.form,
+        config.schema,
+        plan_digest(plan),
+        plan.origin.profile,
+        plan.origin.estimated_sqnr,
+    )
+
+
+def write_provenance(model: ir.Model, provenance: Provenance) -> None:
+    """Put the entries into the metadata of a model, in place of earlier ones; empty ones are left out."""
+    entries = {
+        TOOL: provenance.tool,
+        FLOAT_MODEL: provenance.float_model,
+        TARGET: provenance.target,
+        FORM: provenance.form,
+        SCHEMA: provenance.schema,
+        PLAN: provenance.plan,
+        PROFILE: provenance.profile,
+        ESTIMATED: _json(provenance.estimated_sqnr) if provenance.estimated_sqnr else "",
+        INSTRUMENTED: "true" if provenance.instrumented else "",
+    }
+    for key in _KEYS:
+        model.metadata_props.pop(key, None)
+    model.metadata_props.update({key: value for key, value in entries.items() if value})
+
+
+def read_provenance(model: ir.Model) -> Provenance | None:
+    """Return what a model says of itself; None for a model of another tool, or with entries spoiled."""
+    found = model.metadata_props
+    if TOOL not in found or FLOAT_MODEL not in found:
+        return None
+    return Provenance(
+        found[TOOL],
+        found[FLOAT_MODEL],
+        found.get(TARGET, ""),
+        found.get(FORM, ""),
+        found.get(SCHEMA, ""),
+        found.get(PLAN, ""),
+        found.get(PROFILE, ""),
+        _estimates(found.get(ESTIMATED, "{}")),
+        found.get(INSTRUMENTED) == "true",
+    )
+
+
+def _json(values: Mapping[str, float]) -> str:
+    return json.dumps(dict(values), separators=(",", ":"), ensure_ascii=False)
+
+
+def _estimates(text: str) -> dict[str, float]:
+    """Return the numbers that an entry holds; none where another tool has spoiled it."""
+    try:
+        found = {str(name): float(value) for name, value in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    return found if all(map(math.isfinite, found.values())) else {}
+
+
+def model_fingerprint(model: ModelId) -> str:
+    """Return the fingerprint of a prepared model as one text: digests of structure and weights, and opset."""
+    return f"{model.structure[:DIGITS]}-{model.weights[:DIGITS]}-{model.opset}"
+
+
+def plan_digest(plan: QuantPlan) -> str:
+    """Return a digest of what a plan does to its model: reasons, remarks and records for people do not enter.
+
+    Entries are hashed by name, so that a plan that was written and read has the same digest.
+    """
+    digest = hashlib.sha256(f"{model_fingerprint(plan.model)} {plan.config.form}\n".encode())
+    for tensor, params in sorted(plan.tensors.items()):
+        digest.update(repr((tensor, params)).encode())
+    for name, node in sorted(plan.nodes.items()):
+        inputs = sorted(node.inputs.items())
+        digest.update(repr((name, node.kind.value, node.implementation, inputs)).encode())
+    adjustments = plan.adjustments
+    digest.update(repr(sorted(adjustments.equalization.items())).encode())
+    digest.update(repr(sorted(adjustments.biases.items())).encode())
+    for name, offsets in sorted(adjustments.roundings.items()):
+        digest.update(repr((name, offsets.params, len(offsets.offsets))).encode())
+        digest.update(offsets.offsets)
+    return digest.hexdigest()[:DIGITS]
+
+
+def profile_digest(profile: Profile) -> str:
+    """Return a digest of what a profile holds; who wrote it and the model's file do not enter."""
+    data = profile.data
+    digest = hashlib.sha256(f"{model_fingerprint(profile.model)} {data.samples} {data.digest}\n".encode())
+    for name, tensor in profile.items():
+        histogram, channels = tensor.histogram, tensor.channels
+        counts = [int(count) for count in (tensor.count, tensor.zeros, tensor.nan, tensor.inf)]
+        ends = [float(tensor.minimum), float(tensor.maximum), *histogram.edges()[[0, -1]].tolist()]
+        digest.update(repr((name, tensor.dtype, tensor.shape, counts, ends)).encode())
+        digest.update(np.ascontiguousarray(histogram.counts).tobytes())
+        if channels is not None:
+            digest.update(repr(channels.axis).encode())
+            for array in (channels.minimum, channels.maximum, channels.count, channels.sums):
+                digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:DIGITS]

@@ -1,0 +1,200 @@
+"""No command writes over what it reads, under whatever name; and outputs that are no regular files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+
+SETTINGS = ["m.onnx", "--profile", "p.yaml", "--config", "c.yaml"]
+TUNE = ["tune", *SETTINGS, "--data", "cal", "--labels", "labels.txt", "--metric", "scores:score"]
+WEIGHTED = ("m.onnx", "m.weights")
+CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
+    (["dump-profile", "m.onnx", "--data", "cal"], ["-o", "--checkpoint"], (*WEIGHTED, "cal/00.npz")),
+    (["dump-profile", "m.onnx", "--data", "cal"], ["-o"], ("cal/new.npz", "linked.npz")),
+    (["dump-profile", "m.onnx", "--data", "sets"], ["-o"], ("sets/test_data_set_0/input_0.pb",)),
+    (["dump-profile", "m.onnx", "--data", "scores:feeds"], ["-o"], ("scores.py",)),
+    (["instrument", "m.onnx"], ["-o"], WEIGHTED),
+    (["merge", "p.yaml", "other.yaml"], ["-o"], ("p.yaml", "other.yaml")),
+    (
+        ["quantize", *SETTINGS, "--data", "cal"],
+        ["-o", "--save-plan"],
+        (*WEIGHTED, "p.yaml", "c.yaml", "cal/00.npz"),
+    ),
+    (["quantize", "m.onnx", "--plan", "plan.yaml"], ["-o", "--save-plan"], ("plan.yaml",)),
+    (
+        [*TUNE, "--holdout-data", "held", "--holdout-labels", "held.txt"],
+        ["-o", "--save-plan", "--state"],
+        (
+            *WEIGHTED,
+            *("p.yaml", "c.yaml", "labels.txt", "held.txt", "cal/00.npz", "held/00.npz", "scores.py"),
+        ),
+    ),
+    (
+        ["sensitivity", *SETTINGS, "--plan", "plan.yaml", "--data", "cal"],
+        ["--plot"],
+        (*WEIGHTED, "p.yaml", "c.yaml", "plan.yaml", "cal/00.npz"),
+    ),
+]
+ALL = [(command, option, path) for command, options, paths in CASES for option in options for path in paths]
+
+
+def qprof(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder, the current one, with an input of every kind: a refusal comes before any is read."""
+    monkeypatch.chdir(tmp_path)
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> net (float[N, 8] x) => (float[N, 8] y) { y = MatMul(x, w) }'
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w"))
+    onnx.save_model(proto, "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
+    for name in ("cal/00.npz", "held/00.npz", "linked.npz", "sets/test_data_set_0/input_0.pb"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(b"sample")
+    Path("cal/01.npz").symlink_to("../linked.npz")
+    for name in ("p.yaml", "c.yaml", "other.yaml", "plan.yaml", "labels.txt", "held.txt", "scores.py"):
+        Path(name).write_text("x\n")
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "path"), ALL, ids=[f"{command[0]} {option} {path}" for command, option, path in ALL]
+)
+def test_an_output_over_an_input_is_refused(folder: Path, command: list[str], option: str, path: str) -> None:
+    before = contents(folder)
+    others = ["-o", "unused.out"] if command[0] == "quantize" and option != "-o" else []
+    done = qprof(*command, *others, option, path)
+    assert (done.exit_code, contents(folder)) == (2, before)
+    assert "which this command reads; choose another name" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["./m.onnx", "sub/../m.onnx", "ABSOLUTE", "link.onnx", "here/m.onnx"])
+def test_an_input_is_recognised_under_other_names(folder: Path, name: str) -> None:
+    (folder / "sub").mkdir()
+    (folder / "link.onnx").symlink_to("m.onnx")
+    (folder / "here").symlink_to(folder, target_is_directory=True)
+    done = qprof("instrument", "m.onnx", "-o", folder / "m.onnx" if name == "ABSOLUTE" else name)
+    assert done.exit_code == 2
+    assert "is the model, which this command reads" in done.stderr
+
+
+def test_a_hard_link_to_an_input_is_another_file(folder: Path) -> None:
+    before = (folder / "m.onnx").read_bytes()
+    (folder / "other.onnx").hardlink_to(folder / "m.onnx")
+    assert qprof("instrument", "m.onnx", "-o", "other.onnx").exit_code == 0
+    assert (folder / "m.onnx").read_bytes() == before != (folder / "other.onnx").read_bytes()
+
+
+def test_two_outputs_in_one_file_are_refused(folder: Path) -> None:
+    done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx", "--save-plan", "./q.onnx")
+    assert done.exit_code == 2
+    assert "is another output of this command already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("loop.onnx", "loop.onnx: is a link that leads to itself; choose another output"),
+        ("new/", "new/: ends in a slash, as the name of a folder; name a file to write"),
+        ("cal", "cal: is a folder; name a file to write"),
+        ("absent/q.onnx", "absent/q.onnx: there is no folder 'absent'; make it, or choose another"),
+        ("m.onnx/q.onnx", "m.onnx/q.onnx: there is no folder 'm.onnx'; make it, or choose another"),
+        ("n" * 256, "File name too long; choose another output"),
+        ("", "the name of an output is empty; name a file to write"),
+    ],
+)
+def test_what_can_be_no_file_is_refused_in_a_sentence(folder: Path, name: str, sentence: str) -> None:
+    (folder / "loop.onnx").symlink_to("loop.onnx")
+    done = qprof("instrument", "m.onnx", "-o", name)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.endswith(f"{sentence}\n")
+
+
+def test_a_name_as_long_as_can_be_is_written(folder: Path) -> None:
+    name = "n" * 250 + ".onnx"
+    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", name).exit_code == 0
+    assert (folder / name).is_file()
+
+
+def test_a_name_that_is_not_utf_8_is_written_and_shown_escaped(folder: Path) -> None:
+    name = os.fsdecode(b"\xff.onnx")
+    done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", name)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("\\xff.onnx: ")
+    assert os.path.isfile(name)
+    again = qprof("instrument", name, "-o", "out.onnx")
+    assert (again.exit_code, again.stderr) == (
+        2,
+        "error: \\xff.onnx: its name is not UTF-8, and onnx cannot open it; rename it\n",
+    )
+
+
+def test_a_model_is_written_through_a_link(folder: Path) -> None:
+    (folder / "store").mkdir()
+    (folder / "store/real.onnx").write_bytes(b"old")
+    (folder / "q.onnx").symlink_to("store/real.onnx")
+    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx").exit_code == 0
+    assert (folder / "q.onnx").is_symlink()
+    assert onnx.load(folder / "store/real.onnx").graph.node
+    assert os.listdir(folder / "store") == ["real.onnx"]
+
+
+@pytest.mark.parametrize("command", ["quantize m.onnx --mode dynamic", "instrument m.onnx"])
+def test_a_model_goes_into_a_pipe(folder: Path, command: str) -> None:
+    os.mkfifo("pipe")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE)
+    assert qprof(*command.split(), "-o", "pipe").exit_code == 0
+    piped = reader.communicate(timeout=30)[0]
+    assert qprof(*command.split(), "-o", "q.onnx").exit_code == 0
+    assert piped == (folder / "q.onnx").read_bytes()
+    assert Path("pipe").is_fifo()
+
+
+def test_a_model_goes_into_a_device(folder: Path) -> None:
+    try:
+        os.mknod("null", 0o600 | 0o020000, os.makedev(1, 3))
+        Path("null").write_bytes(b"x")
+    except OSError:
+        pytest.skip("devices cannot be made here")
+    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "null").exit_code == 0
+    assert Path("null").is_char_device()
+
+
+def test_the_mode_of_a_model_that_is_replaced_is_kept(folder: Path) -> None:
+    Path("q.onnx").touch(mode=0o600)
+    assert qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx").exit_code == 0
+    assert Path("q.onnx").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_plan_that_cannot_be_written_leaves_no_model(folder: Path) -> None:
+    Path("q.onnx").write_bytes(b"old")
+    before = contents(folder)
+    plan = "p" * 300
+    done = qprof("quantize", "m.onnx", "--mode", "dynamic", "-o", "q.onnx", "--save-plan", plan)
+    assert (done.exit_code, contents(folder)) == (2, before)
+
+
+def test_a_model_on_stdout_is_nothing_but_the_model(folder: Path) -> None:
+    code = "from qprof_onnx.cli.entry import run; run()"
+    command = [sys.executable, "-c", code, "instrument", "m.onnx", "-o", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    assert qprof("instrument", "m.onnx", "-o", "out.onnx").exit_code == 0
+    assert done.stdout == (folder / "out.onnx").read_bytes()
+    assert done.stderr == b"/dev/stdout: instrumented\n"

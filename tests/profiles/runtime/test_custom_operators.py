@@ -1,0 +1,94 @@
+"""Models with operators that onnxruntime does not have: a library brings them, from the command line on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+from onnxruntime_extensions import get_library_path
+from qprof_onnx.profiles.base.errors import ConfigError, ModelError
+from qprof_onnx.profiles.records.store import load_profile
+from qprof_onnx.profiles.runtime import custom_operators
+from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+
+NET = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
+net (float[N, 8, 6, 6] x) => (float[N, 8, 6, 6] y) <float[8, 8, 3, 3] w, float[8, 8, 3, 3] v> {
+    h = Conv <pads = [1, 1, 1, 1]> (x, w)
+    low, high = ai.onnx.contrib.NegPos(h)
+    s = Sub(high, low)
+    y = Conv <pads = [1, 1, 1, 1]> (s, v)
+}"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    model = onnx.parser.parse_model(NET)
+    rng = np.random.default_rng(1)
+    for name in ("w", "v"):
+        weight = rng.standard_normal((8, 8, 3, 3), dtype=np.float32) / 8
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    del model.graph.value_info[:]
+    onnx.save(model, tmp_path / "model.onnx")
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        x = rng.standard_normal((4, 8, 6, 6), dtype=np.float32)
+        np.savez(tmp_path / "data" / f"{number}.npz", x=x)
+    return tmp_path
+
+
+@pytest.fixture
+def none_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custom_operators, "_libraries", {})
+
+
+def qprof(*arguments: object) -> None:
+    """Run a command in a process of its own, which has no library loaded."""
+    command = [str(Path(sys.executable).with_name("qprof")), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_with_custom_operators_goes_through_every_command(files: Path) -> None:
+    model, data, profile = files / "model.onnx", files / "data", files / "profile.yaml"
+    library = ("--custom-ops", get_library_path())
+    qprof("dump-profile", model, "--data", data, "-o", profile, *library)
+    qprof("quantize", model, "--profile", profile, "-o", files / "int8.onnx", *library)
+    quantized = {node.op_type for node in load_model(files / "int8.onnx").graph}
+    assert "NegPos" in quantized
+    assert "DequantizeLinear" in quantized
+    qprof(
+        "evaluate", model, files / "int8.onnx", "--data", data, "--no-latency", "--min-sqnr", "25", *library
+    )
+
+
+def test_workers_load_the_libraries_of_the_process_that_starts_them(files: Path) -> None:
+    model, data = files / "model.onnx", files / "data"
+    library = ("--custom-ops", get_library_path())
+    qprof("dump-profile", model, "--data", data, "-o", files / "one.yaml", *library)
+    qprof("dump-profile", model, "--data", data, "-o", files / "two.yaml", "--workers", 2, *library)
+    assert (files / "one.yaml").read_bytes() == (files / "two.yaml").read_bytes()
+    assert "low" in load_profile(files / "one.yaml").tensors
+
+
+@pytest.mark.usefixtures("none_loaded")
+def test_a_model_with_an_unknown_operator_is_refused_with_the_way_to_load_its_library(files: Path) -> None:
+    with pytest.raises(ModelError, match=r"NegPos.*--custom-ops"):
+        dump_profile(files / "model.onnx", files / "data")
+
+
+@pytest.mark.usefixtures("none_loaded")
+def test_a_file_that_is_no_library_is_refused_with_what_to_give(files: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.onnx: onnxruntime cannot load it: .*; give a"):
+        custom_operators.load_custom_operators(files / "model.onnx")
+
+
+def test_a_library_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.so: no such library of custom operators; check the path"):
+        custom_operators.load_custom_operators(tmp_path / "none.so")

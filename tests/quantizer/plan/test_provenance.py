@@ -1,0 +1,202 @@
+"""What a written model says of itself, and who listens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.profiles.base.tool import tool_name
+from qprof_onnx.profiles.records.store import load_profile, save_profile
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.layers import compare_layers
+from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.evaluation.order import ModelFile, speed_doubts
+from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile, instrument
+from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
+from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
+from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
+from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+DATA = DIGITS / "heldout"
+FEW = Measuring(limit=4, latency=None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A float model with metadata of its own, its profile, quantized model and plan."""
+    folder = tmp_path_factory.mktemp("provenance")
+    model = onnx.load(DIGITS / "model.onnx")
+    model.metadata_props.add(key="classes", value="0 1 2")
+    onnx.save(model, folder / "model.onnx")
+    dump_profile(folder / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
+    files = OutputFiles(folder / "model.int8.onnx", folder / "plan.yaml")
+    quantize(folder / "model.onnx", folder / "profile.yaml", files)
+    model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+    onnx.save(model, folder / "retrained.onnx")
+    return folder
+
+
+def entries(path: Path) -> dict[str, str]:
+    return {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_written_model_says_where_it_comes_from(folder: Path, tmp_path: Path, form: str) -> None:
+    recipe = load_recipe("onnxruntime-x86", {"form": form})
+    result = quantize(folder / "model.onnx", folder / "profile.yaml", tmp_path / "m.onnx", recipe=recipe)
+    found = read_provenance(load_model(tmp_path / "m.onnx"))
+    assert found is not None
+    assert (found.tool, found.target, found.form, found.schema) == (
+        tool_name(),
+        "onnxruntime-x86",
+        form,
+        "asymmetric",
+    )
+    assert found.plan == plan_digest(result.plan)
+    assert found.profile == profile_digest(load_profile(folder / "profile.yaml"))
+    assert set(found.estimated_sqnr) == {"logits"}
+    assert entries(tmp_path / "m.onnx")["classes"] == "0 1 2"
+    assert sum(len(key) + len(value) for key, value in entries(tmp_path / "m.onnx").items()) < 3000
+
+
+def test_the_plan_names_its_tool(folder: Path) -> None:
+    assert load_plan(folder / "plan.yaml").tool == tool_name()
+
+
+def test_a_saved_plan_writes_the_same_model(folder: Path, tmp_path: Path) -> None:
+    quantize(folder / "model.onnx", None, tmp_path / "model.int8.onnx", plan_path=folder / "plan.yaml")
+    assert (tmp_path / "model.int8.onnx").read_bytes() == (folder / "model.int8.onnx").read_bytes()
+
+
+def test_an_edited_plan_has_another_digest_and_no_estimate(folder: Path) -> None:
+    plan = load_plan(folder / "plan.yaml")
+    assert loads(dumps(plan)).origin == plan.origin
+    assert plan.origin.estimated_sqnr
+    name = next(name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
+    edited = replace(plan, nodes={**plan.nodes, name: NodePlan(Kind.FLOAT, "by hand")})
+    assert plan_digest(edited) != plan_digest(plan)
+    text = dumps(edited).replace(plan_digest(edited), plan_digest(plan))  # what an editor leaves as it was
+    assert not loads(text).origin.estimated_sqnr
+    assert loads(text).origin.profile == plan.origin.profile
+
+
+def test_remarks_and_reasons_do_not_change_the_digest(folder: Path) -> None:
+    plan = load_plan(folder / "plan.yaml")
+    reasons = {name: replace(entry, because="other words") for name, entry in plan.nodes.items()}
+    assert plan_digest(replace(plan, notes=("a note",), tool="x", nodes=reasons)) == plan_digest(plan)
+
+
+def test_a_profile_that_was_written_and_read_has_the_same_digest(folder: Path, tmp_path: Path) -> None:
+    profile = load_profile(folder / "profile.yaml")
+    save_profile(replace(profile, tool="other"), tmp_path / "p.yaml")
+    assert profile_digest(load_profile(tmp_path / "p.yaml")) == profile_digest(profile)
+    fewer = replace(profile, tensors=dict(list(profile.tensors.items())[1:]))
+    assert profile_digest(fewer) != profile_digest(profile)
+
+
+def test_evaluate_doubts_another_float_model_and_fails_any_gate(folder: Path) -> None:
+    shown = evaluate(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
+    (doubt,) = shown.doubts
+    assert doubt.startswith(
+        "model.int8.onnx was made from another float model than retrained.onnx (other weights)"
+    )
+    gate = Gate(min_sqnr=-100.0)
+    assert not evaluate(
+        folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW, gate=gate
+    ).passed
+    own = evaluate(folder / "model.onnx", folder / "model.int8.onnx", DATA, measuring=FEW, gate=gate)
+    assert (own.passed, own.doubts) == (True, ())
+
+
+def test_evaluate_holds_the_estimate_against_the_measurement(folder: Path, tmp_path: Path) -> None:
+    found = evaluate(folder / "model.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
+    (check,) = found.estimates
+    assert check.measured == found.outputs[0].difference.sqnr  # type: ignore[union-attr]
+    model = onnx.load(folder / "model.int8.onnx")
+    for entry in model.metadata_props:
+        if entry.key == "qprof.estimated_sqnr":
+            entry.value = json.dumps({check.output: check.measured + 9.0})
+    onnx.save(model, tmp_path / "boasting.onnx")
+    (remark,) = evaluate(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW).remarks
+    assert "the estimate was 9.0 dB too good" in remark
+    (remark,) = compare_layers(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW).remarks
+    assert "dB too good" in remark
+
+
+def test_a_quantized_model_in_the_place_of_the_float_one_is_doubted(folder: Path) -> None:
+    both = folder / "model.int8.onnx"
+    (doubt,) = evaluate(both, both, DATA, measuring=FEW).doubts
+    assert doubt.startswith("model.int8.onnx is a quantized model itself")
+
+
+def test_compare_layers_doubts_another_float_model_and_another_plan(folder: Path, tmp_path: Path) -> None:
+    other = compare_layers(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
+    assert [doubt.partition(" than ")[0] for doubt in other.doubts] == [
+        "model.int8.onnx was made from another float model"
+    ]
+    own = compare_layers(
+        folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=folder / "plan.yaml", measuring=FEW
+    )
+    assert own.doubts == ()
+    plan = load_plan(folder / "plan.yaml")
+    changed = replace(plan, nodes={**plan.nodes, next(iter(plan.nodes)): NodePlan(Kind.FLOAT, "by hand")})
+    shown = compare_layers(
+        folder / "model.onnx", folder / "model.int8.onnx", DATA, plan=changed, measuring=FEW
+    )
+    assert shown.doubts == (
+        "model.int8.onnx was written by another plan than the one given; give the plan of this model",
+    )
+
+
+def test_speed_on_another_runtime_than_the_targets_is_doubted(folder: Path, tmp_path: Path) -> None:
+    recipe = load_recipe("tensorrt")
+    path = tmp_path / "m.onnx"
+    quantize(folder / "model.onnx", folder / "profile.yaml", path, recipe=recipe)
+    (doubt,) = speed_doubts(ModelFile(path), "x86_64")
+    assert doubt.startswith(
+        "m.onnx was quantized for target tensorrt, and speed is measured with onnxruntime"
+    )
+    own = ModelFile(folder / "model.int8.onnx")
+    assert speed_doubts(own, "x86_64") == ()
+    assert speed_doubts(own, "aarch64")
+
+
+def test_an_instrumented_model_says_so_and_is_neither_evaluated_nor_quantized(
+    folder: Path, tmp_path: Path
+) -> None:
+    instrument(folder / "model.onnx", tmp_path / "i.onnx")
+    found = read_provenance(load_model(tmp_path / "i.onnx"))
+    own = read_provenance(load_model(folder / "model.int8.onnx"))
+    assert found is not None
+    assert own is not None
+    assert (found.instrumented, found.float_model) == (True, own.float_model)
+    for run in (
+        lambda: evaluate(tmp_path / "i.onnx", folder / "model.int8.onnx", DATA, measuring=FEW),
+        lambda: evaluate(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
+        lambda: compare_layers(folder / "model.onnx", tmp_path / "i.onnx", DATA, measuring=FEW),
+        lambda: quantize(tmp_path / "i.onnx", folder / "profile.yaml", tmp_path / "q.onnx"),
+    ):
+        with pytest.raises(ModelError, match=r"i\.onnx: this model is instrumented"):
+            run()
+
+
+def test_spoiled_entries_count_as_none(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "model.int8.onnx", tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx")
+    model.metadata_props["qprof.estimated_sqnr"] = '{"y": "many"}'
+    found = read_provenance(model)
+    assert found is not None
+    assert found.estimated_sqnr == {}
+    del model.metadata_props["qprof.tool"]
+    assert read_provenance(model) is None

@@ -1,0 +1,65 @@
+"""Every record of settings with a float refuses NaN and infinity, wherever it is made."""
+
+import ast
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.evaluation.gates import Gate, check_gate
+from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits, check_limits
+from qprof_onnx.quantizer.runtime.latency import LatencySettings
+from qprof_onnx.quantizer.speed.float_fallback import SpeedDemand
+from qprof_onnx.quantizer.targets.config import QuantConfig
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.tuning.quality_target import QualityTarget
+
+ROOT = Path(__file__).parent.parent
+CHECKED = {
+    Gate: lambda **given: check_gate(Gate(**given), labels=True, latency=True),
+    DriftLimits: lambda **given: check_limits(DriftLimits(**given)),
+    LatencySettings: LatencySettings,
+    QualityTarget: QualityTarget,
+    QuantConfig: lambda **given: load_recipe(None, given),
+    RunSettings: lambda **given: RunSettings(**given).checked(),
+    SpeedDemand: lambda **given: SpeedDemand("data", **given),
+}
+"""How the settings in each record are checked."""
+RESULTS = {"Member", "LstmSettings"}
+"""Records that are no settings of a user."""
+FLOATS = [
+    (record, field.name)
+    for record in CHECKED
+    for field in fields(record)
+    if get_type_hints(record)[field.name] in (float, float | None)
+]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("record", "name"), FLOATS, ids=str)
+def test_a_setting_that_is_not_finite_is_refused_by_name(record, name, value) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}\b.* (is not|must be) finite"):
+        CHECKED[record](**{name: value})
+
+
+@pytest.mark.parametrize("value", [-1.0, 301.0, 5000.0])
+@pytest.mark.parametrize("name", ["min_sqnr", "min_output_sqnr"])
+def test_a_limit_that_no_float_can_have_is_refused(name, value) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} {value:g} is no number of decibels; give 0"):
+        load_recipe(None, {name: value})
+
+
+def test_every_frozen_record_with_a_float_that_has_a_default_is_checked() -> None:
+    """A float that has a default is a setting; results have none."""
+    found = set()
+    for path in [*(ROOT / "quantizer").rglob("*.py"), *(ROOT / "profiles").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.decorator_list:
+                lines = [item for item in node.body if isinstance(item, ast.AnnAssign) and item.value]
+                if any(ast.unparse(line.annotation) in ("float", "float | None") for line in lines):
+                    found.add(node.name)
+    annotated = {QuantConfig.__name__}  # its floats are in `Annotated`
+    assert found - RESULTS == {record.__name__ for record in CHECKED} - annotated
