@@ -189,3 +189,13 @@ def test_a_target_keeps_its_promises(name: str) -> None:
     assert set(target.implementations) <= set(target.operators)
     if "qoperator" in target.forms:
         assert "com.microsoft" in target.domains
+
+
+def test_16_bits_of_a_sign_that_a_target_has_not_are_refused_with_the_settings() -> None:
+    with pytest.raises(ConfigError, match=r"keep_16bit: glow has no uint16; use activation_type int8"):
+        load_recipe("glow", {"activation_type": "uint8", "keep_16bit": ["Add"]})
+
+
+def test_unsigned_weights_need_an_asymmetric_schema_in_every_mode() -> None:
+    with pytest.raises(ConfigError, match="weight_type 'uint8' needs weight_schema asymmetric"):
+        load_recipe(None, {"weight_type": "uint8"})
