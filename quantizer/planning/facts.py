@@ -186,6 +186,8 @@ def _sqnr(facts: PlanningFacts, name: str, qtype: QuantType) -> float:
 def _has_16bit_kernels(facts: PlanningFacts, name: str) -> bool:
     """Whether every quantized operator that makes or reads an activation has a kernel for 16 bits."""
     graph, target = facts.graph, facts.target
+    if type_16bit(facts.config).name not in target.activation_types:
+        return False
     producer = graph.producer(name)
     nodes = [*([] if producer is None else [producer]), *(node for node, _ in graph.consumers(name))]
     touching = [node.op_type for node in nodes if node.op_type in target.operators]

@@ -77,6 +77,11 @@ def _hybrid_problems(config: QuantConfig, target: Target) -> Iterator[MalformedE
         )
     if config.keep_16bit and all(TYPES[name].bits < 16 for name in target.activation_types):
         yield malformed(f"keep_16bit: {target.name} has no activations of 16 bits")
+    elif config.keep_16bit:
+        sign = "int16" if TYPES[config.activation_type].signed else "uint16"
+        if sign not in target.activation_types:
+            other = "uint8" if sign == "int16" else "int8"
+            yield malformed(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
     if config.mode != "weight-only":
         if config.weight_type in FEW_BITS:
             yield malformed(

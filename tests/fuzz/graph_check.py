@@ -29,12 +29,10 @@ from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.noise.budget import WeightErrors, noise_sources
-from qprof_onnx.quantizer.noise.propagation import noise_flow
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile, instrument
 from qprof_onnx.quantizer.pipeline.quantization import SampleSteps, quantize
-from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
 from qprof_onnx.quantizer.planning.chains import contracted, expanded
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.planning.planner import make_plan
@@ -219,7 +217,7 @@ def _check_form(
     expected, sensitive = floats
     reference = _reference(prepared, plan, case.samples, references)
     if reference is not None and form == case.forms[0]:
-        outcome.noisier += _noisier_than_estimated(case, subject, plan, (reference, expected))
+        outcome.noisier += _noisier_than_estimated(plan, reference, expected)
     for optimized in (False, True) if case.target in IN_ONNXRUNTIME else (False,):
         where = f"{form}{', optimised' if optimized else ''}"
         try:
@@ -229,7 +227,7 @@ def _check_form(
             continue
         if reference is None:  # the first form stands for the plan
             reference = found
-            references.append((replace(plan, config=replace(plan.config, form="qdq"), notes=()), found))
+            references.append((_without_form(plan), found))
         _differences(outcome, where, found, expected)
         if reference is not None:
             _compare(outcome, where, (found, reference, expected), sensitive)
@@ -250,6 +248,11 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
     return result.plan
 
 
+def _without_form(plan: QuantPlan) -> QuantPlan:
+    """Return a plan that is equal for all forms that mean the same."""
+    return replace(plan, config=replace(plan.config, form="qdq"), notes=(), origin=PlanOrigin())
+
+
 def _reference(
     prepared: PreparedModel,
     plan: QuantPlan,
@@ -257,7 +260,7 @@ def _reference(
     known: list[tuple[QuantPlan, Outputs]],
 ) -> Outputs | None:
     """Return what the plan means; None where onnx's evaluator has no operator of the model."""
-    neutral = replace(plan, config=replace(plan.config, form="qdq"), notes=())
+    neutral = _without_form(plan)
     for other, outputs in known:
         if other == neutral:
             return outputs
@@ -277,26 +280,16 @@ def _reference(
     return outputs
 
 
-def _noisier_than_estimated(
-    case: Case, subject: Subject, plan: QuantPlan, runs: tuple[Outputs, Outputs]
-) -> list[str]:
-    """Return the outputs whose noise is `MUCH_NOISIER` times what was estimated; none for adjusted models."""
-    _, prepared, profile = subject
-    adjusted = plan.adjustments.equalization or plan.adjustments.biases
-    if profile is None or adjusted or plan.config.mode in DATA_FREE:
-        return []
-    facts = model_facts(prepared, profile, recipe_of(case, plan.config.form))
-    flow = noise_flow(prepared.graph, profile, prepared.identity.opset)
-    sources = noise_sources(flow, plan, facts.activations, WeightErrors(prepared.graph))
-    shares = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
+def _noisier_than_estimated(plan: QuantPlan, reference: Outputs, expected: Outputs) -> list[str]:
+    """Return the outputs whose noise is `MUCH_NOISIER` times what the plan says that it estimated."""
     found = []
-    for name, share in zip(flow.outputs, shares, strict=True):
-        if name in runs[0] and all(
-            a.shape == b.shape for a, b in zip(runs[0][name], runs[1][name], strict=True)
-        ):
-            noise, estimated = _off(runs[0][name], runs[1][name]), float(share) ** 0.5
-            if noise > MUCH_NOISIER * estimated and noise > NOTICEABLE:
-                found.append(f"output '{name}': {noise:.2g} of its size, estimated {estimated:.2g}")
+    for name, sqnr in plan.origin.estimated_sqnr.items():
+        pairs = list(zip(reference.get(name, []), expected.get(name, []), strict=True))
+        if not pairs or any(a.shape != b.shape for a, b in pairs):
+            continue
+        noise, estimated = _off(reference[name], expected[name]), 10.0 ** (-sqnr / 20.0)
+        if noise > MUCH_NOISIER * estimated and noise > NOTICEABLE:
+            found.append(f"output '{name}': {noise:.2g} of its size, estimated {estimated:.2g}")
     return found
 
 

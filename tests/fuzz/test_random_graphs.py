@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from qprof_onnx.quantizer.lowering.writers import pass_through
 from qprof_onnx.quantizer.operators.table import RULES
 
 FOLDER = Path(__file__).parent
@@ -63,3 +64,12 @@ def test_the_graphs_hold_every_operator_of_the_table(modules: dict[str, ModuleTy
 def test_the_same_seed_gives_the_same_graph(modules: dict[str, ModuleType]) -> None:
     random_case = modules["random_graphs"].random_case
     assert random_case(3, 4).model == random_case(3, 4).model
+
+
+def test_the_comparison_sees_a_fill_that_is_not_quantized(
+    modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pass_through, "_quantize_constants", lambda task, params: None)
+    case = modules["kept_graphs"].kept_case("resize_crops_and_fills_with_zero")
+    outcome = modules["graph_check"].check_case(replace(case, forms=("qoperator",)), tmp_path)
+    assert {kind for kind, _ in outcome.findings} == {"wrong"}
