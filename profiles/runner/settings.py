@@ -119,6 +119,8 @@ class RunSettings:
             raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
         if self.threads < 0:
             raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
+        if not self.every >= 0:  # NaN is not
+            raise ConfigError(f"every {self.every}: is no time between checkpoints; give seconds from 0")
         if self.workers < 0:
             raise ConfigError(f"workers {self.workers}: must not be negative; 0 takes this process alone")
         if self.workers > 0 and self.scheduler is not None:

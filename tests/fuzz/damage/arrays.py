@@ -268,7 +268,7 @@ def folders(base: Base, draw: Draw) -> Case:
     contents: dict[str, Content] = {name: whole(data) for name, data in files.items()}
     command = ("dump-profile", "model.onnx", "--data", "s", "-o", "out.yaml")
     return Case(
-        "folders of samples", what, command, contents, links, names=("s/", "s:"), outputs=("out.yaml",)
+        "folders of samples", what, command, contents, links=links, names=("s/", "s:"), outputs=("out.yaml",)
     )
 
 

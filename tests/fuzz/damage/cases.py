@@ -26,6 +26,7 @@ class Case:
         what: what was done to which file.
         command: arguments of qprof, in a folder with the base files and those of the case.
         files: by path; the files that the case changes or adds.
+        edits: by path of a base file, texts and what stands in their place, each once.
         links: symbolic links, path to target.
         removed: base files that are not there.
         names: a refusal has to name one of them.
@@ -39,6 +40,7 @@ class Case:
     what: str
     command: tuple[str, ...]
     files: Mapping[str, Content] = field(default_factory=dict)
+    edits: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     names: tuple[str, ...] = ()

@@ -46,7 +46,11 @@ def _case(family: str, what: str, name: str, data: bytes, draw: Draw) -> Case:
     """Return a case with one of the commands that read models."""
     rng = draw.rng
     case = Case(
-        family, f"{name}: {what}", (), {name: whole(data)}, names=(name, "cal", name.replace(".onnx", ".bin"))
+        family,
+        f"{name}: {what}",
+        (),
+        {name: whole(data)},
+        names=(name, "cal", ".npz", name.replace(".onnx", ".bin")),
     )
     if name == "int8.onnx":
         command = rng.choice(

@@ -15,14 +15,19 @@ VALUE = helper.make_tensor_value_info
 X = VALUE("x", TensorProto.FLOAT, ["N", 1, 6, 6])
 
 
-def _model(nodes: list[onnx.NodeProto], functions: list[onnx.FunctionProto] = [], **more: object) -> bytes:  # noqa: B006
-    graph = helper.make_graph(
-        nodes, "g", [more.pop("x", X)], [VALUE("y", TensorProto.FLOAT, None)], more.pop("constants", [])
-    )  # type: ignore[arg-type]
+def _model(
+    nodes: list[onnx.NodeProto],
+    functions: tuple[onnx.FunctionProto, ...] = (),
+    x: onnx.ValueInfoProto = X,
+    constants: tuple[onnx.TensorProto, ...] = (),
+) -> bytes:
+    """Return a model from `x` to `y`, which has the rank of `x`."""
+    shape = x.type.tensor_type.shape.dim if x.type.tensor_type.HasField("shape") else [None]
+    y = VALUE("y", TensorProto.FLOAT, [None] * len(shape))
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    return helper.make_model(
-        graph, opset_imports=opsets, functions=functions, ir_version=8
-    ).SerializeToString()
+    graph = helper.make_graph(nodes, "g", [x], [y], list(constants))
+    model = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8)
+    return model.SerializeToString()
 
 
 def _calls(levels: int, times: int) -> bytes:
@@ -34,7 +39,7 @@ def _calls(levels: int, times: int) -> bytes:
         nodes = [helper.make_node(callee, [names[i]], [names[i + 1]], domain=domain) for i in range(times)]
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
         functions.append(helper.make_function("own", f"F{level}", ["a"], ["b"], nodes, opsets))
-    return _model([helper.make_node("F0", ["x"], ["y"], domain="own")], functions)
+    return _model([helper.make_node("F0", ["x"], ["y"], domain="own")], tuple(functions))
 
 
 def _recursive() -> bytes:
@@ -45,7 +50,7 @@ def _recursive() -> bytes:
     two = helper.make_function(
         "own", "G", ["a"], ["b"], [helper.make_node("F", ["a"], ["b"], domain="own")], opsets
     )
-    return _model([helper.make_node("F", ["x"], ["y"], domain="own")], [one, two])
+    return _model([helper.make_node("F", ["x"], ["y"], domain="own")], (one, two))
 
 
 def _nested(depth: int) -> bytes:
@@ -60,7 +65,7 @@ def _nested(depth: int) -> bytes:
             break
     condition = numpy_helper.from_array(np.array(True), "c")
     return _model(
-        [helper.make_node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)], constants=[condition]
+        [helper.make_node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)], constants=(condition,)
     )
 
 
@@ -76,12 +81,12 @@ def _constant(operator: str, *values: list[int], **attributes: object) -> bytes:
         helper.make_node("ReduceMax", ["f"], ["m"], keepdims=0),
         helper.make_node("Add", ["x", "m"], ["y"]),
     ]
-    return _model(nodes, constants=constants)
+    return _model(nodes, constants=tuple(constants))
 
 
 def _weights(value: float, dtype: type = np.float32) -> bytes:
     weight = numpy_helper.from_array(np.full((6, 6), value, dtype), "w")
-    return _model([helper.make_node("MatMul", ["x", "w"], ["y"], "m")], constants=[weight])
+    return _model([helper.make_node("MatMul", ["x", "w"], ["y"], "m")], constants=(weight,))
 
 
 def _input(shape: list[object] | None, dtype: int = TensorProto.FLOAT) -> bytes:
@@ -98,7 +103,7 @@ def _branch_without_value() -> bytes:
         helper.make_node("If", ["c"], ["i"], then_branch=branch, else_branch=branch),
         helper.make_node("Add", ["x", "i"], ["y"]),
     ]
-    return _model(nodes, constants=[condition])
+    return _model(nodes, constants=(condition,))
 
 
 def _names(name: str) -> bytes:

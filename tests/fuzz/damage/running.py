@@ -159,6 +159,13 @@ def laid_out(base: Base, case: Case, work: Path) -> None:
         with open(work / name, "wb") as file:
             for piece, times in content:
                 file.write(piece * times)
+    for name, edits in case.edits.items():
+        text = base.text(name)
+        for old, new in edits:
+            if old not in text:
+                raise ValueError(f"{name} holds no {old!r}: the case is out of date")
+            text = text.replace(old, new, 1)
+        (work / name).write_text(text, encoding="utf-8")
     for name, target in case.links.items():
         (work / name).unlink(missing_ok=True)
         (work / name).parent.mkdir(parents=True, exist_ok=True)
