@@ -148,7 +148,7 @@ def test_a_size_that_is_none_is_refused(size: str) -> None:
 def test_a_limit_that_is_too_small_says_what_is_needed(tmp_path: Path) -> None:
     result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml", "--memory-limit", "1M")
     assert result.exit_code == 2
-    assert "memory limit 1 MiB: the model and one sample take" in result.output
+    assert "memory limit 1 MiB: the model and the inputs of one sample take" in result.output
     assert not (tmp_path / "p.yaml").exists()
 
 
