@@ -115,5 +115,5 @@ def default_profile(ctx: click.Context, parameter: click.Parameter, value: Path 
         return value
     model = ctx.params.get("model")
     if not isinstance(model, Path):
-        raise ConfigError("the profile has no name; give one with -o")
+        raise ConfigError("-o: the profile has no name; give one")
     return Path(f"{model.stem}.profile.yaml")

@@ -58,7 +58,7 @@ _OPTIONS = (
     option(
         "--max-non-finite",
         group="Quality",
-        type=click.FloatRange(0, 1),
+        type=FiniteNumber(0, 1),
         default=MAX_NON_FINITE,
         show_default=True,
         metavar="SHARE",

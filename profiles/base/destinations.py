@@ -38,7 +38,7 @@ def destination(path: str | os.PathLike[str]) -> Destination:
     """
     name = os.fspath(path)
     if not name:
-        raise ConfigError("the name of an output is empty; name a file to write")
+        raise ConfigError("output: its name is empty; name a file to write")
     if "\0" in name:
         raise ConfigError(f"{path}: has a zero character in its name; choose another name")
     if name.endswith(("/", os.sep)):

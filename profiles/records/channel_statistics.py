@@ -174,7 +174,7 @@ def fault(channels: Channels) -> str:
         return "a minimum is greater than the maximum"
     if (count < 0).any() or (count > MAX_COUNT).any():
         return f"a count is not in 0 .. {MAX_COUNT}"
-    if (np.where(count == 0, np.abs(low) + np.abs(high) + np.abs(sums).sum(axis=0), 0) != 0).any():
+    if ((count == 0) & ((low != 0) | (high != 0) | (sums != 0).any(axis=0))).any():
         return "a channel without elements has a range or a sum"
     # A value is at most 2**21 on its grid, a square 2**22.
     if (np.abs(sums.astype(np.float64)) > count * 2.0**22).any():

@@ -245,7 +245,10 @@ def _class_axes(model: ir.Model, data: TuningData) -> dict[str, ClassAxis]:
     """Return where the outputs have their classes, as labels and the user say."""
     names = [str(value.name) for value in model.graph.outputs]
     if data.output is not None and data.output not in names:
-        raise ModelError(f"the model has no output '{data.output}'.{nearest(data.output, names)}")
+        raise ModelError(
+            f"output '{data.output}': the model has none of this name; its outputs are {', '.join(names)}."
+            f"{nearest(data.output, names)}"
+        )
     chosen = data.labels is not None or data.class_axis is not None
     return class_axes(model, (data.output or names[0]) if chosen else None, data.class_axis)
 

@@ -49,16 +49,16 @@ def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None
 def _check(tensor: onnx.TensorProto, path: Path) -> None:
     where, location = f"{path}: tensor '{tensor.name}'", location_of(tensor)
     if not location:
-        raise ModelError(f"{where} has its data in a file that it does not name; export the model again")
+        raise ModelError(f"{where}: has its data in a file that it does not name; export the model again")
     file = path.parent / location
     if not _is_beside(path, location):
         raise ModelError(
-            f"{where} has its data in '{location}', outside the model's folder; put that file beside the "
+            f"{where}: has its data in '{location}', outside the model's folder; put that file beside the "
             "model and export it with a relative name"
         )
     if not file.is_file():
         raise ModelError(
-            f"{where} has its data in '{location}', which is missing; put that file beside the model"
+            f"{where}: has its data in '{location}', which is missing; put that file beside the model"
         )
     offset, length, needed = (
         _number(tensor, "offset", path),

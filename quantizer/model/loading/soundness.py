@@ -171,18 +171,18 @@ def _check_input(value: onnx.ValueInfoProto, where: str) -> None:
     """Raise for an input of the main graph of which no sample can be given; onnxruntime refuses these too."""
     where, kind = f"{where}: input '{value.name}'", value.type
     if kind.HasField("map_type"):
-        raise ModelError(f"{where} is a map; export the model with tensors as inputs")
+        raise ModelError(f"{where}: is a map; export the model with tensors as inputs")
     if kind.WhichOneof("value") is None or (kind.HasField("tensor_type") and not kind.tensor_type.elem_type):
-        raise ModelError(f"{where} has no type; export the model with typed inputs")
+        raise ModelError(f"{where}: has no type; export the model with typed inputs")
     if not kind.HasField("tensor_type"):
         return
     if kind.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
         raise ModelError(
-            f"{where} is of type {kind.tensor_type.elem_type}, which ONNX does not have; export it again"
+            f"{where}: is of type {kind.tensor_type.elem_type}, which ONNX does not have; export it again"
         )
     dims = [dim.dim_value for dim in kind.tensor_type.shape.dim if dim.dim_value > 0]
     if math.prod(dims) > MOST_INPUT_ELEMENTS:
         raise ModelError(
-            f"{where} has the dimensions {dims}, {math.prod(dims)} elements: no sample of it fits into "
+            f"{where}: has the dimensions {dims}, {math.prod(dims)} elements: no sample of it fits into "
             "memory; export it with smaller or free dimensions"
         )

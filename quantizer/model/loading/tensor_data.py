@@ -57,19 +57,19 @@ def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
     """
     where = f"{where}: tensor '{tensor.name}'"
     if tensor.data_type not in _known_types():
-        raise ModelError(f"{where} is of type {tensor.data_type}, which ONNX does not have; export it again")
+        raise ModelError(f"{where}: is of type {tensor.data_type}, which ONNX does not have; export it again")
     if len(tensor.dims) > MOST_DIMENSIONS:
         raise ModelError(
-            f"{where} has {len(tensor.dims)} dimensions; at most {MOST_DIMENSIONS} can be; export it again"
+            f"{where}: has {len(tensor.dims)} dimensions; at most {MOST_DIMENSIONS} can be; export it again"
         )
     if any(dim < 0 for dim in tensor.dims):
-        raise ModelError(f"{where} has the dimensions {list(tensor.dims)}, one below 0; export it again")
+        raise ModelError(f"{where}: has the dimensions {list(tensor.dims)}, one below 0; export it again")
     if ir.DataType(tensor.data_type) == ir.DataType.STRING:
         if is_outside(tensor) or tensor.HasField("raw_data"):
-            raise ModelError(f"{where} holds text as raw bytes, which ONNX does not allow; export it again")
+            raise ModelError(f"{where}: holds text as raw bytes, which ONNX does not allow; export it again")
     elif bytes_needed(tensor) > MOST_BYTES:
         raise ModelError(
-            f"{where} has the dimensions {list(tensor.dims)}, too many elements; export it again"
+            f"{where}: has the dimensions {list(tensor.dims)}, too many elements; export it again"
         )
     if not is_outside(tensor):
         _check_amount(tensor, where)

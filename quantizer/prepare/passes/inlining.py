@@ -69,8 +69,8 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
     nodes = _inlined_nodes(model)
     if nodes > MOST_NODES:
         raise ModelError(
-            f"the model-local functions stand for {nodes} nodes, more than {MOST_NODES} at most; export the "
-            "model without them"
+            f"model-local functions: they stand for {nodes} nodes, more than {MOST_NODES} at most; "
+            "export the model without them"
         )
     for function in model.functions.values():
         _take_opset_of(model, function)
@@ -104,7 +104,7 @@ def _inlined_nodes(model: ir.Model) -> int:
         if identifier not in sizes:
             if identifier in open_calls:
                 raise ModelError(
-                    f"function '{identifier[1]}' of domain '{identifier[0]}' calls itself; export the model "
+                    f"function '{identifier[1]}' of domain '{identifier[0]}': calls itself; export the model "
                     "without model-local functions"
                 )
             open_calls.add(identifier)
@@ -126,7 +126,7 @@ def _take_opset_of(model: ir.Model, function: ir.Function) -> None:
         for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
             if node.domain == domain and _signature(node, version) != _signature(node, common):
                 raise ModelError(
-                    f"node '{node.name}' ({node.op_type}) of function '{function.name}' is of opset "
+                    f"node '{node.name}' ({node.op_type}) of function '{function.name}': is of opset "
                     f"{version}, and opset {common} of the model has another; export it with one opset"
                 )
         function.opset_imports[domain] = common

@@ -21,7 +21,7 @@ OLD_FILES = Path(__file__).parents[2] / "data"
 DUMP = ("dump-profile", "model.onnx", "--data", "cal")
 QUANTIZE = ("quantize", "model.onnx", "--profile", "profile.yaml")
 TUNE = ("tune", "model.onnx", "--data", "cal", "--profile", "profile.yaml", "--labels", "labels.txt")
-TUNE = (*TUNE, "--objective", "size", "--max-drop", "50")
+TUNE = (*TUNE, "--objective", "int8-share", "--max-drop", "50")
 
 
 def constant(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:

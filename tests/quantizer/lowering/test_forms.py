@@ -218,14 +218,13 @@ def test_dynamic_is_refused_for_other_operators(
         lower(model, make_plan(model, kinds={"add_0": "dynamic"}, form=form))
 
 
-def test_regions_refuse_types_that_the_opset_lacks(make_model: MakeModel, make_plan: MakePlan) -> None:
+def test_regions_raise_the_opset_for_types_that_it_lacks(make_model: MakeModel, make_plan: MakePlan) -> None:
     model = make_model("net (float[2,4] x) => (float[2,4] y) { y = Add(x, x) }")
     wide = QuantParams((0.5,), (0,), UINT16)
     plan = make_plan(model, form="regions", tensors={"x": wide, "y": wide})
-    with pytest.raises(
-        PlanError, match="form regions: its integer types need opset 21, and the model has 17"
-    ):
-        lower(model, plan)
+    lowered = lower(model, plan)
+    assert lowered.model.opset_imports[""] == 21
+    assert lowered.notes == ("opset raised from 17 to 21 for its integer types",)
 
 
 @pytest.mark.parametrize("form", FORMS)

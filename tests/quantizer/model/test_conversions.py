@@ -44,7 +44,7 @@ ALLOWED = {
         "calibrate_sharded",
         "ir.save",
     ): "the profiling model to a folder for workers",
-    ("profiles/runner", "profiling_model", "ir.load"): "and out of it, in the worker",
+    ("profiles/runner", "_loaded", "ir.load"): "and out of it, in the worker",
 }
 
 

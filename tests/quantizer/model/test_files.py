@@ -190,7 +190,7 @@ def outer_output(path):
         (unknown_input, r"m.onnx: node 'm' \(MatMul\): reads 'z', which nothing in the model makes; export"),
         (
             missing_weights,
-            r"m.onnx: tensor 'w' has its data in 'm.weights', which is missing; put that file beside",
+            r"m.onnx: tensor 'w': has its data in 'm.weights', which is missing; put that file beside",
         ),
         (
             short_weights,

@@ -227,7 +227,7 @@ def test_functions_are_inlined_and_uncalled_ones_dropped() -> None:
 def test_a_recursive_function_is_refused() -> None:
     function = '\n<domain: "own", opset_import: ["own" : 1]> f (a) => (b) { b = own.f(a) }'
     model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')
-    with pytest.raises(ModelError, match="function 'f' of domain 'own' calls itself; export"):
+    with pytest.raises(ModelError, match="function 'f' of domain 'own': calls itself; export"):
         inline_functions(model)
 
 
@@ -252,7 +252,7 @@ def test_a_function_whose_operator_means_something_else_in_the_opset_of_the_mode
     function = '\n<domain: "own", opset_import: ["" : 11]> f (a) => (b) { [s] b = Softmax(a) }'
     model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')
     with pytest.raises(
-        ModelError, match=r"node 's' \(Softmax\) of function 'f' is of opset 11, and opset 17"
+        ModelError, match=r"node 's' \(Softmax\) of function 'f': is of opset 11, and opset 17"
     ):
         inline_functions(model)
 

@@ -189,7 +189,7 @@ def test_a_target_that_cannot_be_measured_here_is_refused(subject: Subject) -> N
 
 @pytest.mark.parametrize("speedup", [0.0, -1.0, float("nan")])
 def test_a_demand_that_is_no_ratio_is_refused(subject: Subject, speedup: float) -> None:
-    with pytest.raises(ConfigError, match=r"min_speedup: .* (must be above 0|is not finite)"):
+    with pytest.raises(ConfigError, match=r"min_speedup: .* (is not above 0|is not finite)"):
         checked(subject, min_speedup=speedup)
 
 
