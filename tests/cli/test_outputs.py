@@ -116,7 +116,7 @@ def test_two_outputs_in_one_file_are_refused(folder: Path) -> None:
         ("absent/q.onnx", "absent/q.onnx: there is no folder 'absent'; make it, or choose another"),
         ("m.onnx/q.onnx", "m.onnx/q.onnx: there is no folder 'm.onnx'; make it, or choose another"),
         ("n" * 256, "File name too long; choose another output"),
-        ("", "the name of an output is empty; name a file to write"),
+        ("", "output: its name is empty; name a file to write"),
     ],
 )
 def test_what_can_be_no_file_is_refused_in_a_sentence(folder: Path, name: str, sentence: str) -> None:
