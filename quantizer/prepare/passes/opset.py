@@ -22,6 +22,9 @@ from ...model.opsets import in_opset
 TARGET = 14
 CONVERTER_TARGET = 7
 
+IN_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the standard domain in every opset, before ONNX had them or without it."""
+
 Change = Callable[[ir.Node, "Names"], None]
 Names = set[str]
 
@@ -44,14 +47,17 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
                 if before < version:
                     change(node, names)
     model.graph.opset_imports[""] = TARGET
-    _check(model)
+    _check(model, before)
     return (f"opset raised from {before} to {TARGET}, which per-channel quantization needs",)
 
 
-def _check(model: ir.Model) -> None:
-    """Raise for the first node that opset 14 does not have or whose attributes it does not take."""
+def _check(model: ir.Model, before: int) -> None:
+    """Raise for the first node that opset 14 does not have or whose attributes it does not take.
+
+    Operators of `IN_ONNXRUNTIME` that the model's opset has not either mean what they meant.
+    """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if not is_standard(node):
+        if not is_standard(node) or (node.op_type in IN_ONNXRUNTIME and not _has(node, before)):
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")
@@ -62,6 +68,10 @@ def _check(model: ir.Model) -> None:
             raise _failure(
                 node, f"its attribute '{unknown[0]}' is gone" if unknown else "the operator is gone"
             )
+
+
+def _has(node: ir.Node, opset: int) -> bool:
+    return bool(onnx.defs.has(node.op_type, max_inclusive_version=opset))
 
 
 def _failure(node: ir.Node, what: str) -> ModelError:
