@@ -293,12 +293,3 @@ def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
     onnx.save(parse("net () => (float[2] y) <float[2] w> { y = Neg(w) }"), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=r"m\.onnx: has no inputs, so there is nothing to calibrate it on"):
         dump_profile(tmp_path / "m.onnx", tmp_path / "data")
-
-
-def test_a_scan_of_opset_8_is_refused_by_name(tmp_path: Path) -> None:
-    body = "step (float[2] s, float[2] e) => (float[2] t) { t = Add(s, e) }"
-    scan = f"y = Scan <num_scan_inputs = 1, body = {body}> (, a, x)"
-    text = f"net (float[1, 2] a, float[1, 3, 2] x) => (float[1, 2] y) {{ {scan} }}"
-    onnx.save(parse(text, opset=8), tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match=r"node 'Scan_y' \(Scan\): cannot be raised to opset 14"):
-        dump_profile(tmp_path / "m.onnx", tmp_path)

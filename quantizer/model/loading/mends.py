@@ -16,6 +16,7 @@ import onnx.helper
 import onnx.numpy_helper
 from google.protobuf.descriptor import FieldDescriptor
 
+from .first_mends import FIRST_MENDS
 from .protobuf import Block, all_tensors, blocks, has_map
 from .tensor_data import clear_typed_fields
 
@@ -24,7 +25,16 @@ Notes = Iterator[str]
 
 def mend(proto: onnx.ModelProto) -> tuple[str, ...]:
     """Mend all that is listed in `MENDS` and return the notes. Tensors hold as much data as they need."""
-    return tuple(dict.fromkeys(note for step in MENDS for note in step(proto)))
+    return _notes(MENDS, proto)
+
+
+def mend_first(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """Mend what `soundness` would refuse, and return the notes. Nothing has been checked yet."""
+    return _notes(FIRST_MENDS, proto)
+
+
+def _notes(steps: Sequence[Callable[[onnx.ModelProto], Notes]], proto: onnx.ModelProto) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for step in steps for note in step(proto)))
 
 
 def name_graphs(proto: onnx.ModelProto) -> Notes:

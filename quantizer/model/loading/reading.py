@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import ModelError
 from .external import check_external, located
-from .mends import mend
+from .mends import mend, mend_first
 from .protobuf import read_proto
 from .runtime_view import RuntimeView
 from .soundness import check_proto
@@ -50,9 +50,10 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     proto = read_proto(path)
     if not proto.HasField("ir_version") or not proto.HasField("graph"):
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
+    first = mend_first(proto)
     check_proto(proto, str(path))
     check_external(proto, path)
-    notes = list(mend(proto))
+    notes = [*first, *mend(proto)]
     model = converted(proto, path)
     del proto
     notes += _sorted(model, path)

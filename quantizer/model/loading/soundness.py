@@ -11,7 +11,7 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 
 from ....profiles.base.errors import ModelError
-from .protobuf import Block, graphs_in, subgraphs_of, tensors_in
+from .protobuf import Block, subgraphs_of, tensors_in
 from .tensor_data import check_sparse, check_tensor
 
 MOST_INPUT_ELEMENTS = 1 << 38
@@ -51,13 +51,6 @@ def check_proto(proto: onnx.ModelProto, where: str) -> None:
         raise ModelError(f"{where}: the graph has no outputs; export it with at least one")
     for block in (proto.graph, *proto.functions):
         _check_block(block, frozenset(), where)
-    for node in (node for block in graphs_in(proto.graph) for node in block.node):
-        for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                raise ModelError(
-                    f"{where}: node '{node.name}' ({node.op_type}): attribute '{attribute.name}' is that of "
-                    "a function, and the node is in none; export it again"
-                )
     initializers = {tensor.name for tensor in proto.graph.initializer}
     for value in proto.graph.input:
         if value.name not in initializers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
@@ -60,8 +62,8 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
     """Replace calls of model-local functions by their nodes; names become `<call>/<inner>`.
 
     Raises:
-        ModelError: a function is recursive, takes graphs, or has operators that mean something else in the
-            opset of the model; or the nodes would be more than `MOST_NODES`.
+        ModelError: a function is recursive, takes graphs, or has operators that the opset of the model does
+            not have; or the nodes would be more than `MOST_NODES`.
     """
     count = len(model.functions)
     if not count:
@@ -72,8 +74,7 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
             f"model-local functions: they stand for {nodes} nodes, more than {MOST_NODES} at most; "
             "export the model without them"
         )
-    for function in model.functions.values():
-        _take_opset_of(model, function)
+    notes = dict.fromkeys(note for f in model.functions.values() for note in _take_opset_of(model, f))
     try:
         InlinePass()(model)
     except (ValueError, ir.passes.PreconditionError, ir.passes.PassError) as problem:
@@ -82,7 +83,7 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
             f"model-local functions cannot be inlined: {cause}; export the model without them"
         ) from None
     model.functions.clear()
-    return (f"{count} model-local functions inlined",)
+    return (*notes, f"{count} model-local functions inlined")
 
 
 def _inlined_nodes(model: ir.Model) -> int:
@@ -115,20 +116,30 @@ def _inlined_nodes(model: ir.Model) -> int:
     return size(model.graph)
 
 
-def _take_opset_of(model: ir.Model, function: ir.Function) -> None:
-    """Give a function the opsets of the model where its operators have the same signature in both.
+def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
+    """Give a function the opsets of the model, as onnxruntime does; yield a note where operators differ.
+
+    The standard forbids operators that changed between the two. onnxruntime runs those of the model's opset
+    where it can, and refuses the model where it cannot.
 
     Raises:
-        ModelError: an operator was changed between the two.
+        ModelError: the opset of the model does not have an operator.
     """
     for domain, version in function.opset_imports.items():
         common = model.graph.opset_imports.setdefault(domain, version)
         for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
-            if node.domain == domain and _signature(node, version) != _signature(node, common):
+            if node.domain != domain or _signature(node, version) == _signature(node, common):
+                continue
+            if _signature(node, common) is None:
                 raise ModelError(
                     f"node '{node.name}' ({node.op_type}) of function '{function.name}': is of opset "
-                    f"{version}, and opset {common} of the model has another; export it with one opset"
+                    f"{version}, and opset {common} of the model has no such operator; export it with one "
+                    "opset"
                 )
+            yield (
+                f"function '{function.name}' is of opset {version}, and {node.op_type} is another in opset "
+                f"{common} of the model, which holds, as in onnxruntime"
+            )
         function.opset_imports[domain] = common
 
 

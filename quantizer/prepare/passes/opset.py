@@ -15,9 +15,19 @@ import onnx
 import onnx_ir as ir
 
 from ....profiles.base.errors import ModelError
-from ...model.editing import ORIGIN, Array, add_initializer, free_name, is_standard, rank, value_names
+from ...model.editing import (
+    ORIGIN,
+    Array,
+    add_initializer,
+    free_name,
+    has_input,
+    is_standard,
+    rank,
+    value_names,
+)
 from ...model.graph import constant_of
 from ...model.opsets import in_opset
+from .batched_scan import scan_over_batch
 
 TARGET = 14
 CONVERTER_TARGET = 7
@@ -244,7 +254,9 @@ def _scatter(node: ir.Node, names: Names) -> None:
 
 
 def _scan(node: ir.Node, names: Names) -> None:
-    raise _failure(node, "Scan has no batch axis any more")
+    if has_input(node, 0):
+        raise _failure(node, "it has lengths of sequences, which Scan does not take any more")
+    scan_over_batch(node, names)
 
 
 def _softmax(node: ir.Node, names: Names) -> None:

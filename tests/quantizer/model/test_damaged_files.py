@@ -92,9 +92,10 @@ def attribute_without_value(proto: onnx.ModelProto) -> None:
     proto.graph.node[2].attribute.add(name="alpha", type=onnx.AttributeProto.TENSOR)
 
 
-def attribute_of_no_function(proto: onnx.ModelProto) -> None:
-    """Let the Gemm take an attribute of a function, which it is not in."""
-    proto.graph.node[2].attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="scale")
+def constants_of_two_shapes(proto: onnx.ModelProto) -> None:
+    """Let two Constants of different shapes make one name, which onnxruntime refuses."""
+    for name, numbers in (("p", [1.0]), ("q", [1.0, 2.0])):
+        proto.graph.node.append(helper.make_node("Constant", [], ["u"], name=name, value_floats=numbers))
 
 
 def typed_data_too_short(proto: onnx.ModelProto) -> None:
@@ -145,7 +146,7 @@ def sparse_indices_outside(proto: onnx.ModelProto) -> None:
         (unknown_output, "output 'z' of graph 'net' is made by no node"),
         (nameless_output, "output '' of graph 'net' is made by no node"),
         (attribute_without_type, "node 'c' (Gemm): attribute 'alpha' has no type"),
-        (attribute_of_no_function, "node 'c' (Gemm): attribute 'alpha' is that of a function"),
+        (constants_of_two_shapes, "'u' in graph 'net' is made more than once, by node 'p' (Constant)"),
         (attribute_without_value, "node 'c' (Gemm): attribute 'alpha' has no value"),
     ],
 )  # fmt: skip

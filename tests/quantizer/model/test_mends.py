@@ -29,6 +29,12 @@ WITH_FUNCTION = (
     '<domain: "own", opset_import: ["" : 13]> f (p) => (q) { q = Relu(p) }'
 )
 
+TWICE = "'k' is made more than once: its last Constant holds, as in onnxruntime"
+NO_FUNCTION = (
+    "node 'c' (Gemm): attribute 'alpha' is that of a function, and the node is in none: the value in the "
+    "node holds, as in onnxruntime"
+)
+
 Oddity = Callable[[onnx.ModelProto], None]
 
 
@@ -154,6 +160,37 @@ def device_configuration(proto: onnx.ModelProto) -> None:
     proto.graph.node[0].device_configurations.add(pipeline_stage=1)
 
 
+def constant(name: str, numbers: list[float]) -> onnx.NodeProto:
+    array = numpy_helper.from_array(np.array(numbers, np.float32))
+    return helper.make_node("Constant", [], ["k"], name=name, value=array)
+
+
+def two_constants(proto: onnx.ModelProto) -> None:
+    del proto.graph.initializer[2]
+    for name, numbers in (("early", [1.0, 2.0, 3.0]), ("late", [4.0, 5.0, 6.0])):
+        proto.graph.node.insert(0 if name == "early" else 1, constant(name, numbers))
+
+
+def constant_and_initializer(proto: onnx.ModelProto) -> None:
+    proto.graph.node.insert(0, constant("early", [1.0, 2.0, 3.0]))
+
+
+def constant_and_input(proto: onnx.ModelProto) -> None:
+    constant_and_initializer(proto)
+    proto.graph.input.append(helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, [3]))
+
+
+def attribute_of_no_function(proto: onnx.ModelProto) -> None:
+    attribute = proto.graph.node[2].attribute.add(
+        name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="s"
+    )
+    attribute.f = 0.5
+
+
+def attribute_of_no_function_without_value(proto: onnx.ModelProto) -> None:
+    proto.graph.node[2].attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="s")
+
+
 def nothing(_: onnx.ModelProto) -> None:
     pass
 
@@ -183,6 +220,11 @@ def nothing(_: onnx.ModelProto) -> None:
         (elements_twice, "tensor 'k' holds its elements twice: the raw data holds, as in onnxruntime"),
         (empty_node, "a node without operator, inputs and outputs is left out"),
         (device_configuration, "configurations of devices, which onnxruntime does not read, are left out"),
+        (two_constants, TWICE),
+        (constant_and_initializer, TWICE),
+        (constant_and_input, TWICE),
+        (attribute_of_no_function, NO_FUNCTION),
+        (attribute_of_no_function_without_value, NO_FUNCTION),
         (metadata_key_twice, "the metadata has a key more than once: the last entry is kept"),
     ],
 )  # fmt: skip
@@ -223,6 +265,32 @@ def test_what_only_the_checker_refuses_is_accepted_with_its_sentence_as_a_note(t
         "the ONNX checker refuses the model and onnxruntime loads it: Opset import for domain"
     )
     assert_same_bits(tmp_path, proto.SerializeToString(), first, second)
+
+
+def test_an_operator_of_a_function_is_that_of_the_opset_of_the_model(tmp_path: Path) -> None:
+    """The standard forbids a function with an operator that has changed; onnxruntime takes the model's."""
+    text = WITH_FUNCTION.replace("q = Relu(p)", "q = Softmax<axis = 0>(p)")  # of the whole before opset 13
+    proto = with_weights(text.replace('["" : 13]', '["" : 11]'))
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    first, second, third = open_prepared(tmp_path / "m.onnx").notes
+    assert second == (
+        "function 'f' is of opset 11, and Softmax is another in opset 17 of the model, which holds, as in "
+        "onnxruntime"
+    )
+    assert_same_bits(tmp_path, proto.SerializeToString(), first, second, third)
+
+
+@pytest.mark.parametrize("opset", [-1, 0])
+def test_a_model_without_a_valid_opset_may_hold_constants_and_operators_of_other_domains(
+    tmp_path: Path, opset: int
+) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> net (float[2, 4] x) '
+        "=> (float[2, 4] y) { c = Constant<value_float = 0.5>()  y = com.microsoft.QuickGelu(x) }"
+    )
+    proto.opset_import[0].version = opset
+    note = f"there is no opset {opset}; opset 14 is taken"
+    assert_same_bits(tmp_path, proto.SerializeToString(), note)
 
 
 def test_text_for_people_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
