@@ -37,10 +37,10 @@ from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import with_clip_profiles
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
+from ..speed.unfit_nodes import blamed_on_nodes, plan_that_runs, without_unfit_nodes
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .unfit_nodes import blamed_on_nodes, without_unfit_nodes
 from .written_model import check_target, write_checked
 
 
@@ -227,7 +227,10 @@ def quantize(
             made = _made(Path(model_path), facts, samples)
             return _written(prepared, made, Path(model_path), files, recipe)
 
-        done = without_unfit_nodes(model_facts(prepared, profile, recipe, notes), attempt)
+        facts = model_facts(prepared, profile, recipe, notes)
+        if samples.speed is not None or samples.data is not None:  # before steps that take their time
+            _, facts = plan_that_runs(facts, Path(model_path))
+        done = without_unfit_nodes(facts, attempt)
     return QuantizeResult(
         done.plan,
         Path(files.model),

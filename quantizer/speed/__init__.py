@@ -1,7 +1,7 @@
-"""Float fallback by measured time.
+"""Float fallback: of what cannot be written or run, and by measured time.
 
 Enters: planned model, samples.
-Leaves: a faster plan and what was measured.
-Imports: lowering, planning, plan, operators, runtime, model, profiles.samples, profiles.records,
+Leaves: a plan that runs; a faster plan and what was measured.
+Imports: lowering, planning, plan, targets, operators, runtime, model, profiles.samples, profiles.records,
 profiles.base.
 """

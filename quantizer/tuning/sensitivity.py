@@ -45,8 +45,9 @@ from ..model.graph import name_of, output_name
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.chains import planned_chains
-from ..planning.plan_model import PlannedModel, open_plan, plan_model
+from ..planning.plan_model import PlannedModel, check_without_samples, model_facts, open_plan
 from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, read_profile
+from ..speed.unfit_nodes import plan_that_runs
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .submodels import (
@@ -218,7 +219,10 @@ def _planned(
     if profile_path is None:
         raise PlanError(f"{where}: a profile or a plan is needed; make a profile with qprof dump-profile")
     profile = read_profile(profile_path, prepared.model, prepared.identity)
-    return plan_model(prepared, profile, recipe or load_recipe())
+    recipe = recipe or load_recipe()
+    check_without_samples(recipe.config)
+    planned, _ = plan_that_runs(model_facts(prepared, profile, recipe), Path(where))
+    return planned
 
 
 def sensitivity_of(

@@ -21,11 +21,12 @@ from ..model.graph import Graph, name_of, output_name
 from ..model.saving import save_model
 from ..operators.table import rule_of
 from ..plan.plan import QuantPlan
-from ..planning.plan_model import PlannedModel, plan_model
+from ..planning.plan_model import PlannedModel, check_without_samples, model_facts
 from ..prepare.opening import PreparedModel
 from ..ranges.clipped_activations import with_clip_profiles
 from ..runtime.latency import QUICK, measure
 from ..runtime.sessions import open_session, run
+from ..speed.unfit_nodes import plan_that_runs
 from ..targets.conformance import check_conformity
 from ..targets.target import Recipe
 from ..targets.validation import check_config
@@ -65,7 +66,9 @@ def plan_of(task: TuningTask, candidate: Candidate) -> PlannedModel:
     keep_float = (*config.keep_float, *candidate.keep_float)
     config = replace(config, **{**candidate.base.settings, "keep_float": keep_float})  # type: ignore[arg-type]
     recipe = Recipe(check_config(config, task.recipe.target, candidate.base.name), task.recipe.target)
-    return plan_model(prepared, task.profile, recipe, prepared.notes)
+    check_without_samples(config)
+    planned, _ = plan_that_runs(model_facts(prepared, task.profile, recipe, prepared.notes), task.float_path)
+    return planned
 
 
 def try_candidate(

@@ -34,10 +34,12 @@ from qprof_onnx.quantizer.pipeline.profiling import dump_profile, instrument
 from qprof_onnx.quantizer.pipeline.quantization import SampleSteps, quantize
 from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
 from qprof_onnx.quantizer.planning.chains import contracted, expanded
+from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
+from qprof_onnx.quantizer.speed.unfit_nodes import without_unfit_nodes
 from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
@@ -240,9 +242,12 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
     if recipe.config.mode in DATA_FREE:
         profile = None
     if case.start_everywhere and recipe.config.mode not in DATA_FREE and profile is not None:
-        facts = model_facts(prepared, profile, recipe)
-        plan = expanded(make_plan(contracted(facts), start_everywhere=True), facts)
-        return quantize(path, None, output, plan_path=plan).plan
+
+        def attempt(facts: PlanningFacts) -> QuantPlan:
+            plan = expanded(make_plan(contracted(facts), start_everywhere=True), facts)
+            return quantize(path, None, output, plan_path=plan).plan
+
+        return without_unfit_nodes(model_facts(prepared, profile, recipe), attempt)
     steps = SampleSteps(data=[dict(s) for s in case.samples]) if recipe.config.rounding == "gptq" else None
     result = quantize(path, profile, output, recipe=recipe, **({"samples": steps} if steps else {}))
     return result.plan

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
@@ -185,6 +186,10 @@ def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Func
 
     None when nothing is left to be called, because the node changes no quantized value.
     """
+    for task in tasks:
+        if not onnx.defs.has(task.node.op_type, task.opset):
+            # onnxruntime 1.31 ends the process while it inlines such a function.
+            raise task.error(f"opset {task.opset} has no such operator, and a function can have no other")
     draft = _Draft(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name))
     copies = [_copy(task, draft, tasks[-1].node) for task in tasks]
     emitter = Emitter(draft.graph)

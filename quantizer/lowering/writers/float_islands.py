@@ -56,11 +56,9 @@ def _is_dequantized(value: ir.Value) -> bool:
 
 
 def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> bool:
-    for use in value.uses():
-        entry = entries.get(name_of(use.node))
-        if entry is not None and entry.kind in ON_CODES:
-            return True
-        if use.node.op_type in (*_MOVED, "Relu", "Clip") and use.idx == 0:
-            if any(_leads_to_quantized(output, entries) for output in use.node.outputs):
-                return True
-    return False
+    readers = [use.node for use in value.uses()]
+    known = [entries[name_of(reader)] for reader in readers if name_of(reader) in entries]
+    moved = [reader for reader in readers if reader.op_type in (*_MOVED, "Relu", "Clip")]
+    return any(entry.kind in ON_CODES for entry in known) or any(
+        _leads_to_quantized(output, entries) for reader in moved for output in reader.outputs
+    )

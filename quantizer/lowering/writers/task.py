@@ -57,7 +57,9 @@ class Task:
 def between_conversions(task: Task) -> bool:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
     node, emitter = task.node, task.emitter
-    if node.op_type == "AveragePool":  # ones, which onnxruntime would give to QLinearAveragePool, without such
+    if (
+        node.op_type == "AveragePool"
+    ):  # ones, which onnxruntime would give to QLinearAveragePool, without such
         node.attributes.pop("dilations", None)
     data = data_inputs(task)
     for index, value in enumerate(node.inputs):

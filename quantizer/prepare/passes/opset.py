@@ -33,7 +33,7 @@ TARGET = 14
 CONVERTER_TARGET = 7
 
 IN_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
-"""Operators that onnxruntime has in the standard domain in every opset, before ONNX had them or without it."""
+"""Operators that onnxruntime has in the standard domain in every opset, as ONNX has not."""
 
 Change = Callable[[ir.Node, "Names"], None]
 Names = set[str]
