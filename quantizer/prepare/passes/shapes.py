@@ -12,9 +12,9 @@ from typing import cast
 import onnx
 import onnx_ir as ir
 
+from ....profiles.runtime.typed_graphs import has_map
 from ...model.editing import is_standard, static_shape
 from ...model.graph import name_of
-from ...model.loading.protobuf import has_map
 
 SMALL = 1024
 """Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
