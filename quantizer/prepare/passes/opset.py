@@ -21,6 +21,7 @@ from ...model.editing import (
     add_initializer,
     free_name,
     has_input,
+    is_in_onnx,
     is_standard,
     rank,
     value_names,
@@ -28,6 +29,7 @@ from ...model.editing import (
 from ...model.graph import constant_of
 from ...model.opsets import in_opset
 from .batched_scan import scan_over_batch
+from .contrib_shapes import LIKE_FIRST_INPUT
 
 TARGET = 14
 CONVERTER_TARGET = 7
@@ -61,7 +63,7 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
 def _check(model: ir.Model) -> None:
     """Raise for the first node that opset 14 does not have or whose attributes it does not take."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if not is_standard(node):
+        if not is_standard(node) or (not is_in_onnx(node) and node.op_type in LIKE_FIRST_INPUT):
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")
