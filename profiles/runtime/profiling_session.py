@@ -25,6 +25,7 @@ import onnxruntime as ort
 from ..base.errors import ConfigError, ModelError, nearest
 from .custom_operators import new_session_options
 from .refusals import RUNTIME_ERRORS, first_line, load_refusal
+from .typed_graphs import read_graph
 
 LARGE_BYTES = 1 << 30
 """Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
@@ -115,7 +116,7 @@ def optimised(
         options.add_session_config_entry(f"{entry}file_name", "optimised.bin")
         options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
         _session(_source(model, folder), options, provider, _named(model))
-        graph = ir.load(written)
+        graph = read_graph(written)
         sources = same | {name: source for name, source in _blocked(graph).items() if name not in ordered}
         file = None
         if not split:

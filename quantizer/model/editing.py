@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx.defs
 import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import graph_attributes
@@ -20,6 +21,11 @@ ORIGIN = "qprof.origin"
 def is_standard(node: ir.Node, *types: str) -> bool:
     """Tell whether the node is of the default operator domain, and of one of these types if any are given."""
     return node.domain == "" and (not types or node.op_type in types)
+
+
+def is_in_onnx(node: ir.Node) -> bool:
+    """Tell whether ONNX has the operator; onnxruntime has some of its own in the default domain."""
+    return node.domain == "" and onnx.defs.has(node.op_type)
 
 
 def has_input(node: ir.Node, index: int) -> bool:

@@ -16,7 +16,7 @@ from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runtime.profiling_session import runtime_dtypes
-from ..model.editing import is_standard
+from ..model.editing import is_in_onnx
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
 from ..model.loading.reading import read_model
@@ -76,7 +76,7 @@ def open_prepared(path: str | Path) -> PreparedModel:
 
 
 def _add_runtime_types(model: ir.Model) -> None:
-    """Give outputs of operators outside the standard the types that onnxruntime infers, where none is known.
+    """Give outputs of operators that ONNX does not have the types that onnxruntime infers.
 
     Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
     operator, its output stays of no known type.
@@ -84,7 +84,7 @@ def _add_runtime_types(model: ir.Model) -> None:
     unknown = {
         value.name: value
         for node in model.graph
-        if not is_standard(node)
+        if not is_in_onnx(node)
         for value in node.outputs
         if value.name and value.type is None
     }

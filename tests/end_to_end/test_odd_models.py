@@ -293,3 +293,19 @@ def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
     onnx.save(parse("net () => (float[2] y) <float[2] w> { y = Neg(w) }"), tmp_path / "m.onnx")
     with pytest.raises(ModelError, match=r"m\.onnx: has no inputs, so there is nothing to calibrate it on"):
         dump_profile(tmp_path / "m.onnx", tmp_path / "data")
+
+
+def test_a_classifier_that_ends_in_a_list_of_maps_is_quantized(tmp_path: Path) -> None:
+    """scikit-learn's exporters end models in ZipMap, whose type onnx_ir does not have."""
+    proto = parse("net (float[4, 8] x) => (float[4, 3] y) <float[8, 3] w> { y = MatMul(x, w) }")
+    feeds = feeds_of(proto)
+    labels = helper.make_attribute("classlabels_int64s", [0, 1, 2])
+    proto.graph.node.add(op_type="ZipMap", domain="ai.onnx.ml", input=["y"], output=["z"]).attribute.append(
+        labels
+    )
+    proto.opset_import.add(domain="ai.onnx.ml", version=1)
+    kind = proto.graph.output.add(name="z").type.sequence_type.elem_type.map_type
+    kind.key_type = TensorProto.INT64
+    kind.value_type.tensor_type.elem_type = TensorProto.FLOAT
+    prepared_files(tmp_path, proto, feeds)
+    assert "MatMul_y" in quantized(tmp_path).plan.nodes

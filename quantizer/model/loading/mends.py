@@ -16,8 +16,9 @@ import onnx.helper
 import onnx.numpy_helper
 from google.protobuf.descriptor import FieldDescriptor
 
+from ....profiles.runtime.typed_graphs import has_map
 from .first_mends import FIRST_MENDS
-from .protobuf import Block, all_tensors, blocks, has_map
+from .protobuf import Block, all_tensors, blocks
 from .tensor_data import clear_typed_fields
 
 Notes = Iterator[str]

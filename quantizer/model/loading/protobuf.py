@@ -82,14 +82,3 @@ def all_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def is_outside(tensor: onnx.TensorProto) -> bool:
     """Tell whether the data of a tensor is in a file of its own."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
-
-
-def has_map(kind: onnx.TypeProto) -> bool:
-    """Tell whether a type is a map, or holds one; onnx_ir does not have them."""
-    match kind.WhichOneof("value"):
-        case "sequence_type":
-            return has_map(kind.sequence_type.elem_type)
-        case "optional_type":
-            return has_map(kind.optional_type.elem_type)
-        case name:
-            return bool(name == "map_type")

@@ -21,6 +21,7 @@ from ...model.editing import (
     add_initializer,
     free_name,
     has_input,
+    is_in_onnx,
     is_standard,
     rank,
     value_names,
@@ -28,6 +29,7 @@ from ...model.editing import (
 from ...model.graph import constant_of
 from ...model.opsets import in_opset
 from .batched_scan import scan_over_batch
+from .contrib_shapes import LIKE_FIRST_INPUT
 
 TARGET = 14
 CONVERTER_TARGET = 7
@@ -67,7 +69,9 @@ def _check(model: ir.Model, before: int) -> None:
     Operators of `IN_ONNXRUNTIME` that the model's opset has not either mean what they meant.
     """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if not is_standard(node) or (node.op_type in IN_ONNXRUNTIME and not _has(node, before)):
+        if not is_standard(node) or (not is_in_onnx(node) and node.op_type in LIKE_FIRST_INPUT):
+            continue
+        if node.op_type in IN_ONNXRUNTIME and not _has(node, before):
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")

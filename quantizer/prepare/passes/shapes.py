@@ -12,24 +12,13 @@ from typing import cast
 import onnx
 import onnx_ir as ir
 
-from ...model.editing import is_standard, static_shape
+from ....profiles.runtime.typed_graphs import has_map
+from ...model.editing import is_in_onnx, is_standard, static_shape
 from ...model.graph import name_of
-from ...model.loading.protobuf import has_map
+from .contrib_shapes import set_contrib_shapes, write_as_standard
 
 SMALL = 1024
 """Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
-
-
-LIKE_FIRST_INPUT = frozenset(
-    ("com.microsoft", op_type)
-    for op_type in (
-        *("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
-        *("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"),
-        *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
-    )
-)
-"""Operators of onnxruntime whose first output has type and shape of the first input; ONNX does not know them.
-Source: onnxruntime's docs/ContribOperators.md."""
 
 
 def clean_shapes(model: ir.Model) -> int:
@@ -45,7 +34,7 @@ def clean_shapes(model: ir.Model) -> int:
                 value.shape = ir.Shape(dims)
     for node in model.graph.all_nodes():
         for value in node.outputs:
-            if is_standard(node) and not value.is_graph_output():
+            if is_in_onnx(node) and not value.is_graph_output():
                 value.shape = None
                 value.type = None
     return 0
@@ -59,32 +48,21 @@ def infer_shapes(model: ir.Model) -> int:
     inferred.
     """
     changed = _infer(model)
-    while _set_ranks(model) + _set_like_first_input(model):
+    while _set_ranks(model) + set_contrib_shapes(model):
         changed += 1 + _infer(model)
     return changed
 
 
-def _set_like_first_input(model: ir.Model) -> int:
-    """Give outputs of `LIKE_FIRST_INPUT` type and shape where these are unknown; return how many."""
-    changed = 0
-    for node in model.graph.all_nodes():
-        if (node.domain, node.op_type) not in LIKE_FIRST_INPUT or not node.inputs or node.inputs[0] is None:
-            continue
-        source, output = node.inputs[0], node.outputs[0]
-        if output.type is None and source.type is not None:
-            output.type = source.type
-            changed += 1
-        if output.shape is None and source.shape is not None:
-            output.shape = source.shape.copy()
-            changed += 1
-    return changed
-
-
 def _set_ranks(model: ir.Model) -> int:
-    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many."""
+    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many.
+
+    An output of unknown type is left: a shape without a type cannot be written.
+    """
     changed = 0
     for node in model.graph:
         if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
+            continue
+        if node.outputs[0].type is None:
             continue
         target = static_shape(node.inputs[-1])
         if target is not None and len(target) == 1:
@@ -95,6 +73,7 @@ def _set_ranks(model: ir.Model) -> int:
 
 def _infer(model: ir.Model) -> int:
     proto = skeleton(model)
+    write_as_standard(proto)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):

@@ -14,6 +14,7 @@ from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import prepare
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
 
@@ -47,13 +48,57 @@ def test_an_output_is_like_the_first_input(tmp_path: Path, call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    ["FusedMatMul<transB = 1>(x, w)", "Attention<num_heads = 2>(x, q, b)"],
+    ("call", "shape"),
+    [
+        ("FusedMatMul<transB = 1>(x, w)", (None, 6, 4)),
+        ("FusedMatMul<transA = 1>(x, x)", (None, 8, 8)),
+        ("TransposeMatMul<transB = 1>(x, x)", (None, 6, 6)),
+        ("Attention<num_heads = 2>(x, q, b)", (None, 6, 8)),
+        ("Attention<num_heads = 2, qkv_hidden_sizes = [10, 10, 4]>(x, q, b)", (None, 6, 4)),
+        ("MultiHeadAttention<num_heads = 2>(x, x, x)", (None, 6, 8)),
+        ("MultiHeadAttention<num_heads = 2>(p)", (None, 6, 8)),
+        ("GroupQueryAttention<num_heads = 2, kv_num_heads = 1>(x, , , , , s, t)", (None, 6, 4)),
+        ("FusedGemm<transB = 1>(f, w, v)", (None, 4)),
+        ('FusedConv<activation = "Relu", kernel_shape = [3], pads = [1, 1]>(x, k)', (None, 5, 8)),
+        ("EmbedLayerNormalization(i, , e, e, , r, r)", (None, 6, 8)),
+        ("Trilu(x)", (None, 6, 8)),
+        ("Pad(x, a)", (None, 7, 10)),
+    ],
 )
-def test_the_type_of_any_other_output_is_asked_of_onnxruntime(tmp_path: Path, call: str) -> None:
-    text = f"g (float[N, 6, 8] x) => (float[A, B, C] y) {{ h = com.microsoft.{call}  y = Relu(h) }}"
-    graph = open_prepared(saved(tmp_path, text, w=(4, 8), q=(8, 24), b=(24,))).graph
+def test_shapes_of_outputs_of_onnxruntimes_operators_are_known(
+    tmp_path: Path, call: str, shape: tuple[int | None, ...]
+) -> None:
+    text = (
+        "g (float[N, 6, 8] x, float[N, 6, 2, 3, 4] p, float[N, 8] f, int32[N, 6] i, int32[N] s, int32 t)"
+        " => (y) <int64[6] a = {0, 0, 1, 0, 1, 1}>"
+        f"{{ h = com.microsoft.{call}  y = Relu(h) }}"
+    )
+    constants = {"w": (4, 8), "q": (8, 24), "b": (24,), "v": (4,), "k": (5, 6, 3), "e": (9, 8), "r": (8,)}
+    graph = prepare(ir.from_proto(onnx.load(saved(tmp_path, text, **constants)))).model.graph
+    (h,) = (value for node in graph for value in node.outputs if value.name == "h")
+    assert h.dtype == ir.DataType.FLOAT
+    assert h.shape is not None
+    assert tuple(dim if isinstance(dim, int) else None for dim in h.shape) == shape
+
+
+def test_the_type_of_any_other_output_is_asked_of_onnxruntime(tmp_path: Path) -> None:
+    text = "g (float[N, 6, 8] x) => (y) <int32 a = {0}> { h = com.microsoft.ExpandDims(x, a)  y = Relu(h) }"
+    graph = open_prepared(saved(tmp_path, text)).graph
     assert graph.dtype("h") == ir.DataType.FLOAT
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_layers_after_an_operator_that_only_onnxruntime_has_in_the_default_domain_have_types(
+    tmp_path: Path, opset: int
+) -> None:
+    calls = "h = SimplifiedLayerNormalization(x, s)  y = MatMul(h, w)"
+    text = f"g (float[N, 6, 8] x) => (float[N, 6, 4] y) {{ {calls} }}"
+    path = saved(tmp_path, text, s=(8,), w=(8, 4))
+    proto = onnx.load(path)
+    proto.opset_import[0].version = opset
+    onnx.save(proto, path)
+    graph = open_prepared(path).graph
+    assert (graph.dtype("h"), graph.shape("h")) == (ir.DataType.FLOAT, (None, 6, 8))
 
 
 def test_the_output_of_an_operator_that_nobody_knows_stays_of_no_known_type(tmp_path: Path) -> None:
