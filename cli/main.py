@@ -6,9 +6,7 @@ import gc
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +14,7 @@ import click
 
 from ..profiles.base.errors import QprofError, nearest, shown
 from .console import StdoutError, abandon, check_streams, echo, tell
+from .interruptions import EndedError, Interruptions
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
 # underscores; it is imported when it is called, so `qprof --help` stays fast. A test compares the texts with
@@ -62,41 +61,6 @@ Example:
 """
 
 
-class EndedError(KeyboardInterrupt):
-    """A signal asked this process to end: everything is left as with Ctrl-C."""
-
-    def __init__(self, number: int) -> None:
-        """Note the number of the signal."""
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `EndedError`, so that no temporary file is left. One suffices."""
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [number for number in map(signal.Signals.__getitem__, names) if _is_default(number)]
-
-    def end(number: int, _: object) -> None:
-        for other in numbers:
-            signal.signal(other, signal.SIG_IGN)
-        raise EndedError(number)
-
-    for number in numbers:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _is_default(number: signal.Signals) -> bool:
-    """Whether nobody else, such as nohup, has said what a signal does; only the main thread may say so."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(number) is signal.SIG_DFL
-
-
 def interrupted(error: BaseException | None) -> int:
     """Say on stderr that the command was interrupted, and return the exit code."""
     if isinstance(error, EndedError):
@@ -107,14 +71,20 @@ def interrupted(error: BaseException | None) -> int:
 
 
 def _interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Return the interruption that an error came from: compiled modules turn one into an ImportError."""
+    """Return the interruption that an error came from; compiled modules may turn one into an ImportError."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is called and handles every error in one place."""
+    """A group that imports a command when it is called and handles every error in one place.
+
+    Attributes:
+        interruptions: the signals that came while it runs.
+    """
+
+    interruptions = Interruptions()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of use."""
@@ -146,12 +116,13 @@ class Commands(click.Group):
         run: Callable[..., object] = super().main
         if not kwargs.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **kwargs)
+        self.interruptions = Interruptions()
         closed = check_streams()
         if closed is not None:
             tell(closed)
             sys.exit(QprofError.exit_code)
         try:
-            with ended_by_signals():
+            with self.interruptions.raised():
                 code = run(*args, standalone_mode=False, **kwargs)
         except click.ClickException as error:
             tell(usage_message(error), lines=True)
@@ -178,7 +149,7 @@ class Commands(click.Group):
             ctx.exit(interrupted(error))
         # The outermost layer is the one place that may catch everything: it ends the process.
         except Exception as error:
-            if (interruption := _interruption_of(error)) is not None:
+            if (interruption := _interruption_of(error) or self.interruptions.error) is not None:
                 ctx.exit(interrupted(interruption))
             if ctx.params.get("debug"):
                 raise

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/main.py",),
     ("cli/commands",),
     ("cli/options", "cli/render"),
-    ("cli/console.py",),
+    ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/front_door",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/speed", "quantizer/evaluation"),

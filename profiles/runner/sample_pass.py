@@ -84,4 +84,5 @@ def runs_of(model: ProfilingModel, sample: Sample) -> Iterable[Sample]:
 
 def identity_of(model: ProfilingModel, sample: Sample) -> DataId:
     """Return the identity of what is run of a sample: that of its rows together, where they run alone."""
-    return reduce(DataId.merged, (data_id(run.arrays, model.specs) for run in runs_of(model, sample)))
+    rows = (data_id(run.arrays, model.specs) for run in runs_of(model, sample))
+    return reduce(DataId.merged, rows, DataId())

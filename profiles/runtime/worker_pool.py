@@ -44,7 +44,9 @@ class WorkerPool:
         # Nothing is ever sent: the pipe ends when this process closes it or is gone.
         self._read, self._write = self._context.Pipe(duplex=False)
         given = self._read, self._folder, os.environ.get(SAFE_PATH)
-        with _safe_path():  # the pool starts a process that keeps track of its locks
+        # The pool starts a process that keeps track of its locks. It ends by itself, after this one; a
+        # terminal that is closed must not end it before.
+        with _safe_path(), _blocked("SIGHUP"):
             self._pool = ProcessPoolExecutor(self._workers, self._context, initializer=_begin, initargs=given)
         return self
 
@@ -84,6 +86,18 @@ def _restore_safe_path(before: str | None) -> None:
 
 
 @contextmanager
+def _blocked(name: str) -> Iterator[None]:
+    """Let processes that are started meanwhile begin with a signal blocked, on systems that can."""
+    mask = {getattr(signal, name)} if hasattr(signal, name) and hasattr(signal, "pthread_sigmask") else set()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, mask) if mask else set()
+    try:
+        yield
+    finally:
+        if mask:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _signals_wait() -> Iterator[None]:
     """Let signals of this process wait; processes that are started meanwhile begin with Ctrl-C blocked.
 
@@ -97,13 +111,10 @@ def _signals_wait() -> Iterator[None]:
     answered = {number: handler for number, handler in before.items() if callable(handler)}
     for number in answered:
         signal.signal(number, lambda number, _: waiting.append(number))
-    mask = {signal.SIGINT} if hasattr(signal, "pthread_sigmask") else set()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, mask) if mask else set()
     try:
-        yield
+        with _blocked("SIGINT"):
+            yield
     finally:
-        if mask:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, handler in answered.items():
             signal.signal(number, handler)
         for number in waiting[:1]:

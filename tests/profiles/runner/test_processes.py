@@ -119,6 +119,15 @@ def test_sigterm_ends_a_run_and_its_workers_and_leaves_nothing(begun: Run) -> No
 
 
 @LINUX
+def test_a_closed_terminal_ends_all_with_one_line(begun: Run) -> None:
+    """It sends SIGHUP to the process that keeps track of locks, too."""
+    os.killpg(begun.process.pid, signal.SIGHUP)
+    _, errors = begun.process.communicate(timeout=60)
+    assert (begun.process.returncode, errors) == (129, "ended by SIGHUP\n")
+    assert begun.left() == []
+
+
+@LINUX
 def test_after_sigkill_workers_end_and_remove_what_is_left(begun: Run) -> None:
     begun.process.kill()
     begun.process.wait()

@@ -1,0 +1,119 @@
+"""Signals that end a command: SIGINT of Ctrl-C, SIGTERM and SIGHUP. None is lost, and none leaves a file.
+
+A signal raises an exception wherever the main thread is. Two kinds of places are bad for that: where a
+temporary folder is made or removed, which would be left, and where Python drops exceptions with a traceback
+(destructors, callbacks of weak references, such as the import system's). Then the signal is sent again a
+moment later.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+AGAIN_SECONDS = 0.02
+"""When a signal is sent again that came at a bad moment."""
+
+FOLDER_WORK = frozenset(
+    {"mkdtemp", "rmtree", "TemporaryDirectory.__init__", "TemporaryDirectory.cleanup", "FileBatch.add"}
+)
+"""Functions that make or remove temporary folders, by their qualified names; none waits for anything."""
+
+
+class EndedError(KeyboardInterrupt):
+    """A signal asked this process to end: everything is left as with Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        """Note the number of the signal."""
+        super().__init__(number)
+        self.number = number
+
+
+class Interruptions:
+    """The signals that came.
+
+    Attributes:
+        error: what was raised for one of them; None as long as none came.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.error: KeyboardInterrupt | None = None
+        self._numbers = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := _unhandled(name))]
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Let signals raise exceptions: `KeyboardInterrupt` for Ctrl-C, `EndedError` for the others."""
+        handlers = {number: signal.signal(number, self._raise) for number in self._numbers}
+        unraisable, uncaught = sys.unraisablehook, sys.excepthook
+
+        def dropped(what: Any) -> None:
+            if isinstance(what.exc_value, KeyboardInterrupt):
+                _send_again(getattr(what.exc_value, "number", signal.SIGINT))
+                self.error = None
+            else:
+                unraisable(what)
+
+        def printed(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:  # compiled modules print what happens while they import others
+            if not isinstance(error, KeyboardInterrupt):
+                uncaught(kind, error, trace)
+
+        if handlers:
+            sys.unraisablehook, sys.excepthook = dropped, printed
+        try:
+            yield
+        finally:
+            if handlers:
+                sys.unraisablehook, sys.excepthook = unraisable, uncaught
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        if self.error is not None and number != signal.SIGINT:
+            return  # one suffices
+        if _is_bad_moment(frame) and _send_again(number):
+            return
+        self.error = KeyboardInterrupt() if number == signal.SIGINT else EndedError(number)
+        raise self.error
+
+
+def _unhandled(name: str) -> int | None:
+    """Return the number of a signal, if nobody else, such as nohup, has said what it does.
+
+    Only the main thread may say so.
+    """
+    number = getattr(signal, name, None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        return None
+    usual: tuple[Callable[..., Any] | int, ...] = (signal.SIG_DFL, signal.default_int_handler)
+    return int(number) if signal.getsignal(number) in usual else None
+
+
+def _is_bad_moment(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_qualname in FOLDER_WORK:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_again(number: int) -> bool:
+    """Send a signal to this process a moment later; return whether that can be done."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):  # which wakes that thread, if it waits
+        timer = threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, number))
+    else:
+        timer = threading.Timer(AGAIN_SECONDS, signal.raise_signal, (number,))
+    timer.daemon = True
+    try:
+        timer.start()
+    except RuntimeError:  # the system gives no more threads
+        return False
+    return True
