@@ -249,9 +249,9 @@ def _weights(node: ir.Node, flow: NoiseFlow, plan: QuantPlan, errors: WeightErro
         if recurrence is None:
             power = error * flow.powers[name_of(source)]
         elif index == 1:
-            power = recurrence.of_weight(error) / recurrence.per_unit()
+            power = recurrence.of_input_weight(error) / recurrence.per_unit
         else:
-            power = recurrence.accumulation * error / recurrence.per_unit()
+            power = recurrence.of_state_weight(error) / recurrence.per_unit
         yield NoiseSource(name_of(node), name, through * power)
 
 
@@ -277,8 +277,8 @@ def _at_run_time(node: ir.Node, flow: NoiseFlow, activations: ActivationRanges) 
             else:
                 noise = expected_noise(tensor, params)
                 # The result itself is float; rounded is what the next step reads of it.
-                lost = (recurrence.accumulation - 1.0) * _power(noise) / flow.powers[name]
-            yield NoiseSource(name_of(node), name, through * (lost / recurrence.per_unit()))
+                lost = recurrence.of_state(_power(noise))
+            yield NoiseSource(name_of(node), name, through * (lost / recurrence.per_unit))
 
 
 def dynamic_inputs(flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges) -> Iterator[NoiseSource]:

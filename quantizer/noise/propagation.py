@@ -86,7 +86,7 @@ class NoiseGains:
     def _computed(self, node: ir.Node, index: int, name: str, result: str) -> float:
         recurrence = self.recurrences.get(name_of(node)) if index == 0 else None
         if recurrence is not None:
-            return self.powers[result] * recurrence.per_unit()
+            return self.powers[result] * recurrence.per_unit
         return gain(Step(node, index, name, self.graph, self.profile, self.powers, self.opset), result)
 
     def coloured(self, node: ir.Node, index: int, name: str, result: str) -> float:

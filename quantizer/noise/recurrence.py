@@ -1,35 +1,36 @@
-"""What recurrent operators (LSTM, GRU, RNN) make of noise, estimated from weights and profile.
+"""What recurrent operators (LSTM, GRU, RNN) make of noise: their cells are run on drawn sequences.
 
-Their gates saturate and their states return, so that two things differ from products:
+Their gates saturate and their states return, so that no gain for all levels and no sum over steps is right:
+bounds of the slopes (tanh at most 1, sigmoid at most 1 / 4) say that the noise of a trained LSTM grows
+without end, where it decays. The cells are small beside the rest of a planning, and their weights are known.
+So they are run on short sequences, with noise and without, and both outputs are compared.
 
-- The output does not grow with the input. Where the levels of an input span decades, its power is that of the
-  largest, while steps of every level make as much of the output: noise that is small beside the power may be
-  all that is left of the small levels. With k the level at which the gates saturate (preactivations of power
-  1: one over the root of the mean square of a row of W), a step of level x gives an output as min(x, k).
-  Noise passes with the mean square slope of a gate whose preactivation has deviation x / k, which falls as
-  min(1, k / x). The levels are taken to be those of the elements in the profile.
-- What is lost in one step is read again in the next. The noise of a step returns with a power gain of rho,
-  and in all there is the sum of the powers of rho, one for each step. It follows from R and the biases:
-  with states and slopes of tanh at most 1, slopes of a sigmoid at most 1 / 4, and gates that are half open
-  (forget gate and update gate: as their biases say).
+A profile knows how the elements of the input are spread over all samples, not where in a sequence they stood.
+Elements of normal distribution say that all steps have one level. Where they are more spread than that, the
+level is taken to change from step to step: one range for a whole sequence then loses the small ones, which
+make as much of the output as large ones when the gates are saturated. If in truth each sample has a level of
+its own, ranges that are computed for each sample keep more (29 dB for five decades of levels), but one range
+for all does not. Of the two mistakes, a promise that is not kept is the worse one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.profile import Profile, TensorProfile
+from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name
-from ..numerics.density import Density, density, mean_of
+from ..numerics.density import density
+from .recurrent_cells import Cell, Floats, drawn_sequences
 
-Floats = npt.NDArray[np.float64]
-
-STEPS = 1000
-"""Steps of a sequence whose length the profile does not know."""
+STEPS, BATCH = 64, 4
+"""Steps of the drawn sequences, at most, and their number."""
+INPUT_NOISE = 1e-3
+"""Power of the noise over that of the input from which the gain is taken: what 8 bits leave, about."""
 _W, _R, _B = 1, 2, 3
 
 
@@ -38,85 +39,102 @@ class Recurrence:
     """What one recurrent node makes of noise; every result is noise power over signal power at its output.
 
     Attributes:
-        levels: how the elements of its input are spread.
-        knee: level of the input at which the gates saturate.
-        accumulation: sum of the powers of rho: how much more noise all steps make than one.
+        cells: one for each direction.
+        x: drawn inputs [steps, batch, features].
     """
 
-    levels: Density
-    knee: float
-    accumulation: float
+    cells: tuple[Cell, ...]
+    x: Floats
 
-    @property
+    @cached_property
+    def _signals(self) -> tuple[Floats, ...]:
+        return tuple(cell.outputs(self.x) for cell in self.cells)
+
+    @cached_property
     def signal(self) -> float:
-        """Power of the output, in the square of the input's unit."""
-        return mean_of(self.levels, lambda x: np.square(np.minimum(np.abs(x), self.knee)))
+        """Power of the output."""
+        return _power(*self._signals)
 
-    def _passed(self, x: Floats) -> Floats:
-        return np.asarray(np.minimum(1.0, self.knee / np.maximum(np.abs(x), self.knee)))
+    def _lost(self, outputs: Callable[[Cell], Floats]) -> float:
+        errors = (outputs(cell) - clean for cell, clean in zip(self.cells, self._signals, strict=True))
+        return _power(*errors) / self.signal
 
+    @cached_property
     def per_unit(self) -> float:
-        """Return what a unit of noise power in every element of the input becomes."""
-        return self.accumulation * mean_of(self.levels, self._passed) / self.signal
+        """What a unit of noise power in every element of the input becomes.
+
+        The mean in dB of two bounds, as elsewhere in `forecast_flow`: of noise that is another in each step,
+        as rounding makes it, and of noise that lasts, as errors of weights upstream make it.
+        """
+        power = INPUT_NOISE * _power(self.x)
+        in_steps, lasting = (_noise((steps, *self.x.shape[1:]), power) for steps in (len(self.x), 1))
+        of_both = self.of_error(in_steps) * self.of_error(lasting)
+        return float(np.sqrt(of_both)) / power
+
+    def of_error(self, error: Floats) -> float:
+        """Return what becomes of an error that is added to the input."""
+        noisy = self.x + error
+        return self._lost(lambda cell: cell.outputs(noisy))
 
     def of_rounding(self, step: float) -> float:
-        """Return what rounding the input to multiples of `step` becomes; an element may be lost, no more."""
-        power = step * step / 12.0
-        lost = mean_of(self.levels, lambda x: self._passed(x) * np.minimum(np.square(x), power))
-        return self.accumulation * lost / self.signal
+        """Return what rounding the input to multiples of `step` becomes."""
+        return self.of_error(np.asarray(np.rint(self.x / step) * step - self.x, np.float32))
 
-    def of_weight(self, error: float) -> float:
-        """Return what an error of W, its square over that of W, becomes: it grows with the level."""
-        return (
-            self.accumulation
-            * error
-            * mean_of(self.levels, lambda x: self._passed(x) * np.square(x))
-            / self.signal
-        )
+    def of_state(self, power: float) -> float:
+        """Return what noise of this power in the state becomes, where the next step reads it."""
+
+        def outputs(cell: Cell) -> Floats:
+            return cell.outputs(self.x, _noise((*self.x.shape[:2], cell.r.shape[1]), power))
+
+        return self._lost(outputs)
+
+    def of_input_weight(self, error: float) -> float:
+        """Return what an error of W becomes, its square over that of W."""
+        return self._lost(lambda cell: replace(cell, w=_with_error(cell.w, error)).outputs(self.x))
+
+    def of_state_weight(self, error: float) -> float:
+        """Return what an error of R becomes, its square over that of R."""
+        return self._lost(lambda cell: replace(cell, r=_with_error(cell.r, error)).outputs(self.x))
+
+
+def _power(*arrays: Floats) -> float:
+    return float(np.mean([np.mean(np.square(array, dtype=np.float64)) for array in arrays]))
+
+
+def _noise(shape: tuple[int, ...], power: float) -> Floats:
+    """Return uniform noise, the same for the same shape."""
+    rng = np.random.default_rng(1)
+    return np.asarray(rng.uniform(-1.0, 1.0, shape) * np.sqrt(3.0 * power), np.float32)
+
+
+def _with_error(weight: Floats, error: float) -> Floats:
+    return weight + _noise(weight.shape, error * _power(weight))
 
 
 def recurrence_of(node: ir.Node, graph: Graph, profile: Profile) -> Recurrence | None:
-    """Return what a recurrent node makes of noise; None where its weights or its input are not known."""
-    arrays = [graph.constant(input_name(node, index)) for index in (_W, _R)]
-    source, result = (profile.get(name) for name in (input_name(node, 0), node.outputs[0].name or ""))
-    w, r = (None if array is None else array.astype(np.float64) for array in arrays)
+    """Return what a recurrent node makes of noise; None where its weights or its input are not known.
+
+    Peepholes, the states at the start and activation functions other than the usual ones are left out.
+    """
+    source = profile.get(input_name(node, 0))
+    w, r = (_constant(node, index, graph) for index in (_W, _R))
     if w is None or r is None or not w.any() or source is None or not source.histogram.total:
         return None
-    found = Recurrence(density(source), float((np.square(w).sum() / (w.shape[0] * w.shape[1])) ** -0.5), 1.0)
-    if found.signal <= 0.0:
-        return None
-    rho = _returned(node, r, _bias(node, graph, r), result)
-    steps = source.shape[0] if source.shape and source.shape[0] else STEPS
-    return Recurrence(found.levels, found.knee, float(min(steps, 1.0 / (1.0 - rho) if rho < 1.0 else steps)))
+    bias = _constant(node, _B, graph)
+    if bias is None:
+        bias = np.zeros((r.shape[0], 2 * r.shape[1]), np.float32)
+    reset_after = bool(node.attributes.get_int("linear_before_reset", 0))
+    half = r.shape[1]
+    cells = tuple(
+        Cell(node.op_type, w[i], r[i], bias[i, :half], bias[i, half:], reset_after) for i in range(len(w))
+    )
+    steps = min(source.shape[0] if source.shape and source.shape[0] else STEPS, STEPS)
+    rng = np.random.default_rng(0)
+    found = Recurrence(cells, drawn_sequences(density(source), (steps, BATCH, w.shape[2]), rng))
+    return found if found.x.any() and found.signal > 0.0 else None
 
 
-def _bias(node: ir.Node, graph: Graph, r: Floats) -> Floats:
-    """Return the sums of both biases, [directions, gates, units]; zeros where there are none."""
-    gates, units = r.shape[1] // r.shape[2], r.shape[2]
-    array = graph.constant(input_name(node, _B)) if len(node.inputs) > _B and input_name(node, _B) else None
-    if array is None:
-        return np.zeros((r.shape[0], gates, units))
-    return np.asarray(array.astype(np.float64).reshape(r.shape[0], 2, gates, units).sum(axis=1))
-
-
-def _returned(node: ir.Node, r: Floats, bias: Floats, result: TensorProfile | None) -> float:
-    """Return rho: how much of the noise power in a step's result is in that of the next."""
-    white = float(np.square(r).sum() / (r.shape[0] * r.shape[1]))
-    if node.op_type == "LSTM":  # gates in the order input, output, forget, cell
-        memory = float(np.mean(1.0 / (1.0 - np.square(_sigmoid(bias[:, 2])))))
-        return white * (memory * (1 / 4 + 1 / 16 + 1 / 16) / 4 + 1 / 16)
-    if node.op_type == "GRU":  # update, reset, hidden
-        update = _sigmoid(bias[:, 0])
-        open_ = float(np.mean(np.square(1.0 - update)))
-        return float(np.mean(np.square(update))) + white * (open_ * (1 / 4 + 1 / 16) + 1 / 16)
-    slope = 1.0 if result is None or not result.histogram.total else _tanh_slope(result)
-    return white * slope
-
-
-def _tanh_slope(result: TensorProfile) -> float:
-    """Return the mean square slope of the tanh that made these values."""
-    return mean_of(density(result), lambda y: np.square(1.0 - np.square(np.minimum(np.abs(y), 1.0))))
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(x, -30.0, 30.0))))
+def _constant(node: ir.Node, index: int, graph: Graph) -> Floats | None:
+    name = input_name(node, index) if index < len(node.inputs) else ""
+    found = graph.constant(name) if name else None
+    return None if found is None else found.astype(np.float32)

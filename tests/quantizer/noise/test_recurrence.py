@@ -7,30 +7,40 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.recurrence import Recurrence, recurrence_of
+from qprof_onnx.quantizer.noise.recurrent_cells import Cell, drawn_sequences
+from qprof_onnx.quantizer.numerics.density import density
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 UNITS, STEPS = 16, 12
 
 
-def recurrence(operator: str = "LSTM", level: float = 1.0, returned: float = 1.0) -> Recurrence:
-    """Return that of an operator with normal weights: rows of W have power 1, those of R `returned`."""
+def proto_of(operator: str, returned: float = 1.0, settings: str = "", bias: float = 0.0) -> onnx.ModelProto:
+    """Return an operator with normal weights: rows of W have power 1, those of R `returned`."""
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     text = f"""<ir_version: 8, opset_import: ["": 17]>
-    net (float[{STEPS}, 1, {UNITS}] x) => (float[] y) {{
-      y = {operator} <hidden_size = {UNITS}> (x, w, r)
+    net (float[{STEPS}, 1, {UNITS}] x) => (float[a, b, c, d] y) {{
+      y = {operator} <hidden_size = {UNITS}{settings}> (x, w, r, b)
     }}"""
     proto, rng = onnx.parser.parse_model(text), np.random.default_rng(5)
     for name, power in (("w", 1.0), ("r", returned)):
         array = rng.standard_normal((1, gates * UNITS, UNITS))
         array *= np.sqrt(power / np.square(array).sum() * gates * UNITS)
         proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
-    model = prepare(ir.serde.deserialize_model(proto)).model
-    x = (level * rng.standard_normal((STEPS, 1, UNITS))).astype(np.float32)
+    biases = (bias * rng.standard_normal((1, 2 * gates * UNITS))).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(biases, "b"))
+    return proto
+
+
+def recurrence(operator: str = "LSTM", level: object = 1.0, returned: float = 1.0) -> Recurrence:
+    model = prepare(ir.serde.deserialize_model(proto_of(operator, returned))).model
+    rng = np.random.default_rng(6)
+    x = (np.asarray(level) * rng.standard_normal((STEPS, 1, UNITS))).astype(np.float32)
     profile = calibrate(model, [Sample("0", {"x": x})], model_id(model, "net"))
     (node,) = (node for node in model.graph if node.op_type == operator)
     found = recurrence_of(node, index(model), profile)
@@ -38,27 +48,63 @@ def recurrence(operator: str = "LSTM", level: float = 1.0, returned: float = 1.0
     return found
 
 
-def test_the_gates_saturate_where_the_preactivations_have_power_1() -> None:
-    assert recurrence().knee == pytest.approx(1.0, rel=1e-6)  # weights are float32
+@pytest.mark.parametrize(
+    ("operator", "settings"), [("LSTM", ""), ("GRU", ""), ("GRU", ", linear_before_reset = 1"), ("RNN", "")]
+)
+def test_the_cells_compute_what_the_operators_do(operator: str, settings: str) -> None:
+    proto = proto_of(operator, settings=settings, bias=1.0)
+    w, r, b = (numpy_helper.to_array(array)[0] for array in proto.graph.initializer)
+    x = np.random.default_rng(7).standard_normal((STEPS, 1, UNITS)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    cell = Cell(operator, w, r, *np.split(b, 2), reset_after=bool(settings))
+    np.testing.assert_allclose(cell.outputs(x), expected[:, 0], atol=1e-5)  # float32
 
 
-def test_of_small_levels_noise_is_as_much_as_of_the_input() -> None:
-    found = recurrence(level=0.05)
-    power = 0.05**2
-    assert found.per_unit() == pytest.approx(found.accumulation / power, rel=0.2)  # 192 values are a sample
-    assert found.of_weight(1e-4) == pytest.approx(found.accumulation * 1e-4, rel=1e-9)
+def test_drawn_sequences_are_as_spread_as_what_was_profiled() -> None:
+    levels = 10.0 ** np.random.default_rng(8).uniform(-2.0, 2.0, (STEPS, 1, 1))
+    spread, even = recurrence(level=levels), recurrence(level=3.0)
+    for found, low, high in ((spread, 0.9, 1.6), (even, 0.3, 0.7)):
+        decades = np.log10(np.abs(found.x[found.x != 0.0]))
+        assert low < decades.std() < high  # 1.15 and 0.48 over all levels
+    assert even.x.std() == pytest.approx(3.0, rel=0.15)  # 192 values are a sample
 
 
-def test_beyond_the_knee_an_error_of_the_weights_grows_with_the_level() -> None:
-    assert recurrence(level=100.0).of_weight(1e-4) > 20.0 * recurrence(level=1.0).of_weight(1e-4)
+def test_signs_and_zeros_are_drawn_as_often_as_they_were_profiled() -> None:
+    model = prepare(ir.serde.deserialize_model(proto_of("LSTM"))).model
+    x = np.maximum(np.random.default_rng(9).standard_normal((STEPS, 1, UNITS)), 0.0).astype(np.float32)
+    profile = calibrate(model, [Sample("0", {"x": x})], model_id(model, "net"))
+    drawn = drawn_sequences(density(profile["x"]), (64, 4, 32), np.random.default_rng(0))
+    assert drawn.min() == 0.0
+    assert np.mean(drawn == 0.0) == pytest.approx(np.mean(x == 0.0), abs=0.02)
 
 
-def test_rounding_loses_no_more_than_the_elements() -> None:
-    found = recurrence(level=0.05)
-    assert found.of_rounding(1e6) == pytest.approx(found.accumulation, rel=1e-9)
+def test_of_small_levels_noise_is_about_as_much_as_of_the_input() -> None:
+    found = recurrence("RNN", level=0.001, returned=0.1)
+    assert found.of_error(np.float32(0.1) * found.x) == pytest.approx(
+        0.01, rel=1e-3
+    )  # tanh is not quite linear
+    assert found.of_rounding(1e6) == pytest.approx(found.of_error(-found.x), rel=1e-9)
+
+
+def test_beyond_saturation_the_output_does_not_grow_with_the_input() -> None:
+    assert recurrence(level=100.0).signal < 3.0 * recurrence(level=3.0).signal
+
+
+def test_one_step_of_rounding_costs_more_where_levels_change_from_step_to_step() -> None:
+    levels = 10.0 ** np.random.default_rng(8).uniform(-3.0, 2.0, (STEPS, 1, 1))
+    spread, even = recurrence(level=levels), recurrence(level=30.0)
+    lost = [found.of_rounding(float(np.abs(found.x).max()) / 127.0) for found in (spread, even)]
+    assert lost[0] > 5.0 * lost[1]
 
 
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
-def test_noise_accumulates_with_what_returns_and_at_most_over_all_steps(operator: str) -> None:
-    little, much, all_of_it = (recurrence(operator, returned=power).accumulation for power in (0.1, 1.0, 1e4))
-    assert 1.0 <= little < much <= all_of_it <= STEPS
+def test_noise_of_the_state_accumulates_with_what_returns(operator: str) -> None:
+    little, much = (recurrence(operator, returned=power) for power in (0.05, 1.0))
+    lost = [found.of_state(1e-4 * found.signal) for found in (little, much)]
+    assert 0.0 < lost[0] < lost[1]
+
+
+def test_the_same_is_estimated_again() -> None:
+    first, again = recurrence(), recurrence()
+    assert (first.per_unit, first.of_state_weight(1e-4)) == (again.per_unit, again.of_state_weight(1e-4))
+    assert first.of_input_weight(1e-4) < 4.1 * first.of_input_weight(0.25e-4)  # power of noise adds up
