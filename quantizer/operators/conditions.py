@@ -134,6 +134,16 @@ def undilated(node: ir.Node, graph: Graph) -> str:
     return "" if all(d == 1 for d in dilations) else f"{node.op_type} with dilations has no integer form"
 
 
+def averages_inside(node: ir.Node, graph: Graph) -> str:
+    """Refuse an AveragePool that counts what it includes of the padding, in windows beyond the padding.
+
+    The last windows with `ceil_mode` may reach further. QLinearAveragePool of onnxruntime 1.31 divides by all
+    of their elements, AveragePool by those on the tensor and its padding.
+    """
+    beyond = all(attribute_value(node, name, 0) for name in ("ceil_mode", "count_include_pad"))
+    return f"{node.op_type} with ceil_mode and count_include_pad has no integer form" if beyond else ""
+
+
 def above_zero(node: ir.Node, graph: Graph) -> tuple[float, float]:
     """Return the interval in which Relu rises."""
     return 0.0, math.inf

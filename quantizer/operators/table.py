@@ -23,6 +23,7 @@ from .conditions import (
     absent_input,
     always,
     attribute_is,
+    averages_inside,
     bias_for_each_column,
     clip_bounds,
     constant_bias,
@@ -256,7 +257,13 @@ _RULES: tuple[Rule, ...] = (
     Rule("Mean", data=None, elementwise=True),
     Rule("PRelu", data=None, elementwise=True, scaling=ChannelScaling.ELEMENTS),
     # Pooling and reducing
-    Rule("AveragePool", refuse=(undilated,), gain=window, scaling=ChannelScaling.POOLED, fill=ZEROS),
+    Rule(
+        "AveragePool",
+        refuse=(undilated, averages_inside),
+        gain=window,
+        scaling=ChannelScaling.POOLED,
+        fill=ZEROS,
+    ),
     Rule("GlobalAveragePool", gain=average, scaling=ChannelScaling.POOLED),
     Rule("ReduceMean", gain=average),
     Rule("ReduceSum", gain=total),

@@ -244,14 +244,17 @@ def _copied(
     key = (value, params if constant is not None else None)
     if key in draft.values:
         return draft.values[key]
-    name = emitter.name(value)
-    copy = ir.Value(name=name, type=value.type, shape=value.shape)
-    draft.values[key] = copy
     params = home or params
+    name = emitter.name(value)
     if constant is not None and params is None:
-        copy.const_value = value.const_value
         if name in draft.graph.initializers:
             return draft.graph.initializers[name]
+    else:  # one constant that is read with several parameters has a copy for each
+        name = free_name(name, {name_of(copy) for copy in draft.values.values()}, first=1)
+    copy = ir.Value(name=name, type=value.type, shape=value.shape)
+    draft.values[key] = copy
+    if constant is not None and params is None:
+        copy.const_value = value.const_value
         draft.graph.register_initializer(copy)
     elif params is None:
         draft.arguments.append(value)

@@ -20,6 +20,7 @@ from ...numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ...operators.functions import PointwiseChain, function_of_chain, nodes_between
 from ...plan.plan import Kind, NodePlan
 from .emitter import Emitter
+from .float_islands import hide_from_fusion
 from .graph_writer import constant_array, integer_type, new_value
 from .lookup_tables import build_table
 
@@ -56,6 +57,10 @@ class Task:
 def between_conversions(task: Task) -> bool:
     """Write DequantizeLinear -> operator -> QuantizeLinear."""
     node, emitter = task.node, task.emitter
+    if (
+        node.op_type == "AveragePool"
+    ):  # ones, which onnxruntime would give to QLinearAveragePool, without such
+        node.attributes.pop("dilations", None)
     data = data_inputs(task)
     for index, value in enumerate(node.inputs):
         if value is None:
@@ -147,6 +152,7 @@ def float_node(task: Task) -> bool:
         for index, value in enumerate(node.inputs):
             if value is not None and task.emitter.stored(value) is not None:
                 node.replace_input_with(index, task.emitter.floating(value, task.node))
+    hide_from_fusion(task.node, task.entries, task.emitter)
     return False
 
 

@@ -21,9 +21,12 @@ LIKE_FIRST_INPUT: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "Inverse", "QuickGelu"), (0,)),
     **dict.fromkeys(("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"), (0,)),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), (0, 3)),
-    "SimplifiedLayerNormalization": (0,),  # in the default domain
+    **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization"), (0,)),
 }
 """Operator to its outputs with type and shape of the first input."""
+
+IN_DEFAULT_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the default domain, in opsets where ONNX does not have them."""
 
 AS_STANDARD: Mapping[str, tuple[str, int]] = {
     "FusedConv": ("Conv", 3),
@@ -73,14 +76,16 @@ def _known(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
     if node.domain not in ("", DOMAIN) or not node.inputs or node.inputs[0] is None:
         return
     first = node.inputs[0]
-    if node.op_type in LIKE_FIRST_INPUT and (node.domain == DOMAIN or not onnx.defs.has(node.op_type)):
+    if (node.domain == "") != (node.op_type in IN_DEFAULT_DOMAIN):
+        return
+    if node.op_type in LIKE_FIRST_INPUT:
         for index in LIKE_FIRST_INPUT[node.op_type]:
             yield index, first, _dims(first)
-    elif node.domain == DOMAIN and node.op_type == "EmbedLayerNormalization":
+    elif node.op_type == "EmbedLayerNormalization":
         table = _input(node, 2)
         if table is not None:
             yield from ((index, table, _embedded(node)) for index in (0, 2))
-    elif node.domain == DOMAIN and node.op_type in _RULES:
+    elif node.op_type in _RULES:
         yield 0, first, _RULES[node.op_type](node)
 
 

@@ -21,7 +21,6 @@ from ...model.editing import (
     add_initializer,
     free_name,
     has_input,
-    is_in_onnx,
     is_standard,
     rank,
     value_names,
@@ -29,7 +28,7 @@ from ...model.editing import (
 from ...model.graph import constant_of
 from ...model.opsets import in_opset
 from .batched_scan import scan_over_batch
-from .contrib_shapes import LIKE_FIRST_INPUT
+from .contrib_shapes import IN_DEFAULT_DOMAIN
 
 TARGET = 14
 CONVERTER_TARGET = 7
@@ -56,14 +55,17 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
                 if before < version:
                     change(node, names)
     model.graph.opset_imports[""] = TARGET
-    _check(model)
+    _check(model, before)
     return (f"opset raised from {before} to {TARGET}, which per-channel quantization needs",)
 
 
-def _check(model: ir.Model) -> None:
-    """Raise for the first node that opset 14 does not have or whose attributes it does not take."""
+def _check(model: ir.Model, before: int) -> None:
+    """Raise for the first node that opset 14 does not have or whose attributes it does not take.
+
+    Operators of `IN_DEFAULT_DOMAIN` that the model's opset has not either mean what they meant.
+    """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if not is_standard(node) or (not is_in_onnx(node) and node.op_type in LIKE_FIRST_INPUT):
+        if not is_standard(node) or (node.op_type in IN_DEFAULT_DOMAIN and not _has(node, before)):
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")
@@ -74,6 +76,10 @@ def _check(model: ir.Model) -> None:
             raise _failure(
                 node, f"its attribute '{unknown[0]}' is gone" if unknown else "the operator is gone"
             )
+
+
+def _has(node: ir.Node, opset: int) -> bool:
+    return bool(onnx.defs.has(node.op_type, max_inclusive_version=opset))
 
 
 def _failure(node: ir.Node, what: str) -> ModelError:

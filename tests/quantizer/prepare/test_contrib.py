@@ -87,11 +87,12 @@ def test_the_type_of_any_other_output_is_asked_of_onnxruntime(tmp_path: Path) ->
     assert graph.dtype("h") == ir.DataType.FLOAT
 
 
-@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("operator", ["LayerNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize("opset", [11, 14, 17])
 def test_layers_after_an_operator_that_only_onnxruntime_has_in_the_default_domain_have_types(
-    tmp_path: Path, opset: int
+    tmp_path: Path, opset: int, operator: str
 ) -> None:
-    calls = "h = SimplifiedLayerNormalization(x, s)  y = MatMul(h, w)"
+    calls = f"h = {operator}(x, s)  y = MatMul(h, w)"
     text = f"g (float[N, 6, 8] x) => (float[N, 6, 4] y) {{ {calls} }}"
     path = saved(tmp_path, text, s=(8,), w=(8, 4))
     proto = onnx.load(path)
