@@ -121,9 +121,10 @@ def _attention(node: ir.Node) -> Dims | None:
     if source is None or weights is None:
         return None
     sizes = node.attributes.get("qkv_hidden_sizes")
-    if sizes is None or sizes.type != ir.AttributeType.INTS or len(sizes.as_ints()) != 3:
+    given = sizes.as_ints() if sizes is not None and sizes.type == ir.AttributeType.INTS else ()
+    if len(given) != 3 or min(given) < 0:
         return [*source[:2], _divided(weights[1], 3)]
-    return [*source[:2], sizes.as_ints()[2]]
+    return [*source[:2], given[2]]
 
 
 def _multi_head_attention(node: ir.Node) -> Dims | None:
@@ -137,13 +138,15 @@ def _multi_head_attention(node: ir.Node) -> Dims | None:
     if not has_input(node, 2):
         return query
     value = _dims(_input(node, 2))
-    if value is None or len(query) != 3:
+    if value is None or len(query) != 3 or len(value) not in (3, 4):
         return None
     return [*query[:2], value[2] if len(value) == 3 else _product(value[1], value[-1])]
 
 
 def _product(left: int | ir.SymbolicDim, right: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-    return left * right if isinstance(left, int) and isinstance(right, int) else ir.SymbolicDim(None)
+    if isinstance(left, int) and isinstance(right, int) and min(left, right) >= 0:
+        return left * right
+    return ir.SymbolicDim(None)
 
 
 def _group_query_attention(node: ir.Node) -> Dims | None:

@@ -128,3 +128,15 @@ def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path, 
         nodes["c"].reason
         == f"operator com.microsoft.{call.split('(', maxsplit=1)[0]} is not supported for int8"
     )
+
+
+def test_no_shape_is_given_to_a_value_of_unknown_type(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """onnx_ir cannot write one, and says so on the terminal."""
+    calls = "h = own.Mystery(x)  r = Reshape(h, s)  y = Relu(r)"
+    text = f"g (float[N, 8] x) => (float[A, B] y) <int64[2] s = {{-1, 4}}> {{ {calls} }}"
+    proto = onnx.parser.parse_model(HEAD.replace("1]", '1, "own": 1]') + text)
+    onnx.save(proto, tmp_path / "m.onnx")
+    open_prepared(tmp_path / "m.onnx")
+    assert caplog.messages == []
