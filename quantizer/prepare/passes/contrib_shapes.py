@@ -21,9 +21,12 @@ LIKE_FIRST_INPUT: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "Inverse", "QuickGelu"), (0,)),
     **dict.fromkeys(("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"), (0,)),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), (0, 3)),
-    "SimplifiedLayerNormalization": (0,),  # in the default domain
+    **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization"), (0,)),
 }
 """Operator to its outputs with type and shape of the first input."""
+
+IN_DEFAULT_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the default domain, in opsets where ONNX does not have them."""
 
 AS_STANDARD: Mapping[str, tuple[str, int]] = {
     "FusedConv": ("Conv", 3),
@@ -73,14 +76,16 @@ def _known(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
     if node.domain not in ("", DOMAIN) or not node.inputs or node.inputs[0] is None:
         return
     first = node.inputs[0]
-    if node.op_type in LIKE_FIRST_INPUT and (node.domain == DOMAIN or not onnx.defs.has(node.op_type)):
+    if (node.domain == "") != (node.op_type in IN_DEFAULT_DOMAIN):
+        return
+    if node.op_type in LIKE_FIRST_INPUT:
         for index in LIKE_FIRST_INPUT[node.op_type]:
             yield index, first, _dims(first)
-    elif node.domain == DOMAIN and node.op_type == "EmbedLayerNormalization":
+    elif node.op_type == "EmbedLayerNormalization":
         table = _input(node, 2)
         if table is not None:
             yield from ((index, table, _embedded(node)) for index in (0, 2))
-    elif node.domain == DOMAIN and node.op_type in _RULES:
+    elif node.op_type in _RULES:
         yield 0, first, _RULES[node.op_type](node)
 
 
@@ -116,9 +121,10 @@ def _attention(node: ir.Node) -> Dims | None:
     if source is None or weights is None:
         return None
     sizes = node.attributes.get("qkv_hidden_sizes")
-    if sizes is None or sizes.type != ir.AttributeType.INTS or len(sizes.as_ints()) != 3:
+    given = sizes.as_ints() if sizes is not None and sizes.type == ir.AttributeType.INTS else ()
+    if len(given) != 3 or min(given) < 0:
         return [*source[:2], _divided(weights[1], 3)]
-    return [*source[:2], sizes.as_ints()[2]]
+    return [*source[:2], given[2]]
 
 
 def _multi_head_attention(node: ir.Node) -> Dims | None:
@@ -132,13 +138,15 @@ def _multi_head_attention(node: ir.Node) -> Dims | None:
     if not has_input(node, 2):
         return query
     value = _dims(_input(node, 2))
-    if value is None or len(query) != 3:
+    if value is None or len(query) != 3 or len(value) not in (3, 4):
         return None
     return [*query[:2], value[2] if len(value) == 3 else _product(value[1], value[-1])]
 
 
 def _product(left: int | ir.SymbolicDim, right: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
-    return left * right if isinstance(left, int) and isinstance(right, int) else ir.SymbolicDim(None)
+    if isinstance(left, int) and isinstance(right, int) and min(left, right) >= 0:
+        return left * right
+    return ir.SymbolicDim(None)
 
 
 def _group_query_attention(node: ir.Node) -> Dims | None:

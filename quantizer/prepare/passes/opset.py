@@ -21,7 +21,6 @@ from ...model.editing import (
     add_initializer,
     free_name,
     has_input,
-    is_in_onnx,
     is_standard,
     rank,
     value_names,
@@ -29,13 +28,10 @@ from ...model.editing import (
 from ...model.graph import constant_of
 from ...model.opsets import in_opset
 from .batched_scan import scan_over_batch
-from .contrib_shapes import LIKE_FIRST_INPUT
+from .contrib_shapes import IN_DEFAULT_DOMAIN
 
 TARGET = 14
 CONVERTER_TARGET = 7
-
-IN_ONNXRUNTIME = ("LayerNormalization", "SimplifiedLayerNormalization")
-"""Operators that onnxruntime has in the standard domain in every opset, as ONNX has not."""
 
 Change = Callable[[ir.Node, "Names"], None]
 Names = set[str]
@@ -66,12 +62,10 @@ def raise_opset(model: ir.Model) -> tuple[str, ...]:
 def _check(model: ir.Model, before: int) -> None:
     """Raise for the first node that opset 14 does not have or whose attributes it does not take.
 
-    Operators of `IN_ONNXRUNTIME` that the model's opset has not either mean what they meant.
+    Operators of `IN_DEFAULT_DOMAIN` that the model's opset has not either mean what they meant.
     """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        if not is_standard(node) or (not is_in_onnx(node) and node.op_type in LIKE_FIRST_INPUT):
-            continue
-        if node.op_type in IN_ONNXRUNTIME and not _has(node, before):
+        if not is_standard(node) or (node.op_type in IN_DEFAULT_DOMAIN and not _has(node, before)):
             continue
         try:
             schema = onnx.defs.get_schema(node.op_type, TARGET, "")

@@ -101,11 +101,12 @@ def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def _refine(value: ir.Value, inferred: ir.Value) -> int:
+    """Take what was inferred; no shape without a type, which cannot be written."""
     changed = 0
     if value.type is None and inferred.type is not None:
         value.type = inferred.type
         changed = 1
-    if inferred.shape is None or (value.is_graph_output() and value.shape is not None):
+    if inferred.shape is None or value.type is None or (value.is_graph_output() and value.shape is not None):
         return changed
     if value.shape is None or len(value.shape) != len(inferred.shape):
         value.shape = inferred.shape

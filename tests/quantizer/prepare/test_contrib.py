@@ -87,11 +87,12 @@ def test_the_type_of_any_other_output_is_asked_of_onnxruntime(tmp_path: Path) ->
     assert graph.dtype("h") == ir.DataType.FLOAT
 
 
-@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("operator", ["LayerNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize("opset", [11, 14, 17])
 def test_layers_after_an_operator_that_only_onnxruntime_has_in_the_default_domain_have_types(
-    tmp_path: Path, opset: int
+    tmp_path: Path, opset: int, operator: str
 ) -> None:
-    calls = "h = SimplifiedLayerNormalization(x, s)  y = MatMul(h, w)"
+    calls = f"h = {operator}(x, s)  y = MatMul(h, w)"
     text = f"g (float[N, 6, 8] x) => (float[N, 6, 4] y) {{ {calls} }}"
     path = saved(tmp_path, text, s=(8,), w=(8, 4))
     proto = onnx.load(path)
@@ -127,3 +128,15 @@ def test_layers_around_an_operator_of_onnxruntime_are_quantized(tmp_path: Path, 
         nodes["c"].reason
         == f"operator com.microsoft.{call.split('(', maxsplit=1)[0]} is not supported for int8"
     )
+
+
+def test_no_shape_is_given_to_a_value_of_unknown_type(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """onnx_ir cannot write one, and says so on the terminal."""
+    calls = "h = own.Mystery(x)  r = Reshape(h, s)  y = Relu(r)"
+    text = f"g (float[N, 8] x) => (float[A, B] y) <int64[2] s = {{-1, 4}}> {{ {calls} }}"
+    proto = onnx.parser.parse_model(HEAD.replace("1]", '1, "own": 1]') + text)
+    onnx.save(proto, tmp_path / "m.onnx")
+    open_prepared(tmp_path / "m.onnx")
+    assert caplog.messages == []
