@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .destinations import Destination, destination, open_stream, system_message
-from .errors import ConfigError, QprofError
+from .errors import QprofError, WritingError
 
 LONGEST_SUFFIX = 16
 """A temporary file keeps the suffix of its output up to this many characters: names may be very long."""
@@ -191,12 +191,12 @@ def write_atomically(
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an error of the system into a ConfigError that names the output, and no temporary file."""
+    """Turn an error of the system into a WritingError that names the output, and no temporary file."""
     try:
         yield
     except OSError as problem:
         message = f"{path}: cannot be written: {system_message(problem)}; choose another output"
-        raise ConfigError(message) from None
+        raise WritingError(message) from None
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:

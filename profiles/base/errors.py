@@ -60,6 +60,10 @@ class ConfigError(QprofError):
     """An option, a configuration file or a name in it is wrong."""
 
 
+class WritingError(ConfigError):
+    """A file cannot be written: a fault of the disk or of the path, never of what is written."""
+
+
 class ModelError(QprofError):
     """The ONNX model cannot be read, is invalid, or cannot be run."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError, ModelError, PlanError
+from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
 from ...profiles.records.profile import Profile
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
@@ -78,6 +78,9 @@ def try_candidate(
 
     A plan that cannot be made or run gives a trial with an error. A plan that equals one of the `earlier`
     trials is not run again: it takes their score.
+
+    Raises:
+        WritingError: the model cannot be written; that says nothing about the candidate.
     """
     digest = ""
     try:
@@ -87,6 +90,11 @@ def try_candidate(
         if equal is not None:
             return replace(equal, candidate=candidate)
         return _run_trial(task, candidate, planned, digest, samples)
+    except WritingError as error:
+        raise WritingError(
+            f"trial '{candidate.base.name}': {error} for temporary files with TMPDIR, or make room; "
+            "with a state file the tuning is resumed"
+        ) from error
     except (ConfigError, PlanError, ModelError) as error:
         return Trial(candidate, None, None, 0, digest, str(error))
 

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser
-from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError, WritingError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
 from qprof_onnx.quantizer.evaluation.outputs import NO_CLASSES, ClassAxis
@@ -426,6 +428,21 @@ def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path)
     assert all(resumed)
     assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
     assert json.loads(files.state.read_text())["format"] == "qprof-tune/3"
+
+
+def test_a_full_disk_is_no_result_of_a_trial(profile, tmp_path, monkeypatch) -> None:
+    """It ended as a missed target, and the state file kept the trials as failed."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = TuneFiles(state=tmp_path / "s.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(WritingError, match=r"trial 'default': .*No space left on device; .* TMPDIR"):
+            tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    assert [trial.error for trial in result.trials] == [""]
 
 
 def test_a_state_does_not_outlive_a_change_of_the_target(profile, tmp_path) -> None:
