@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...quantizer.pipeline.explanation import NodeExplanation
+from ...quantizer.pipeline.explained import NodeExplanation
 from .json_document import document
 from .tables import plain_table
 
 if TYPE_CHECKING:
     from ...quantizer.numerics.affine import QuantParams
-    from ...quantizer.pipeline.explanation import (
+    from ...quantizer.pipeline.explained import (
         Member,
         Neighbour,
         Observed,
@@ -45,6 +45,7 @@ def _tensor(explanation: TensorExplanation) -> Iterator[str]:
         yield "it shares its scale with no other tensor"
     if explanation.neighbours is None:
         yield "give --model and --profile for the nodes around it and its observed range"
+    yield from explanation.remarks
 
 
 def _values(explanation: TensorExplanation, observed: Observed) -> Iterator[str]:

@@ -48,7 +48,7 @@ def sensitivity_text(result: Sensitivities, worst: int | None = None) -> str:
     ]
     if len(shown) < len(result.nodes):
         lines += [f"... and {len(result.nodes) - len(shown)} that are less sensitive"]
-    return "\n".join([*lines, "", *_advice(result)])
+    return "\n".join([*lines, "", *_advice(result), *result.remarks])
 
 
 def _advice(result: Sensitivities) -> Iterator[str]:

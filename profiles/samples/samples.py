@@ -102,9 +102,9 @@ def input_specs(model: ir.Model, where: str = "") -> tuple[InputSpec, ...]:
                 f"{where}{': ' if where else ''}input '{value.name}': is {value.type}, not a tensor; "
                 "give a model whose inputs are tensors"
             )
-        shape = (
-            None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
-        )
+        # Some exporters write -1 for a dimension that is free.
+        sizes = (d if isinstance(d, int) else d.value for d in value.shape or ())
+        shape = None if value.shape is None else tuple(None if d == -1 else d for d in sizes)
         specs.append(InputSpec(str(value.name), np.dtype(value.type.dtype.numpy()), shape))
     return tuple(specs)
 

@@ -34,8 +34,8 @@ from .quantizer.front_door.tuning import tune as tune
 from .quantizer.model.files import ModelLike as ModelLike
 from .quantizer.pipeline.drift_check import DriftLimits as DriftLimits
 from .quantizer.pipeline.drift_check import DriftReport as DriftReport
-from .quantizer.pipeline.explanation import NodeExplanation as NodeExplanation
-from .quantizer.pipeline.explanation import TensorExplanation as TensorExplanation
+from .quantizer.pipeline.explained import NodeExplanation as NodeExplanation
+from .quantizer.pipeline.explained import TensorExplanation as TensorExplanation
 from .quantizer.pipeline.quantization import QuantizeResult as QuantizeResult
 from .quantizer.pipeline.quantization import Summary as Summary
 from .quantizer.plan.plan import QuantPlan as QuantPlan

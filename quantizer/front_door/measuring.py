@@ -17,7 +17,7 @@ from ..evaluation.measuring import Measuring
 from ..model.files import ModelLike, load_model, model_file
 from ..pipeline import drift_check, explanation
 from ..pipeline.drift_check import DriftLimits, DriftReport
-from ..pipeline.explanation import NodeExplanation, TensorExplanation
+from ..pipeline.explained import NodeExplanation, TensorExplanation
 from ..pipeline.quantization import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike

@@ -10,7 +10,7 @@ Elements of normal distribution say that all steps have one level. Where they ar
 level is taken to change from step to step: one range for a whole sequence then loses the small ones, which
 make as much of the output as large ones when the gates are saturated. If in truth each sample has a level of
 its own, ranges that are computed for each sample keep more (29 dB for five decades of levels), but one range
-for all does not. Of the two mistakes, a promise that is not kept is the worse one.
+for all does not. Of the two mistakes, an estimate that is too good is the worse one.
 """
 
 from __future__ import annotations

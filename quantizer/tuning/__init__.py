@@ -2,6 +2,6 @@
 
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
-Imports: evaluation, speed, lowering, planning, plan, ranges, prepare, targets, operators, runtime, model,
-profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
+Imports: evaluation, speed, lowering, planning, noise, plan, ranges, prepare, targets, operators, runtime,
+model, profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
 """

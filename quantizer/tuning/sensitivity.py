@@ -30,7 +30,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,9 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import ClassAxis, OutputResult, OutputSums, class_axes
 from ..model.graph import name_of, output_name
+from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.chains import planned_chains
 from ..planning.plan_model import PlannedModel, check_without_samples, model_facts, open_plan
 from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, read_profile
 from ..speed.unfit_nodes import plan_that_runs
@@ -55,8 +54,10 @@ from .submodels import (
     SplittableModel,
     Values,
     left_float,
+    node_groups,
     only_quantized,
     open_submodel,
+    segments,
     splittable_model,
 )
 
@@ -123,12 +124,20 @@ class Sensitivities(Presented):
         samples: how many were used.
         quantized: the outputs of the whole plan.
         nodes: the node with the lowest SQNR when only it is quantized first; equals in graph order.
+        estimates: SQNR of the outputs as the plan was estimated to keep it, and as measured here; empty where
+            the plan says nothing of it.
     """
 
     model: str
     samples: int
     quantized: Effect
     nodes: tuple[NodeSensitivity, ...]
+    estimates: tuple[EstimateCheck, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A sentence for each estimate that was too good."""
+        return too_good_texts(self.estimates)
 
     def headline(self) -> str:
         """Return the model, how many nodes were measured, and the SQNR of the whole plan."""
@@ -150,6 +159,7 @@ class Sensitivities(Presented):
         )
         facts = [("samples", str(self.samples))]
         facts += [("keep_float", ", ".join(self.keep_float))] if self.keep_float else []
+        facts += [("remark", remark) for remark in self.remarks]
         return Presentation(tuple(facts), (Table(header, rows, left=3),))
 
     @property
@@ -251,7 +261,13 @@ def sensitivity_of(
             nodes.append(node)
             if progress is not None:
                 progress(2 * len(samples) * len(nodes), 2 * len(samples) * len(groups))
-    return Sensitivities(plan.model.file, len(samples), measurement.quantized, ranked(nodes))
+    return Sensitivities(
+        model=plan.model.file,
+        samples=len(samples),
+        quantized=measurement.quantized,
+        nodes=ranked(nodes),
+        estimates=check_estimates(plan.origin.estimated_sqnr, measurement.sqnr),
+    )
 
 
 def measured_tensors(model: ir.Model, plan: QuantPlan, class_axis: int | None = None) -> dict[str, ClassAxis]:
@@ -267,42 +283,6 @@ def measured_tensors(model: ir.Model, plan: QuantPlan, class_axis: int | None = 
             source = node.inputs[0] if plan.nodes[name_of(node)].kind is Kind.FLOAT else None
         watched.setdefault(name_of(value if source is None else source), axes[name_of(value)])
     return watched
-
-
-def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
-    """Return the indices of the quantized nodes that are measured together, by the first of them.
-
-    The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
-    group of its own.
-    """
-    places = {node: index for index, node in enumerate(source.nodes)}
-    tables = planned_chains(source.nodes, plan)
-    groups = [
-        tuple(places[part] for part in tables.get(name_of(node), (node,)))
-        for node in source.nodes
-        if plan.nodes[name_of(node)].kind is not Kind.FLOAT
-        and not plan.is_part(name_of(node), output_name(node))
-    ]
-    return {min(group): group for group in sorted(groups, key=min)}
-
-
-def segments(
-    starts: Sequence[int], count: int, ends: Sequence[int] | None = None
-) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) of segments that cover all nodes, with about sqrt(n) of the n groups in each.
-
-    No group is split: it reaches from its start to its end (by default the same node). With s segments 2s
-    large sessions are created, and n small ones of n / s nodes: the sum is smallest at sqrt(n).
-
-    Args:
-        starts: index of the first node of each group, ascending.
-        count: number of nodes.
-        ends: index of the last node of each group; None where groups are single nodes.
-    """
-    step = max(1, math.isqrt(len(starts)))
-    spans = list(zip(starts, ends or starts, strict=True))
-    cuts = [cut for cut in starts[step::step] if not any(start < cut <= end for start, end in spans)]
-    return tuple(pairwise([0, *cuts, count]))
 
 
 def ranked(nodes: Sequence[NodeSensitivity]) -> tuple[NodeSensitivity, ...]:
@@ -339,13 +319,13 @@ def effect_of(results: Sequence[OutputResult]) -> Effect:
     )
 
 
-def _effect(
+def _results(
     watched: Mapping[str, ClassAxis], float_outputs: Iterable[list[Any]], outputs: Iterable[list[Any]]
-) -> Effect:
+) -> list[OutputResult]:
     sums = [OutputSums(axis) for axis in watched.values()]
     for expected, actual in zip(float_outputs, outputs, strict=True):
         sums = [s.added(f, q) for s, f, q in zip(sums, expected, actual, strict=True)]
-    return effect_of([s.result(name) for s, name in zip(sums, watched, strict=True)])
+    return [s.result(name) for s, name in zip(sums, watched, strict=True)]
 
 
 class _Measurement:
@@ -364,8 +344,14 @@ class _Measurement:
         self._float = SampleWalk(source, samples, threads)
         self._quantized = SampleWalk(source, samples, threads)
         count = len(source.nodes)
-        self._float_outputs = list(self._float.outputs(tuple(watched), self._submodel(0, count, None)))
-        self.quantized = self._effect(self._quantized, self._submodel(0, count, plan))
+        others = [name_of(v) for v in source.model.graph.outputs if v.name not in watched]
+        names = {**watched, **dict.fromkeys(others, ClassAxis())}
+        outputs = list(self._float.outputs(tuple(names), self._submodel(0, count, None)))
+        quantized = self._quantized.outputs(tuple(names), self._submodel(0, count, plan))
+        results = _results(names, outputs, quantized)
+        self.quantized = effect_of(results[: len(watched)])
+        self.sqnr = {r.name: r.difference.sqnr for r in results if r.difference}
+        self._float_outputs = [values[: len(watched)] for values in outputs]
 
     def of_segment(self, groups: Iterable[tuple[int, ...]], end: int) -> Iterator[NodeSensitivity]:
         """Yield the sensitivity of the node groups of a segment that ends before node `end`."""
@@ -385,7 +371,8 @@ class _Measurement:
             )
 
     def _effect(self, walk: SampleWalk, *parts: Callable[[Values, str], Mapping[str, Any]]) -> Effect:
-        return _effect(self._watched, self._float_outputs, walk.outputs(tuple(self._watched), *parts))
+        outputs = walk.outputs(tuple(self._watched), *parts)
+        return effect_of(_results(self._watched, self._float_outputs, outputs))
 
     def _result(self, nodes: Sequence[ir.Node], alone: Effect, without: Effect) -> NodeSensitivity:
         last = nodes[-1]

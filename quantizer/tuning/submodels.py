@@ -9,9 +9,11 @@ under another plan instead.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +89,49 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def only_quantized(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
-    """Return the plan with all nodes float except those of a group (see `sensitivity.node_groups`)."""
+    """Return the plan with all nodes float except those of a group (see `node_groups`)."""
     return replace(plan, nodes={n: entry if n in group else FLOAT_HERE for n, entry in plan.nodes.items()})
 
 
 def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
     """Return the plan with the nodes of a group float; tensors that neighbours quantize stay quantized."""
     return replace(plan, nodes={**plan.nodes, **dict.fromkeys(group, FLOAT_HERE)})
+
+
+def node_groups(source: SplittableModel, plan: QuantPlan) -> dict[int, tuple[int, ...]]:
+    """Return the indices of the quantized nodes that are measured together, by the first of them.
+
+    The nodes of one look-up table are a group, the one that makes the result last. Every other node is a
+    group of its own.
+    """
+    places = {node: index for index, node in enumerate(source.nodes)}
+    tables = planned_chains(source.nodes, plan)
+    groups = [
+        tuple(places[part] for part in tables.get(name_of(node), (node,)))
+        for node in source.nodes
+        if plan.nodes[name_of(node)].kind is not Kind.FLOAT
+        and not plan.is_part(name_of(node), output_name(node))
+    ]
+    return {min(group): group for group in sorted(groups, key=min)}
+
+
+def segments(
+    starts: Sequence[int], count: int, ends: Sequence[int] | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Return (begin, end) of segments that cover all nodes, with about sqrt(n) of the n groups in each.
+
+    No group is split: it reaches from its start to its end (by default the same node). With s segments 2s
+    large sessions are created, and n small ones of n / s nodes: the sum is smallest at sqrt(n).
+
+    Args:
+        starts: index of the first node of each group, ascending.
+        count: number of nodes.
+        ends: index of the last node of each group; None where groups are single nodes.
+    """
+    step = max(1, math.isqrt(len(starts)))
+    spans = list(zip(starts, ends or starts, strict=True))
+    cuts = [cut for cut in starts[step::step] if not any(start < cut <= end for start, end in spans)]
+    return tuple(pairwise([0, *cuts, count]))
 
 
 def open_submodel(

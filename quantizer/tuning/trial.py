@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from ..model.graph import Graph, name_of, output_name
 from ..model.saving import save_model
 from ..operators.table import rule_of
 from ..plan.plan import QuantPlan
+from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel, check_without_samples, model_facts
 from ..prepare.opening import PreparedModel
 from ..ranges.clipped_activations import with_clip_profiles
@@ -121,16 +121,6 @@ def lowered_for(task: TuningTask, planned: PlannedModel) -> Lowered:
     lowered = lower(planned.model, planned.plan)
     notes = check_conformity(lowered.model, task.recipe.target, "quantized model")
     return replace(lowered, notes=(*lowered.notes, *notes))
-
-
-def plan_digest(plan: QuantPlan) -> str:
-    """Return a digest of what a plan does to the model; settings and reasons do not enter."""
-    nodes = [
-        (name, entry.kind.value, entry.implementation, entry.inputs) for name, entry in plan.nodes.items()
-    ]
-    return hashlib.sha256(
-        repr((dict(plan.tensors), nodes, plan.adjustments, plan.config.form, plan.config.rounding)).encode()
-    ).hexdigest()[:16]
 
 
 def score_model(path: Path, samples: ScoringSamples) -> Score:

@@ -24,6 +24,7 @@ from ...profiles.records.store import dumps
 from ..model.files import model_bytes
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
+from ..plan.provenance import plan_digest
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.opening import ProfileLike, open_prepared, read_profile
@@ -37,7 +38,7 @@ from .scores import Score
 from .search import TIE, Base, Candidate, RankNodes, Request, Trial, best_of, search
 from .sensitivity import LIMIT, sensitivity_of
 from .state import State, load_state, save_state
-from .trial import TuningTask, lowered_for, plan_digest, plan_of, score_model, try_candidate
+from .trial import TuningTask, lowered_for, plan_of, score_model, try_candidate
 from .tuning_data import ScoringSamples, Split, TuningData, read_split
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")

@@ -1,16 +1,20 @@
 """Estimated SQNR of the outputs against what is measured, kind of node by kind of node.
 
     python tests/benchmarks/estimates.py [WORD ...]
+    python tests/benchmarks/estimates.py --work DIR [NAME ...]
 
 Each case is a small network with seeded weights and samples (or the model of examples/digits), quantized as
 its settings say. Its estimate is the one that the written model carries; it is held against the outputs on
 other samples of the same kind. A WORD chooses the cases whose name contains it. Printed is estimate minus
 measurement in dB: above 3 the estimate was too good.
+
+With --work the real models of real_models.py are taken, whose profiles and samples are in its work folder:
+by default, with weights only, and with dynamic quantization.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -313,8 +317,33 @@ def digits() -> tuple[EstimateCheck, ...]:
         return _measured(DIGITS / "model.onnx", where / "q.onnx", DIGITS / "heldout")
 
 
-def _measured(model: Path, quantized: Path, data: Any) -> tuple[EstimateCheck, ...]:
-    return evaluate(model, quantized, data, measuring=Measuring(latency=None)).estimates
+def _measured(model: Path, quantized: Path, data: Any, limit: int | None = None) -> tuple[EstimateCheck, ...]:
+    return evaluate(model, quantized, data, measuring=Measuring(latency=None, limit=limit)).estimates
+
+
+REAL_SAMPLES = 16
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "weight-only": {"mode": "weight-only"},
+    "dynamic": {"mode": "dynamic"},
+}
+
+
+def real_results(work: Path, names: Sequence[str]) -> Iterator[tuple[str, EstimateCheck]]:
+    """Yield mode and checks of real models: profiles and samples are those that real_models.py has made."""
+    import models
+
+    for name in names or models.FILES:
+        profile, data = work / name / "built" / "qprof.yaml", work / name / "evaluation"
+        if not profile.exists():
+            continue
+        path = models.load(name).path(work / name)
+        for mode, settings in MODES.items():
+            with tempfile.TemporaryDirectory() as folder:
+                out = Path(folder) / "q.onnx"
+                quantize(path, profile, out, recipe=load_recipe(None, dict(settings)))
+                for check in _measured(path, out, data, REAL_SAMPLES):
+                    yield f"{name} {check.output[:18]} {mode}", check
 
 
 def results(words: Sequence[str] = ()) -> Iterator[tuple[str, EstimateCheck]]:
@@ -327,14 +356,19 @@ def results(words: Sequence[str] = ()) -> Iterator[tuple[str, EstimateCheck]]:
                 yield name, check
 
 
-def main(words: Sequence[str]) -> None:
+def main() -> None:
     """Print one line for each output of each case."""
-    print(f"{'case':32} {'estimated':>9} {'measured':>9} {'difference':>10}")
-    for name, check in results(words):
+    parser = argparse.ArgumentParser(description="Estimated SQNR of the outputs against what is measured.")
+    parser.add_argument("words", nargs="*", help="cases whose name contains one of them, or names of models")
+    parser.add_argument("--work", type=Path, help="work folder of real_models.py: take the real models")
+    given = parser.parse_args()
+    found = results(given.words) if given.work is None else real_results(given.work, given.words)
+    print(f"{'case':40} {'estimated':>9} {'measured':>9} {'difference':>10}")
+    for name, check in found:
         excess = check.estimated - check.measured
         mark = "  TOO GOOD" if excess > TOO_GOOD_DB else ""
-        print(f"{name:32} {check.estimated:9.1f} {check.measured:9.1f} {excess:+10.1f}{mark}", flush=True)
+        print(f"{name:40} {check.estimated:9.1f} {check.measured:9.1f} {excess:+10.1f}{mark}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -105,3 +105,13 @@ def test_an_unknown_tensor_is_an_error_with_the_nearest_name(folder: Path) -> No
 def test_a_profile_without_its_model_is_refused(folder: Path) -> None:
     message = explain(folder, "block.pool.out", "--profile", str(folder / "p.yaml"), code=2)
     assert "give the model too" in message
+
+
+def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", other, RunSettings(limit=5))
+    remark = "was made from another profile than"
+    more = ["--model", str(DIGITS / "model.onnx"), "--profile", str(other)]
+    assert f"{remark} {other}: observed range" in explain(folder, "block.pool.out", *more)
+    assert json.loads(explain(folder, "block.pool.out", *more, "--json"))["remarks"]
+    assert remark not in explain(folder, "block.pool.out", *both(folder))

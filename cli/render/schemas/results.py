@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....quantizer.noise.estimate_check import EstimateCheck
-from ....quantizer.pipeline.explanation import NodeExplanation, TensorExplanation
+from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
 from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck

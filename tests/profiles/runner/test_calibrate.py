@@ -534,6 +534,15 @@ def test_a_profile_of_an_accumulator_does_not_change_later() -> None:
     assert early.histogram.total == early.count == 2
 
 
+def test_a_dimension_of_minus_1_is_free() -> None:
+    model = conv_net()
+    value = model.graph.inputs[0]
+    value.shape = ir.Shape([-1, *list(value.shape or ())[1:]])
+    (spec,) = input_specs(model)
+    assert spec.shape is not None
+    assert spec.shape[0] is None
+
+
 def test_batching_does_not_change_the_data() -> None:
     specs = input_specs(conv_net())
     rows = np.random.default_rng(0).random((6, 1, 8, 8), np.float32)

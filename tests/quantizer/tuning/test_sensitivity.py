@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import onnx.parser
 import onnx_ir as ir
@@ -21,13 +23,13 @@ from qprof_onnx.quantizer.tuning.sensitivity import (
     SensitivityRun,
     effect_of,
     recovered,
-    segments,
     sensitivity_of,
 )
 from qprof_onnx.quantizer.tuning.submodels import (
     left_float,
     only_quantized,
     open_submodel,
+    segments,
     splittable_model,
 )
 
@@ -125,6 +127,19 @@ def test_the_worst_node_comes_first(subject) -> None:
     assert result.nodes[0].node == "second"
 
 
+def test_an_estimate_that_was_too_good_is_said(subject) -> None:
+    model, plan, samples = subject
+    origin = replace(plan.origin, estimated_sqnr={"y": 90.0, "side": 1.0})
+    result = sensitivity_of(model, replace(plan, origin=origin), samples, SensitivityRun(threads=1))
+    assert [(c.output, c.measured == result.quantized.sqnr[c.output]) for c in result.estimates] == [
+        ("y", True),
+        ("side", True),
+    ]
+    (remark,) = result.remarks
+    assert "output 'y': estimated 90.0 dB" in remark
+    assert remark in dict(result.presentation().facts).values()
+
+
 def test_progress_counts_the_runs_of_samples(subject) -> None:
     model, plan, samples = subject
     reports = []
@@ -182,6 +197,7 @@ def test_an_output_of_a_float_softmax_is_measured_at_its_input() -> None:
     plan = plan_alone(model, profile, load_recipe(None, {"keep_float": ["end"]}))
     result = sensitivity_of(model, plan, [sample], SensitivityRun(threads=1))
     assert result.quantized.sqnr.keys() == {"logits"}
+    assert [check.output for check in result.estimates] == list(plan.origin.estimated_sqnr) == ["p"]
     assert result.quantized.worst_sqnr < 60.0  # at the output, 45 against 3, nothing would differ
 
 
