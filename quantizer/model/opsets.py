@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx.version_converter
 import onnx_ir as ir
+
+HIDDEN = "qprof.foreign"
+"""Domain of operators that the converter does not know, while it works."""
 
 SMALL = 1024
 """Bytes up to which the values of an initialiser are shown to the converter (axes, shapes, scales)."""
@@ -28,10 +32,34 @@ def in_opset(model: ir.Model, opset: int) -> ir.Model:
         if value.const_value is not None:
             kept[name] = value.const_value
             value.const_value = _without_values(value.const_value)
+    hidden = _hide_foreign(bare)
     converted = ir.from_proto(onnx.version_converter.convert_version(ir.to_proto(bare), opset))
+    if hidden:
+        for node in converted.graph.all_nodes():
+            if node.domain == HIDDEN:
+                node.domain = ""
+        del converted.graph.opset_imports[HIDDEN]
     for name, value in _initializers(converted):
         value.const_value = kept.get(name, value.const_value)
     return converted
+
+
+def _hide_foreign(model: ir.Model) -> bool:
+    """Move nodes of operators that ONNX has not in the model's opset to a domain that the converter skips.
+
+    onnxruntime has LayerNormalization in every opset, for one; it means the same in all.
+    """
+    opset = model.opset_imports.get("", 0)
+    foreign = [
+        node
+        for node in model.graph.all_nodes()
+        if node.domain == "" and not onnx.defs.has(node.op_type, opset)
+    ]
+    for node in foreign:
+        node.domain = HIDDEN
+    if foreign:
+        model.opset_imports[HIDDEN] = 1
+    return bool(foreign)
 
 
 def _initializers(model: ir.Model) -> list[tuple[str, ir.Value]]:

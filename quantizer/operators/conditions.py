@@ -128,18 +128,14 @@ def absent_input(index: int, what: str) -> Refusal:
     return check
 
 
-def undilated(node: ir.Node, graph: Graph) -> str:
-    """Refuse pooling with dilations."""
-    dilations = node.attributes.get_ints("dilations", ())
-    return "" if all(d == 1 for d in dilations) else f"{node.op_type} with dilations has no integer form"
-
-
-def averages_inside(node: ir.Node, graph: Graph) -> str:
-    """Refuse an AveragePool that counts what it includes of the padding, in windows beyond the padding.
+def average_of_window(node: ir.Node, graph: Graph) -> str:
+    """Refuse an AveragePool with dilations, or with windows beyond a padding that is counted.
 
     The last windows with `ceil_mode` may reach further. QLinearAveragePool of onnxruntime 1.31 divides by all
     of their elements, AveragePool by those on the tensor and its padding.
     """
+    if any(d != 1 for d in node.attributes.get_ints("dilations", ())):
+        return f"{node.op_type} with dilations has no integer form"
     beyond = all(attribute_value(node, name, 0) for name in ("ceil_mode", "count_include_pad"))
     return f"{node.op_type} with ceil_mode and count_include_pad has no integer form" if beyond else ""
 

@@ -23,7 +23,7 @@ from .conditions import (
     absent_input,
     always,
     attribute_is,
-    averages_inside,
+    average_of_window,
     bias_for_each_column,
     clip_bounds,
     constant_bias,
@@ -35,7 +35,6 @@ from .conditions import (
     never,
     one_number,
     several_along_axis,
-    undilated,
 )
 from .fills import EXTRAPOLATION, PADDING, SAMPLED_ZEROS, ZEROS, Fill
 from .functions import CHAIN, CHAIN_DOMAIN, chain_of
@@ -257,13 +256,7 @@ _RULES: tuple[Rule, ...] = (
     Rule("Mean", data=None, elementwise=True),
     Rule("PRelu", data=None, elementwise=True, scaling=ChannelScaling.ELEMENTS),
     # Pooling and reducing
-    Rule(
-        "AveragePool",
-        refuse=(undilated, averages_inside),
-        gain=window,
-        scaling=ChannelScaling.POOLED,
-        fill=ZEROS,
-    ),
+    Rule("AveragePool", refuse=(average_of_window,), gain=window, scaling=ChannelScaling.POOLED, fill=ZEROS),
     Rule("GlobalAveragePool", gain=average, scaling=ChannelScaling.POOLED),
     Rule("ReduceMean", gain=average),
     Rule("ReduceSum", gain=total),

@@ -229,10 +229,8 @@ def _planned(
     if profile_path is None:
         raise PlanError(f"{where}: a profile or a plan is needed; make a profile with qprof dump-profile")
     profile = read_profile(profile_path, prepared.model, prepared.identity)
-    recipe = recipe or load_recipe()
-    check_without_samples(recipe.config)
-    planned, _ = plan_that_runs(model_facts(prepared, profile, recipe), Path(where))
-    return planned
+    check_without_samples((recipe := recipe or load_recipe()).config)
+    return plan_that_runs(model_facts(prepared, profile, recipe), Path(where))[0]
 
 
 def sensitivity_of(

@@ -21,7 +21,7 @@ from ..model.saving import save_model
 from ..operators.table import rule_of
 from ..plan.plan import QuantPlan
 from ..plan.provenance import plan_digest
-from ..planning.plan_model import PlannedModel, check_without_samples, model_facts
+from ..planning.plan_model import PlannedModel, model_facts
 from ..prepare.opening import PreparedModel
 from ..ranges.clipped_activations import with_clip_profiles
 from ..runtime.latency import QUICK, measure
@@ -66,9 +66,7 @@ def plan_of(task: TuningTask, candidate: Candidate) -> PlannedModel:
     keep_float = (*config.keep_float, *candidate.keep_float)
     config = replace(config, **{**candidate.base.settings, "keep_float": keep_float})  # type: ignore[arg-type]
     recipe = Recipe(check_config(config, task.recipe.target, candidate.base.name), task.recipe.target)
-    check_without_samples(config)
-    planned, _ = plan_that_runs(model_facts(prepared, task.profile, recipe, prepared.notes), task.float_path)
-    return planned
+    return plan_that_runs(model_facts(prepared, task.profile, recipe, prepared.notes), task.float_path)[0]
 
 
 def try_candidate(

@@ -1,7 +1,7 @@
 """Keeps float what the plan keeps float: onnxruntime quantizes nodes that stand between conversions.
 
 When it loads a model, onnxruntime 1.31 puts a kernel of integers in the place of DequantizeLinear, operator,
-QuantizeLinear, whoever wrote these. Most of its kernels compute what the three nodes do; of the operators
+QuantizeLinear. Most of its kernels compute what the three nodes do; of the operators
 here they do not:
 
 * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole

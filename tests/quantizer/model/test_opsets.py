@@ -60,3 +60,11 @@ def test_the_nodes_are_those_of_the_later_opset_and_the_argument_is_left_alone(t
     assert "axes" not in reduce.attributes
     assert "axes" in next(node for node in model.graph if node.op_type == "ReduceMax").attributes
     assert initialisers(model)["w"] is initialisers(raised)["w"]
+
+
+def test_operators_that_onnx_has_not_in_the_opset_are_taken_along() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 14]>
+    g (float[2,4] x, float[4] s) => (float[2,4] y) { a = Relu (x) [n] y = LayerNormalization (a, s) }"""
+    later = in_opset(ir.from_proto(onnx.parser.parse_model(text)), 21)
+    assert [(node.domain, node.op_type) for node in later.graph] == [("", "Relu"), ("", "LayerNormalization")]
+    assert dict(later.opset_imports) == {"": 21}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx
@@ -12,14 +14,24 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import ModelError, PlanError
 from qprof_onnx.quantizer.lowering.forms import qdq
 from qprof_onnx.quantizer.lowering.writers.task import Task
-from qprof_onnx.quantizer.pipeline import written_model
+from qprof_onnx.quantizer.pipeline import quantization, written_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.plan_model import model_facts
+from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.speed.unfit_nodes import (
+    SEARCH_RUNS,
+    RefusedModelError,
+    plan_that_runs,
+    without_unfit_nodes,
+)
 from qprof_onnx.quantizer.targets import conformance
 from qprof_onnx.quantizer.targets.conformance import Breach
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.tuning.sensitivity import sensitivity
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,16] x) => (float[N,4] y) <float[16,16] w, float[16,4] v>
@@ -109,6 +121,73 @@ def test_an_error_that_names_no_quantized_node_is_the_users(
     monkeypatch.setattr(written_model, "smoke_run", smoke_run)
     with pytest.raises(ModelError, match="nobody"):
         quantized()
+
+
+def test_a_node_that_no_message_names_is_found_by_halving(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_checked(model: object, *given: object, **more: object) -> object:
+        if any(node.name == "second" and "v_deq" in node.inputs[1].name for node in model.graph):  # type: ignore[attr-defined]
+            raise ModelError("q.onnx (not written): onnxruntime cannot load it: broken")
+        return usual(model, *given, **more)  # type: ignore[arg-type]
+
+    usual = quantization.write_checked
+    monkeypatch.setattr(quantization, "write_checked", write_checked)
+    reason = _left_float(quantized(), ReasonCode.REFUSED_BY_RUNTIME)
+    assert reason.endswith("onnxruntime cannot load it: broken")
+
+
+def _facts() -> PlanningFacts:
+    """Facts of nodes a to p, of which only what stays float is asked for."""
+
+    @dataclass(frozen=True)
+    class Facts:
+        unfit: Mapping[str, object]
+
+        def with_unfit(self, reasons: Mapping[str, object]) -> Facts:
+            return Facts({**self.unfit, **reasons})
+
+    return cast(PlanningFacts, Facts({}))
+
+
+@pytest.mark.parametrize("guilty", ["a", "p", "ap", "gh", "f"])
+def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: str) -> None:
+    names, tries = tuple("abcdefghijklmnop"), []
+
+    def attempt(facts: PlanningFacts) -> frozenset[str]:
+        tries.append("")
+        if not set(guilty) <= facts.unfit.keys():
+            raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in facts.unfit))
+        return frozenset(facts.unfit)
+
+    found = without_unfit_nodes(_facts(), attempt)
+    assert set(guilty) <= found
+    assert len(found) < len(names) // 2
+    assert len(tries) <= SEARCH_RUNS + 2
+
+
+def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quantized()
+    usual = qdq.WRITERS[Kind.QUANTIZED, ""]
+
+    def write(task: Task) -> bool:
+        if task.node.name == "second":
+            raise task.error("not today")
+        return usual(task)
+
+    monkeypatch.setitem(qdq.WRITERS, (Kind.QUANTIZED, ""), write)  # type: ignore[arg-type]
+    prepared = open_prepared(tmp_path / "model.onnx")
+    rng = np.random.default_rng(2)
+    samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
+    profile = dump_profile(tmp_path / "model.onnx", samples)
+    recipe = load_recipe(None, {"min_output_sqnr": 0.0})
+    planned, facts = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
+    assert list(facts.unfit) == ["second"]
+    assert planned.plan.nodes["second"].kind is Kind.FLOAT
+    measured = sensitivity(tmp_path / "model.onnx", profile, samples, recipe=recipe)
+    assert [node.node for node in measured.nodes] == ["first"]
 
 
 def test_a_plan_that_is_given_is_not_changed(
