@@ -171,10 +171,30 @@ def _all_weight_params(
             found[name] = _weight_params(facts, node, choices[name], activations)
         except QprofError as error:
             unfit[name] = because(ReasonCode.NO_PARAMETERS, text=str(error))
+        if text := _scales_far_apart(node, choices[name], activations):
+            unfit[name] = because(ReasonCode.NO_PARAMETERS, text=text)
     if unfit:
         name, reason = next(iter(unfit.items()))
         raise UnfitNodesError(f"node '{name}': {reason}", unfit)
     return found
+
+
+LARGEST_RATIO = 2.0**15
+"""Scale of a term over that of the sum. QLinearAdd of onnxruntime 1.31 adds zero point times ratio to both in
+float32: 128 * 2 ** 15 * 2 ** -24 is a quarter of a step, and beyond a step nothing is left of the sum."""
+
+
+def _scales_far_apart(node: ir.Node, choice: Choice, activations: Mapping[str, QuantParams]) -> str:
+    """Return why a sum of tensors of such scales has no integer form, "" where it has one."""
+    result = activations.get(name_of(node.outputs[0])) if choice.kind is Kind.QUANTIZED else None
+    if node.op_type != "Add" or result is None:
+        return ""
+    for index in range(2):
+        term = activations.get(input_name(node, index))
+        if term is not None and max(term.scale) > LARGEST_RATIO * min(result.scale):
+            ratio = max(term.scale) / min(result.scale)
+            return f"the scale of '{input_name(node, index)}' is {ratio:.2g} times that of the sum"
+    return ""
 
 
 def _weight_params(
