@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -57,6 +58,19 @@ def writes(call: ast.Call) -> bool:
 def edits(path: Path, call: ast.Call) -> bool:
     """Return whether a call named `replace` is one of an object of ours: there are no paths in its module."""
     return named(call)[0] == "replace" and "pathlib" not in path.read_text(encoding="utf-8")
+
+
+def test_one_place_makes_sessions_of_onnxruntime() -> None:
+    """There its wrapper is told not to print, and custom operators are known."""
+    makers = [
+        path.relative_to(ROOT).as_posix()
+        for room in ("cli", "profiles", "quantizer")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if re.search(
+            r"\b(ort|onnxruntime)\.(InferenceSession|SessionOptions)\(", path.read_text(encoding="utf-8")
+        )
+    ]
+    assert makers == ["profiles/runtime/custom_operators.py"]
 
 
 def prints(call: ast.Call) -> bool:

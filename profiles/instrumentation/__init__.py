@@ -2,5 +2,5 @@
 
 Enters: a prepared model.
 Leaves: a model with more outputs, and `Observation`s.
-Imports: runtime, records, base.
+Imports: runtime, samples, records, base.
 """

@@ -19,6 +19,7 @@ from ..base.errors import ModelError
 from ..base.names import free_name
 from ..records.histogram import Histogram
 from ..records.profile import TensorProfile
+from ..samples.model_title import title_of
 from .activations import dtype_name, observed, recorded_shape, resolved
 from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, profiling_function
 from .subgraphs import value_names
@@ -45,12 +46,12 @@ def instrument(model: ir.Model) -> ir.Model:
     opset = model.opset_imports.get("", 0)
     if opset < MIN_OPSET:
         raise ModelError(
-            f"model '{model.graph.name}': has opset {opset}, profiling needs {MIN_OPSET} or newer; "
+            f"{title_of(model)}: has opset {opset}, profiling needs {MIN_OPSET} or newer; "
             "convert it with onnx.version_converter"
         )
     if DOMAIN in model.opset_imports or any(key[0] == DOMAIN for key in model.functions):
         raise ModelError(
-            f"model '{model.graph.name}': uses the operator domain '{DOMAIN}': it is instrumented already; "
+            f"{title_of(model)}: uses the operator domain '{DOMAIN}': it is instrumented already; "
             "give the original model"
         )
     dtypes = {str(value.name): dtype for value, dtype in resolved(model)}
@@ -115,7 +116,7 @@ def profile_from_outputs(
     """
     nodes = [node for node in instrumented.graph if (node.domain, node.op_type) == (DOMAIN, OP_TYPE)]
     if not nodes:
-        raise ModelError(f"model '{instrumented.graph.name}': has no {OP_TYPE} nodes; instrument it first")
+        raise ModelError(f"{title_of(instrumented)}: has no {OP_TYPE} nodes; instrument it first")
     profiles = {}
     for node in nodes:
         statistics = {key: outputs[str(v.name)] for key, v in zip(OUTPUTS, node.outputs, strict=True)}

@@ -101,8 +101,11 @@ def load_progress(path: Path, run: RunId) -> RunProgress:
     try:
         entries = json.loads(line)
         before, progress = dict(entries["run"]), _progress(entries, loads(profile, str(path)))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ProfileError(f"{path}: contradicts itself ({error}); {_ADVICE}") from None
+    except (KeyError, TypeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else "an entry has another type"
+        raise ProfileError(f"{path}: contradicts itself ({what}); {_ADVICE}") from None
     _check_same_run(path, before, json.loads(json.dumps(run.fields())))
     return progress
 

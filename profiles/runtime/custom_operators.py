@@ -50,6 +50,22 @@ def loaded_libraries() -> tuple[str, ...]:
     return tuple(_libraries)
 
 
+def new_session(model: str | bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
+    """Return a session: the one place that makes them.
+
+    Where a provider fails, onnxruntime's wrapper would print it on stdout, and run on another one.
+
+    Args:
+        model: path, or the bytes of a model without external data.
+        options: of the session.
+        provider: full name of the execution provider.
+
+    Raises:
+        One of `RUNTIME_ERRORS`: onnxruntime refuses the model.
+    """
+    return ort.InferenceSession(model, options, providers=[provider], enable_fallback=0)
+
+
 def new_session_options() -> ort.SessionOptions:
     """Return onnxruntime's default options, with the custom operators that are loaded."""
     options = ort.SessionOptions()

@@ -11,6 +11,7 @@ number of threads, and the cores do not wait for each other at the end of each o
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,9 +24,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import ConfigError, ModelError, nearest
-from .custom_operators import new_session_options
+from ..samples.model_title import title_of
+from .custom_operators import new_session, new_session_options
 from .refusals import RUNTIME_ERRORS, first_line, load_refusal
 from .typed_graphs import read_graph
+
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
+"""Where nobody has set logging up, Python prints warnings on stderr; what these tell is checked or
+harmless."""
 
 LARGE_BYTES = 1 << 30
 """Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
@@ -106,7 +112,7 @@ def optimised(
         folder = Path(place)
         same = {name: name for name in outputs}
         if provider != CPU or (_weight_bytes(model) > LARGE_BYTES and not split):
-            yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, _named(model))
+            yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, title_of(model))
             return
         written = folder / "optimised.onnx"
         options = _options(OPTIMISATION)
@@ -115,7 +121,7 @@ def optimised(
         entry = "session.optimized_model_external_initializers_"
         options.add_session_config_entry(f"{entry}file_name", "optimised.bin")
         options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
-        _session(_source(model, folder), options, provider, _named(model))
+        _session(_source(model, folder), options, provider, title_of(model))
         graph = read_graph(written)
         sources = same | {name: source for name, source in _blocked(graph).items() if name not in ordered}
         file = None
@@ -123,7 +129,7 @@ def optimised(
             _set_outputs(graph, [sources[name] for name in outputs])
             file = _source(graph, folder)
         level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        yield OptimisedGraph(graph, folder, sources, provider, level, _named(model), file)
+        yield OptimisedGraph(graph, folder, sources, provider, level, title_of(model), file)
 
 
 def _blocked(model: ir.Model) -> dict[str, str]:
@@ -258,7 +264,7 @@ def _options(level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
 
 def _session(source: str, options: ort.SessionOptions, provider: str, title: str) -> ort.InferenceSession:
     try:
-        return ort.InferenceSession(source, options, providers=[provider])
+        return new_session(source, options, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(title, error)) from error
 
@@ -279,7 +285,7 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
     probe.graph.outputs.extend(values)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
-        session = _session(_source(probe, Path(folder)), options, CPU, _named(model))
+        session = _session(_source(probe, Path(folder)), options, CPU, title_of(model))
         dtypes = {output.name: _dtype(output.type) for output in session.get_outputs()}
     return {name: dtypes[name] for name in names}
 
@@ -309,7 +315,7 @@ def _source(model: ir.Model, folder: Path) -> str:
         _unmap(model)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"{_named(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
+            f"{title_of(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
             "check that the files of external data are complete and that the temporary folder has room"
         ) from error
     return str(place / "model.onnx")
@@ -337,7 +343,3 @@ def _saved_beside(model: ir.Model, folder: Path, name: str) -> str:
     path = folder / f"{name}.onnx"
     ir.save(model, path)
     return str(path)
-
-
-def _named(model: ir.Model) -> str:
-    return f"model '{model.graph.name}'" if model.graph.name else "the model"

@@ -164,6 +164,8 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
     try:
         shape, _, dtype = readers[version](file)
     except ValueError as error:
+        if "malformed node" in str(error):
+            raise ValueError("its header is no type, order and shape") from error
         if "max_header_size" not in str(error):
             raise
         raise DataError(

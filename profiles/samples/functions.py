@@ -96,7 +96,7 @@ def user_code(where: str, advice: str = "repair the function") -> Iterator[None]
     """Turn whatever the user's own code raises into a DataError that ends with `advice`."""
     try:
         yield
-    except QprofError:
+    except (QprofError, KeyboardInterrupt, GeneratorExit):
         raise
     except ModuleNotFoundError as error:
         package = str(error.name or error).partition(".")[0]
@@ -104,8 +104,17 @@ def user_code(where: str, advice: str = "repair the function") -> Iterator[None]
             f"{where}: needs the Python package '{package}', which is not here; install it into this "
             "environment, or put its folder into PYTHONPATH"
         ) from error
-    except Exception as error:  # not our code: it may raise anything
-        raise DataError(f"{where}: raised {type(error).__name__}: {error}; {advice}") from error
+    except BaseException as error:  # not our code: it may raise anything, or call sys.exit
+        raise DataError(f"{where}: raised {type(error).__name__}{_text_of(error)}; {advice}") from error
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the text of an exception of the user's own, which may have none, or raise when it is asked."""
+    try:
+        text = str(error)
+    except Exception:  # not our code either
+        return ", whose text cannot be shown"
+    return f": {text}" if text else ""
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from ..base.errors import DataError, nearest
 from .array_files import ArrayHeader, read_npy, read_npz
 from .folders import read_data_set, sample_paths
 from .functions import is_function, items_of, load_function, user_code
+from .model_title import title_of
 from .objects import NAME, DataLike, Transformed, arrays_of, iterable_of, length_of, reader_of
 
 
@@ -84,12 +85,11 @@ class Samples:
         return Samples(self.source, total, lambda inner: _subset(self.iterate(chosen), inner), self.place)
 
 
-def input_specs(model: ir.Model, where: str = "") -> tuple[InputSpec, ...]:
+def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
     """Return what a sample of the model must hold: the graph inputs that are no initialisers, in order.
 
     Args:
         model: the model.
-        where: the model's file, for messages.
 
     Raises:
         DataError: an input is not a tensor.
@@ -99,7 +99,7 @@ def input_specs(model: ir.Model, where: str = "") -> tuple[InputSpec, ...]:
     for value in required:
         if not isinstance(value.type, ir.TensorType):
             raise DataError(
-                f"{where}{': ' if where else ''}input '{value.name}': is {value.type}, not a tensor; "
+                f"{title_of(model)}: input '{value.name}': is {value.type}, not a tensor; "
                 "give a model whose inputs are tensors"
             )
         # Some exporters write -1 for a dimension that is free.

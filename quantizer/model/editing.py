@@ -85,6 +85,23 @@ def free_name(wanted: str, taken: set[str], first: int = 2) -> str:
     return name
 
 
+class FreeNames:
+    """Gives names as `free_name` does, each number of a name looked up once: many nodes may have one name."""
+
+    def __init__(self, taken: set[str]) -> None:
+        """Begin with the names that are taken, which grow by those that are given."""
+        self._taken, self._next = taken, dict[str, int]()
+
+    def take(self, wanted: str) -> str:
+        """Return `wanted`, or where it is taken with the lowest number from 2 after it that is free."""
+        name, number = wanted, self._next.get(wanted, 2)
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._next[wanted] = number
+        self._taken.add(name)
+        return name
+
+
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     """Register a new initialiser of the graph. The name must be free."""
     array = np.asarray(array)

@@ -62,7 +62,7 @@ def dump_profile(
     check_outputs([output, settings.checkpoint], read)
     load_custom_operators(*settings.custom_ops)
     prepared = open_prepared(model_path)
-    if not input_specs(prepared.model, str(model_path)):
+    if not input_specs(prepared.model):
         raise ModelError(
             f"{model_path}: has no inputs, so there is nothing to calibrate it on; "
             "give a model that computes from data, or keep this one as it is"

@@ -65,7 +65,7 @@ def write_checked(
         ModelError: onnxruntime refuses it; nothing is written. ConfigError: it cannot be written.
     """
     temporary = save_model(model, output, external, batch)
-    name = f"{output} (not written)"
+    name = f"{output} (not written, quantized from {original})"
     session = open_session(_loadable(temporary), name)
     note = smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     return WrittenModel(temporary, model_bytes(temporary), () if note is None else (note,))

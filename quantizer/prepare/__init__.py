@@ -2,5 +2,6 @@
 
 Enters: a model file.
 Leaves: `PreparedModel`; a profile bound to it.
-Imports: operators, model, profiles.instrumentation, profiles.runtime, profiles.records, profiles.base.
+Imports: operators, model, profiles.instrumentation, profiles.runtime, profiles.samples, profiles.records,
+profiles.base.
 """

@@ -16,6 +16,7 @@ from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runtime.profiling_session import runtime_dtypes
+from ...profiles.samples.model_title import set_title
 from ..model.editing import is_in_onnx
 from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
@@ -65,6 +66,7 @@ def open_prepared(path: str | Path) -> PreparedModel:
         result = prepare(loaded.model)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
+    set_title(result.model, path)
     _add_runtime_types(result.model)
     return PreparedModel(
         result.model,

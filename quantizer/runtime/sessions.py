@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.runtime.custom_operators import new_session_options
+from ...profiles.runtime.custom_operators import new_session, new_session_options
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
@@ -57,7 +57,7 @@ def open_session(
     """
     chosen = session_options(threads) if options is None else options
     try:
-        return ort.InferenceSession(model, chosen, providers=["CPUExecutionProvider"])
+        return new_session(model, chosen, "CPUExecutionProvider")
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error)) from error
 

@@ -110,7 +110,8 @@ def _generated(session: ort.InferenceSession, elements: Mapping[str, float]) -> 
         return
     integers = (1, 0) if any(i.dtype.kind in "iu" for i in supported) else (1,)
     for sizes, integer in product(_sizes(supported, elements), integers):
-        with suppress(MemoryError):  # an input that does not fit into memory is none to try
+        # An input that does not fit into memory, or has more than numpy's 64 dimensions, is none to try.
+        with suppress(MemoryError, ValueError):
             yield {i.name: i.array(sizes[i.name], integer) for i in supported}
 
 

@@ -44,6 +44,7 @@ FAMILIES: Mapping[str, tuple[Family, float]] = {
 REAL = 40
 """One case in so many runs through the real command line, the others where the modules are loaded already."""
 KEPT = Path(__file__).parent / "kept"
+"""The inputs that once failed; those that take seconds are in `slow`, which the tests leave out."""
 
 
 def drawn(base: Base, seed: int, count: int, families: Collection[str]) -> Iterator[tuple[str, Case]]:
@@ -63,7 +64,7 @@ def drawn_one(base: Base, seed: int, name: str, number: int) -> Case:
 
 
 def kept_cases(folder: Path) -> Iterator[tuple[str, Case]]:
-    """Yield the cases that once failed."""
+    """Yield the cases of a folder that once failed."""
     for path in sorted(folder.glob("*.json")):
         yield f"kept:{path.stem}", from_json(path.read_text(encoding="utf-8"))
 
@@ -122,6 +123,7 @@ def main() -> int:
     parser.add_argument(
         "--kept", type=Path, nargs="?", const=KEPT, metavar="DIR", help="run the cases that once failed first"
     )
+    parser.add_argument("--slow", action="store_true", help="with --kept, also those that take seconds")
     given = parser.parse_args()
     begin, results = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="damaged-base-") as folder:
@@ -143,6 +145,8 @@ def main() -> int:
 def _chosen(base: Base, given: argparse.Namespace) -> Iterator[tuple[str, Case]]:
     if given.kept and not given.only:
         yield from kept_cases(given.kept)
+        if given.slow:
+            yield from kept_cases(given.kept / "slow")
     if not given.only:
         yield from drawn(base, given.seed, given.count, given.families)
         return

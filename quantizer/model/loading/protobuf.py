@@ -56,10 +56,11 @@ def blocks(proto: onnx.ModelProto) -> Iterator[Block]:
 
 def graphs_in(block: Block) -> Iterator[Block]:
     """Yield a graph or function and the graphs inside of it, at any depth."""
-    yield block
-    for node in block.node:
-        for graph in subgraphs_of(node):
-            yield from graphs_in(graph)
+    waiting = [block]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting += reversed([graph for node in current.node for graph in subgraphs_of(node)])
 
 
 def tensors_in(block: Block) -> Iterator[onnx.TensorProto]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from ....profiles.base.errors import ModelError
+from ....profiles.samples.model_title import set_title
 from .external import check_external, located
 from .mends import mend, mend_first
 from .protobuf import read_proto
@@ -55,6 +57,7 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     check_external(proto, path)
     notes = [*first, *mend(proto)]
     model = converted(proto, path)
+    set_title(model, path)
     del proto
     notes += _sorted(model, path)
     _attach(model, path)
@@ -218,11 +221,14 @@ def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep onnx_ir's log lines off the terminal: what they tell is checked above or is harmless."""
+    """Keep onnx_ir's log lines and warnings off the terminal: what they tell is checked above or is
+    harmless."""
     log = logging.getLogger("onnx_ir")
     before = log.level
     log.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         log.setLevel(before)

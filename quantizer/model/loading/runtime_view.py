@@ -9,6 +9,7 @@ from functools import cached_property
 import onnx_ir as ir
 import onnxruntime as ort
 
+from ....profiles.runtime.custom_operators import new_session, new_session_options
 from ....profiles.runtime.refusals import RUNTIME_ERRORS, first_line
 
 
@@ -24,14 +25,13 @@ class RuntimeView:
 
     @cached_property
     def _loaded(self) -> ort.InferenceSession | str:
-        options = ort.SessionOptions()
+        options = new_session_options()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
         options.log_severity_level = 4  # errors are raised
         options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
         try:
-            providers = ["CPUExecutionProvider"]
-            return ort.InferenceSession(os.fspath(self.path), options, providers, enable_fallback=0)
+            return new_session(os.fspath(self.path), options, "CPUExecutionProvider")
         except RUNTIME_ERRORS as error:
             return first_line(error)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, free_name, value_names
+from ...model.editing import ORIGIN, FreeNames, value_names
 
 
 def name_nodes(model: ir.Model) -> int:
@@ -20,7 +20,7 @@ def name_nodes(model: ir.Model) -> int:
     name the first keeps it and the others get a number. Node names depend on the file alone.
     """
     nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
-    taken = {node.name for node in nodes if node.name}
+    names = FreeNames({node.name for node in nodes if node.name})
     used: set[str] = set()
     changed = 0
     for node in nodes:
@@ -28,7 +28,7 @@ def name_nodes(model: ir.Model) -> int:
             used.add(node.name)
             continue
         first = next((value.name for value in node.outputs if value.name), "")
-        node.name = free_name(node.name or f"{node.op_type}_{first}", taken)
+        node.name = names.take(node.name or f"{node.op_type}_{first}")
         used.add(node.name)
         changed += 1
     return changed
@@ -36,12 +36,12 @@ def name_nodes(model: ir.Model) -> int:
 
 def name_values(model: ir.Model) -> int:
     """Give every used node output that has no name one after its node; return how many changed."""
-    taken = value_names(model)
+    names = FreeNames(value_names(model))
     changed = 0
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         for index, value in enumerate(node.outputs):
             if not value.name and (value.uses() or value.is_graph_output()):
-                value.name = free_name(f"{node.name}_output_{index}", taken)
+                value.name = names.take(f"{node.name}_output_{index}")
                 changed += 1
     return changed
 
@@ -52,14 +52,14 @@ def unshare_names(model: ir.Model) -> int:
     ONNX lets the two branches of an If use the same names. Profiles and plans identify a tensor by its name
     alone. The main graph keeps its names; of several subgraphs with one name the first keeps it.
     """
-    taken = value_names(model)
+    names = FreeNames(value_names(model))
     used: set[str] = set()
     changed = 0
     for graph in model.graphs():
         results = (value for node in graph for value in node.outputs)
         for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
             if value.name in used and graph is not model.graph:
-                value.name = free_name(value.name, taken)
+                value.name = names.take(value.name)
                 changed += 1
             if value.name:
                 used.add(value.name)

@@ -19,6 +19,9 @@ CLASSES = 4
 OLD_FILES = Path(__file__).parents[2] / "data"
 
 DUMP = ("dump-profile", "model.onnx", "--data", "cal")
+RESUME = ("dump-profile", "model.onnx", "--data", "own:samples", "-o", "out.yaml")
+RESUME = (*RESUME, "--checkpoint", "progress.qprof")
+"""A checkpoint knows its data by the path of its folder, and each case has another; a module has none."""
 QUANTIZE = ("quantize", "model.onnx", "--profile", "profile.yaml")
 TUNE = ("tune", "model.onnx", "--data", "cal", "--profile", "profile.yaml", "--labels", "labels.txt")
 TUNE = (*TUNE, "--objective", "int8-share", "--max-drop", "50")
@@ -186,12 +189,12 @@ def _made() -> dict[str, bytes]:
 
     CheckpointWriter.save = keep  # type: ignore[method-assign,assignment]
     try:
-        qprof(*DUMP, "-o", "x.yaml", "--checkpoint", "progress.qprof", "--every", "0", "--threads", "1")
+        qprof(*RESUME, "--every", "0", "--threads", "1")
     finally:
         CheckpointWriter.save = save  # type: ignore[method-assign]
     assert calibrate
     Path("progress.qprof").write_bytes(seen[len(seen) // 2])
     results = {name: Path(name).read_bytes() for name in ("profile.yaml", "plan.yaml", "tuned.onnx")}
-    for name in ("x.yaml", "x.onnx", "tuned.onnx"):
+    for name in ("out.yaml", "x.onnx", "tuned.onnx"):
         Path(name).unlink()
     return results

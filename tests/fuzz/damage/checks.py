@@ -5,9 +5,11 @@ A check returns what is wrong, "" for nothing. It runs in the folder of the case
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,16 @@ def _session(path: str) -> ort.InferenceSession | None:
 def _samples(case: Case) -> list[dict[str, np.ndarray]]:
     folder = Path(case.command[case.command.index("--data") + 1] if "--data" in case.command else "cal")
     names = sorted((p for p in folder.glob("*.npz")), key=lambda p: p.name)
-    return [dict(np.load(name, allow_pickle=False)) for name in names]
+    return [_arrays(name) for name in names]
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; `numpy.load` takes none that begins with other bytes."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+    return {
+        name: np.lib.format.read_array(io.BytesIO(data), allow_pickle=False) for name, data in members.items()
+    }
 
 
 def ranges_of_outputs(base: Base, case: Case, ending: Ending) -> str:
@@ -154,6 +165,9 @@ _WithoutDates.yaml_implicit_resolvers = {}
 def _difference(before: Any, after: Any, where: str) -> str:
     """Return where two documents differ in more than how numbers are written; `after` may have defaults."""
     if isinstance(before, dict) and isinstance(after, dict):
+        if before.get("decisions") != after.get("decisions"):
+            # The digest of a plan that was edited: its estimate, beside it, is that of another plan.
+            before, after = {"profile": before.get("profile")}, {"profile": after.get("profile")}
         for key, value in before.items():
             if str(key) not in ("format", "tool", "notes", "reason"):
                 if key not in after:

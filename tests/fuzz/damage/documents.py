@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 
-from damage.base import DUMP, QUANTIZE, TUNE
-from damage.cases import Base, Case, Draw, whole
+from damage.base import QUANTIZE, RESUME, TUNE
+from damage.cases import Base, Case, Draw, whole, written
+from damage.digests import sealed_checkpoint, sealed_state
 from damage.text_damage import WORDS, damaged
 
 
@@ -90,9 +91,12 @@ def _one_setting(draw: Draw) -> str:
 
 
 def tuning_state(base: Base, draw: Draw) -> Case:
-    """The state of qprof tune."""
+    """The state of qprof tune: damaged as it is, or with the digest of what it says now."""
     data = base.bytes("state.json")
     what, content = _json_value(data, draw.rng) if draw.number % 3 else damaged(data, draw.rng, draw.number)
+    sealed = draw.number % 3 == 1
+    if sealed:
+        what, content = f"{what}, with its digest", sealed_state(content)
     command = (*TUNE, "-o", "out.onnx", "--state", "state.json")
     files = {"state.json": content}
     return Case(
@@ -102,33 +106,36 @@ def tuning_state(base: Base, draw: Draw) -> Case:
         files,
         names=("state.json",),
         outputs=("out.onnx", "state.json"),
-        check="same_tuned",
+        check="" if sealed else "same_tuned",  # with its digest it is no damage, but another run's state
     )
 
 
 def checkpoints(base: Base, draw: Draw) -> Case:
-    """Checkpoints of a run that is resumed."""
+    """Checkpoints of a run that is resumed: damaged as they are, or with the digest of what they say now."""
     data = base.bytes("progress.qprof")
-    head, _, body = data.partition(b"\n")
-    match draw.number % 3:
+    head, body, profile = data.split(b"\n", 2)
+    match draw.number % 4:
         case 0:
             what, content = damaged(data, draw.rng, draw.number)
         case 1:
-            what, (piece, *_) = _json_value(head, draw.rng)
-            content = whole(piece[0] + b"\n" + body)
+            what, content = _json_value(body, draw.rng)
+            content = whole(head + b"\n" + written(content) + b"\n" + profile)
+        case 2:
+            what, content = _json_value(body, draw.rng)
+            content = sealed_checkpoint(whole(head + b"\n" + written(content) + b"\n" + profile))
         case _:
-            what, content = damaged(body, draw.rng, draw.number)
-            content = ((head + b"\n", 1), *content)
-    command = (*DUMP, "-o", "out.yaml", "--checkpoint", "progress.qprof")
-    files = {"progress.qprof": content}
+            what, content = damaged(profile, draw.rng, draw.number)
+            content = sealed_checkpoint(((head + b"\n" + body + b"\n", 1), *content))
+    command = RESUME
+    sealed = draw.number % 4 >= 2
     return Case(
         "checkpoints",
-        what,
+        f"{what}, with its digest" if sealed else what,
         command,
-        files,
+        {"progress.qprof": content},
         names=("progress.qprof",),
         outputs=("out.yaml", "progress.qprof"),
-        check="same_profile",
+        check="" if sealed else "same_profile",
     )
 
 

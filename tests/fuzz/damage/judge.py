@@ -8,16 +8,20 @@ from pathlib import Path
 
 from damage.cases import Case
 
-OUTCOMES = ("done", "refused", "gate", "crash", "hang", "died", "wrong", "unclear", "leftover")
-"""The columns of the table; those from "crash" on are findings."""
+OUTCOMES = ("done", "refused", "gate", "executed", "crash", "hang", "died", "wrong", "unclear", "leftover")
+"""The columns of the table; those from "executed" on are findings."""
 FINDINGS = OUTCOMES[3:]
 
+PAYLOAD = "owned"
+"""The file that code in pickles, YAML tags and headers of arrays would make."""
 LONGEST = 1200
+NO_MEMORY = "gives this process no more memory"
+"""What is said where the limit of the process is met, wherever that happens: it names no file."""
 ADVICE = re.compile(r";\s+\S+.{3,}|\?$|^error: No such option", re.DOTALL)
 EXCEPTION = re.compile(r"\b(?:[A-Z]\w*(?:Error|Exception|Warning|Interrupt)|BadZipFile|StopIteration)\b")
 PYTHON = ("Traceback", "<class", "object at 0x", "pybind", "allow_pickle", "NoneType", "__init__", "PyArray")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f\u2028\u2029]")
-LINES = re.compile(r"^(error: |note: |warning: )")
+LINES = re.compile(r"^(error: |note: |warning: |gate failed: )")
 DIGITS = re.compile(r"[\w.-]+")
 
 
@@ -47,6 +51,8 @@ def judged(case: Case, ending: Ending, fault: str) -> tuple[str, str]:
         ending: how it ended.
         fault: what the check of the result says is wrong with it, "" for nothing.
     """
+    if any(Path(name).name == PAYLOAD for name in ending.changed):
+        return "executed", f"exit {ending.code}: the payload of the file was run: {PAYLOAD} exists"
     if ending.code not in (0, 1, 2):
         return "crash", last_line(ending.stderr)
     if ending.changed:
@@ -72,7 +78,7 @@ def unclear(case: Case, stderr: str) -> str:
     message = [line for line in stderr.splitlines() if line.startswith("error: ")][-1]
     if not ADVICE.search(message):
         return f"no advice: {message!r}"
-    if case.names and not any(name in message for name in case.names):
+    if case.names and NO_MEMORY not in message and not any(name in message for name in case.names):
         return f"does not name {' or '.join(case.names)}: {message!r}"
     if len(message) > LONGEST:
         return f"{len(message)} characters: {message[:300]!r}"

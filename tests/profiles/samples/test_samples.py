@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import array_files
 from qprof_onnx.profiles.samples.digest import rows_of
+from qprof_onnx.profiles.samples.model_title import set_title
 from qprof_onnx.profiles.samples.samples import InputSpec, input_specs, open_samples
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
@@ -186,7 +187,8 @@ def test_inputs_that_are_no_tensors_are_refused() -> None:
             g (seq(float[N]) s) => (int64 n) { n = SequenceLength(s) }"""
         )
     )
-    with pytest.raises(DataError, match=r"input 's': .*not a tensor; give a model"):
+    set_title(model, "a/net.onnx")
+    with pytest.raises(DataError, match=r"^a/net.onnx: input 's': .*not a tensor; give a model"):
         input_specs(model)
 
 
@@ -378,6 +380,8 @@ def header_of(shape: str, dtype: str = "<f4") -> str:
         (header_of("(1, 3"), "is broken or not an .np"),
         (header_of(f"({'9' * 400}, 3)"), "is broken or not an .np"),
         ("[" * 5000, "is broken or not an .np"),
+        ("__import__('os').getcwd()", "(its header is no type, order and shape)"),
+        (header_of("(1 << 70,)"), "(its header is no type, order and shape)"),
         ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 3)}", "bytes, 0 follow"),
     ],
 )
@@ -524,6 +528,12 @@ def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
         ("def feeds():\n    return 3", "returned an object of type int, expected an iterable of dicts"),
         ("def feeds():\n    return 1 / 0", "raised ZeroDivisionError: division by zero"),
         ("def feeds(path):\n    return []", "raised TypeError"),
+        ("def feeds():\n    raise SystemExit(3)", "raised SystemExit: 3; repair"),
+        ("def feeds():\n    raise type('Odd', (BaseException,), {})", "raised Odd; repair"),
+        (
+            "class Odd(Exception):\n    def __str__(self): return 1 / 0\n\ndef feeds():\n    raise Odd",
+            "raised Odd, whose text cannot be shown; repair",
+        ),
         ("def feeds():\n    yield 3", "[0]: yielded an object of type int, expected a dict"),
         (
             "def feeds():\n    yield {'x': [[1.0, 2.0, 3.0]]}",

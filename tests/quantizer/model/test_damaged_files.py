@@ -291,3 +291,13 @@ def test_a_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
         ModelError, match=r"\\xff.onnx: the name is not UTF-8, which onnxruntime needs; rename"
     ):
         load_model(path)
+
+
+def test_an_unknown_key_of_external_data_prints_nothing(tmp_path: Path) -> None:
+    onnx.save_model(
+        model(), tmp_path / "net.onnx", save_as_external_data=True, location="net.bin", size_threshold=0
+    )
+    proto = onnx.load_model(tmp_path / "net.onnx", load_external_data=False)
+    proto.graph.initializer[0].external_data.add(key="\0ength", value="80")
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    load_model(tmp_path / "net.onnx")  # onnx_ir warns, and warnings are errors in tests

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from qprof_onnx.profiles.instrumentation.subgraphs import graph_attributes, graphs_of
 from qprof_onnx.quantizer.model.editing import (
     ORIGIN,
+    FreeNames,
     bypass,
     discard,
     feeding,
@@ -28,6 +29,17 @@ IF = (
 
 def parsed(text: str) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + text))
+
+
+def test_names_in_a_row_are_those_that_are_found_one_by_one() -> None:
+    wanted, taken = ["a", "a", "b", "a_2", "a"], {"a", "a_3", "b_2"}
+    names = FreeNames(set(taken))
+    assert [names.take(name) for name in wanted] == [free_name(name, taken) for name in wanted]
+
+
+def test_many_nodes_of_one_name_take_no_time() -> None:
+    names = FreeNames({"If_"})
+    assert [names.take("If_") for _ in range(50_000)][-1] == "If__50001"
 
 
 def test_a_free_name_gets_the_first_number_that_is_free() -> None:

@@ -23,6 +23,7 @@ ROWS_OF_96 = "net (float[N, T] x) => (float[M, 96] y) <int64[2] s = {-1, 96}> { 
 PICTURES = """net (float[N, 3, H, W] x) => (float[M, 3, 24, 24] y)
 <int64[4] s = {-1, 3, 24, 24}> { y = Reshape(x, s) }"""
 LOOKUP = "net (int64[N] i) => (float[N] y) <float[1] w = {5}> { y = Gather(w, i) }"
+DEEP = f"net (float[{', '.join('1' * 70)}] x) => (float[1] y) <int64[1] s = {{1}}> {{ y = Reshape(x, s) }}"
 TEXTS = "net (string[N] x) => (string[N] y) { y = Identity(x) }"
 
 
@@ -48,8 +49,9 @@ def test_a_profile_tells_the_size_of_free_dimensions(text: str, elements: int) -
     assert tried(text, x=elements) is None
 
 
-def test_what_cannot_be_made_up_is_told() -> None:
-    assert tried(TEXTS) == NOT_RUN
+@pytest.mark.parametrize("text", [TEXTS, DEEP])
+def test_what_cannot_be_made_up_is_told(text: str) -> None:
+    assert tried(text) == NOT_RUN
 
 
 def test_a_model_that_fails_where_the_float_one_runs_is_an_error_with_advice() -> None:
