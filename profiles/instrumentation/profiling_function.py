@@ -115,6 +115,11 @@ _BODY = """
 # fit.
 
 
+def is_instrumented(model: ir.Model) -> bool:
+    """Return whether a model has the profiling function; form `regions` uses the same domain for its own."""
+    return any(key[:2] == (DOMAIN, OP_TYPE) for key in model.functions)
+
+
 def profiling_function(opset: int) -> ir.Function:
     """Return the function that a `QuantizationProfile` node calls, for models of this opset.
 

@@ -21,7 +21,7 @@ from ..records.histogram import Histogram
 from ..records.profile import TensorProfile
 from ..samples.model_title import title_of
 from .activations import dtype_name, observed, recorded_shape, resolved
-from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, profiling_function
+from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, is_instrumented, profiling_function
 from .subgraphs import value_names
 
 MIN_OPSET = 13
@@ -49,11 +49,8 @@ def instrument(model: ir.Model) -> ir.Model:
             f"{title_of(model)}: has opset {opset}, profiling needs {MIN_OPSET} or newer; "
             "convert it with onnx.version_converter"
         )
-    if DOMAIN in model.opset_imports or any(key[0] == DOMAIN for key in model.functions):
-        raise ModelError(
-            f"{title_of(model)}: uses the operator domain '{DOMAIN}': it is instrumented already; "
-            "give the original model"
-        )
+    if is_instrumented(model):
+        raise ModelError(f"{title_of(model)}: is instrumented already; give the original model")
     dtypes = {str(value.name): dtype for value, dtype in resolved(model)}
     copy = model.clone()
     heads = {name.partition(":")[0] for name in value_names(copy) if ":" in name}

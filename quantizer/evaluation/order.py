@@ -17,12 +17,12 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
-from ...profiles.instrumentation.profiling_function import DOMAIN
+from ...profiles.instrumentation.profiling_function import is_instrumented
 from ..model.files import load_model, model_bytes
 from ..model.identity import model_id
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
-from ..prepare.opening import open_prepared
+from ..prepare.opening import nodes_said_to_be_quantized, open_prepared
 from ..targets.packaged import target_names
 
 _PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
@@ -55,7 +55,7 @@ class ModelFile:
     @cached_property
     def is_quantized(self) -> bool:
         """Whether it has quantized nodes."""
-        return has_quantized_nodes(self.model)
+        return has_quantized_nodes(self.model) or bool(nodes_said_to_be_quantized(self.model))
 
     @cached_property
     def provenance(self) -> Provenance | None:
@@ -82,7 +82,7 @@ def has_quantized_nodes(model: ir.Model) -> bool:
 def check_not_instrumented(*files: ModelFile) -> None:
     """Raise ModelError for a model with profiling nodes: it computes statistics besides its outputs."""
     for file in files:
-        if DOMAIN in file.model.opset_imports:
+        if is_instrumented(file.model):
             raise ModelError(
                 f"{file.name}: this model is instrumented: it profiles its activations; give the original "
                 "model"

@@ -2,5 +2,5 @@
 
 Enters: decisions.
 Leaves: `QuantPlan`, verified; a YAML file.
-Imports: targets, operators, model, numerics, profiles.records, profiles.base.
+Imports: prepare, targets, operators, model, numerics, profiles.records, profiles.base.
 """

@@ -17,12 +17,15 @@ import onnx_ir as ir
 
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
-from .plan import QuantPlan
+from ..prepare.opening import QUANTIZED_NODES, nodes_said_to_be_quantized
+from .plan import Kind, QuantPlan
 
 TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"
 PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
-_KEYS = (TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, INSTRUMENTED)
+_KEYS = (TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, QUANTIZED_NODES, INSTRUMENTED)
+
+_UNCHANGED = (Kind.FLOAT, Kind.PASS_THROUGH)
 
 DIGITS = 32
 """Hexadecimal digits of a digest: 128 bits."""
@@ -41,6 +44,7 @@ class Provenance:
         estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
             not known, as without a profile.
         instrumented: whether the model has profiling nodes.
+        quantized_nodes: how many nodes have integer values; None where the model does not say.
     """
 
     tool: str
@@ -52,6 +56,7 @@ class Provenance:
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
     instrumented: bool = False
+    quantized_nodes: int | None = None
 
 
 def provenance_of(plan: QuantPlan) -> Provenance:
@@ -66,6 +71,7 @@ def provenance_of(plan: QuantPlan) -> Provenance:
         plan_digest(plan),
         plan.origin.profile,
         plan.origin.estimated_sqnr,
+        quantized_nodes=sum(node.kind not in _UNCHANGED for node in plan.nodes.values()),
     )
 
 
@@ -80,6 +86,7 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         PLAN: provenance.plan,
         PROFILE: provenance.profile,
         ESTIMATED: _json(provenance.estimated_sqnr) if provenance.estimated_sqnr else "",
+        QUANTIZED_NODES: "" if provenance.quantized_nodes is None else str(provenance.quantized_nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
     for key in _KEYS:
@@ -102,6 +109,7 @@ def read_provenance(model: ir.Model) -> Provenance | None:
         found.get(PROFILE, ""),
         _estimates(found.get(ESTIMATED, "{}")),
         found.get(INSTRUMENTED) == "true",
+        nodes_said_to_be_quantized(model),
     )
 
 

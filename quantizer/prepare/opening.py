@@ -11,7 +11,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
-from ...profiles.instrumentation.profiling_function import DOMAIN
+from ...profiles.instrumentation.profiling_function import is_instrumented
 from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
@@ -56,11 +56,15 @@ def open_prepared(path: str | Path) -> PreparedModel:
     """
     loaded = read_model(path)
     found = quantized_operators(loaded.model)
+    if not found and nodes_said_to_be_quantized(loaded.model):
+        raise ModelError(
+            f"{path}: this model is quantized already (its metadata says so); give the float model"
+        )
     if found:
         raise ModelError(
             f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
         )
-    if DOMAIN in loaded.model.opset_imports:
+    if is_instrumented(loaded.model):
         raise ModelError(f"{path}: this model is instrumented already; give the original model")
     try:
         result = prepare(loaded.model)
@@ -118,9 +122,21 @@ def profile_name(source: ProfileLike) -> str:
     return "the profile" if isinstance(source, Profile) else os.fspath(source)
 
 
+QUANTIZED_NODES = "qprof.quantized_nodes"
+"""Key in the metadata of a written model: how many nodes have integer values."""
+
 _TYPES = frozenset(
     {*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
 )
+
+
+def nodes_said_to_be_quantized(model: ir.Model) -> int | None:
+    """Return how many nodes are quantized, as the metadata says; None where it does not.
+
+    Form `primitives` has no operator that tells.
+    """
+    text = model.metadata_props.get(QUANTIZED_NODES, "")
+    return int(text) if text.isdecimal() and text.isascii() else None
 
 
 def quantized_operators(model: ir.Model) -> tuple[str, ...]:

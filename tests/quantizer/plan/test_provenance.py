@@ -191,6 +191,24 @@ def test_an_instrumented_model_says_so_and_is_neither_evaluated_nor_quantized(
             run()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_models_in_every_form_are_evaluated_and_not_taken_for_instrumented(
+    form: str, folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "q.onnx"
+    quantize(
+        folder / "model.onnx", folder / "profile.yaml", path, recipe=load_recipe(overrides={"form": form})
+    )
+    assert evaluate(folder / "model.onnx", path, DATA, measuring=FEW).doubts == ()
+    compare_layers(folder / "model.onnx", path, DATA, measuring=FEW)
+    for run in (
+        lambda: instrument(path, tmp_path / "i.onnx"),
+        lambda: quantize(path, folder / "profile.yaml", tmp_path / "q2.onnx"),
+    ):
+        with pytest.raises(ModelError, match="quantized already"):
+            run()
+
+
 def test_spoiled_entries_count_as_none(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "model.int8.onnx", tmp_path / "m.onnx")
     model = load_model(tmp_path / "m.onnx")
