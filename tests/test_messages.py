@@ -13,7 +13,7 @@ from qprof_onnx.profiles.base.errors import ConfigError, QprofError, shown
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for top in ("profiles", "quantizer", "cli") for path in (ROOT / top).rglob("*.py"))
-ERRORS = {"ConfigError", "ModelError", "ProfileError", "DataError", "PlanError", "QprofError"}
+ERRORS = {"ConfigError", "DataError", "ModelError", "PlanError", "ProfileError", "QprofError", "WritingError"}
 DELEGATED = {
     "problem.message": "a MalformedError, to which the reader adds the file, and advice where it has none",
     "{where}: {problem}": "a whole message, to which a file is added",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .profile import FirstNonFinite, NonFinite, Profile
@@ -92,10 +92,18 @@ def from_entries(entries: Mapping[str, Any]) -> NonFinite:
     """Return what `to_entries` was given.
 
     Raises:
-        KeyError, TypeError: these are no such entries.
+        KeyError, TypeError, ValueError: these are no such entries, or they contradict each other.
     """
-    first = entries["first"]
-    return NonFinite(frozenset(entries["samples"]), None if first is None else FirstNonFinite(**first))
+    samples, entry = entries["samples"], entries["first"]
+    first = None if entry is None else FirstNonFinite(**entry)
+    types = {} if first is None else {name: type(value).__name__ for name, value in vars(first).items()}
+    if type(samples) is not list or not all(type(name) is str for name in samples):
+        raise ValueError("the samples with NaN or Inf are no names")
+    if any(types[field.name] != field.type for field in fields(FirstNonFinite) if types):
+        raise ValueError("the first NaN or Inf has entries of other types")
+    if (first.sample if first else None) not in (samples or [None]):
+        raise ValueError("the first sample with NaN or Inf is none of them")
+    return NonFinite(frozenset(samples), first)
 
 
 def dumps_run(profile: Profile) -> str:

@@ -254,15 +254,32 @@ def test_saving_and_loading_progress_give_the_same(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- damage
 
 
-@pytest.fixture
-def stopped(tmp_path: Path) -> Path:
-    """The checkpoint of a run that was stopped after 4 of 6 samples."""
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What is in the checkpoint of a run that was stopped after 4 of 6 samples."""
+    place = tmp_path_factory.mktemp("stopped") / "c"
     with pytest.raises(KilledError):
-        run(tmp_path / "c", 4, threads=1)
-    assert progress_of(tmp_path / "c")["done"] == 4
+        run(place, 4, threads=1)
+    assert progress_of(place)["done"] == 4
+    return place.read_bytes()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, content: bytes) -> Path:
+    """The checkpoint of a run that was stopped after 4 of 6 samples."""
+    (tmp_path / "c").write_bytes(content)
     return tmp_path / "c"
 
 
+FIRST = {
+    "sample": "0.npz",
+    "position": 1,
+    "tensor": "c",
+    "producer": "Conv",
+    "nan": 1,
+    "inf": 0,
+    "elements": 9,
+}
 EDITS: list[tuple[str, Any]] = [
     *(("done", value) for value in (0, 3, 5, 6, True, -1, -1000, 1000, 10**30, "4", 4.0, 5.9, None)),
     *(("done", value) for value in (float("inf"), float("nan"), [4], {})),
@@ -270,6 +287,10 @@ EDITS: list[tuple[str, Any]] = [
     *(("digests", value) for value in ("", "00", "zz", 5, None)),
     *(("plan", value) for value in (None, [], {"passes": [], "threads": 1, "memory_limit": None})),
     *(("run", value) for value in (None, [], {})),
+    *(("non_finite", value) for value in (None, {}, {"samples": "abc", "first": None})),
+    *(("non_finite", {"samples": ["0.npz"], "first": value}) for value in (None, "0.npz", {})),
+    ("non_finite", {"samples": ["0.npz"], "first": FIRST | {"nan": "1"}}),
+    ("non_finite", {"samples": [], "first": FIRST}),
 ]
 
 
@@ -301,6 +322,41 @@ def test_deep_json_in_a_checkpoint_is_refused(stopped: Path) -> None:
     stopped.write_text(f"qprof-checkpoint/3 {checkpoint_module._digest(deep)}\n{deep}")
     with pytest.raises(ProfileError, match=r"c: .*"):
         run(stopped)
+
+
+# ------------------------------------------------------------------------------------------- NaN and Inf
+
+LOG = """<ir_version: 8, opset_import: ["": 13]>
+    log (float[1, 4] x) => (float[1, 4] y) {
+        l = Log (x)
+        s = Sqrt (x)
+        y = Add (l, s)
+    }"""
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_a_resumed_run_remembers_the_same_first_nan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_row: bool
+) -> None:
+    """Whether it was counted before the end, after it, or in another pass; samples in any order."""
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(LOG)))
+    rows = 3 if by_row else 1
+    items = [Sample(f"{name}.npz", {"x": np.ones((rows, 4), np.float32)}) for name in (4, 10, 2, 0, 9)]
+    for number, value in ((1, -1.0), (2, 0.0), (4, np.nan)):
+        items[number].arrays["x"][-1, 1] = value
+    plan = MemoryPlan(2, (("x", "l"), ("s", "y")))
+    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.plan_run", lambda *_: plan)
+    settings: dict[str, Any] = {"channels": "off", "by_row": by_row}
+    expected = calibrate(model, samples_of(items), ID, RunSettings(**settings))
+    assert expected.non_finite.first is not None
+    assert expected.non_finite.first.sample == ("2.npz[2]" if by_row else "2.npz")
+    settings |= {"checkpoint": tmp_path / "c", "every": 0.0}
+    for stop in (2, 4, 6, 9):
+        with pytest.raises(KilledError):
+            calibrate(model, samples_of(items), ID, RunSettings(**settings), stop_after(stop))
+    resumed = calibrate(model, samples_of(items), ID, RunSettings(**settings))
+    assert (dumps(resumed), resumed.non_finite) == (dumps(expected), expected.non_finite)
+    assert resumed.notes == expected.notes
 
 
 # ------------------------------------------------------------------------------------------------- other data
