@@ -190,8 +190,7 @@ def _outline(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Func
         if not onnx.defs.has(task.node.op_type, task.opset):
             # onnxruntime 1.31 ends the process while it inlines such a function.
             raise task.error(
-                f"opset {task.opset} has no such operator, and a function can have no other; "
-                "make the node float"
+                f"opset {task.opset} has no such operator, which a function needs; make the node float"
             )
     draft = _Draft(ir.Graph([], [], nodes=[], opset_imports=dict(opsets), name=name))
     copies = [_copy(task, draft, tasks[-1].node) for task in tasks]
