@@ -95,7 +95,7 @@ data_option = option(
     required=True,
     type=DATA,
     metavar="DIR",
-    help="Folder of samples (.npz, .npy, .pb), or module:function.",
+    help="Folder of samples (.npz, .npy, .pb), one such file, or module:function.",
 )
 limit_option = option(
     "--limit", group="Basic", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."

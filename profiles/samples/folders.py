@@ -12,17 +12,20 @@ from ..base.errors import DataError
 from ..base.names import natural_key
 from .array_files import read_pb
 
+ARRAYS = (".npz", ".npy")
 LAYOUTS = "expected .npz files, .npy files, input_*.pb files or test_data_set_* folders"
 
 
 def sample_paths(folder: Path) -> list[Path]:
     """Return the samples of a folder in natural order: `.npz` and `.npy` files, or folders of `input_*.pb`.
 
-    Hidden files are passed over.
+    Hidden files are passed over. An `.npz` or `.npy` file instead of a folder is one sample.
 
     Raises:
         DataError: no such folder, it cannot be read, it has no samples, or it has more than one layout.
     """
+    if folder.suffix.lower() in ARRAYS and folder.is_file():
+        return [folder]
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "no such folder"
         raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or module:function")
@@ -33,7 +36,7 @@ def sample_paths(folder: Path) -> list[Path]:
         )
     except OSError as error:
         raise DataError(f"{folder}: cannot be read: {error.strerror}; check its permissions") from error
-    arrays = [p for p in entries if p.suffix.lower() in (".npz", ".npy") and p.is_file()]
+    arrays = [p for p in entries if p.suffix.lower() in ARRAYS and p.is_file()]
     data_sets = [p for p in entries if p.is_dir() and re.fullmatch(r"test_data_set_.*", p.name)]
     single = [folder] if any(_input_number(p) is not None for p in entries) else []
     layouts = [layout for layout in (arrays, data_sets, single) if layout]
@@ -50,7 +53,7 @@ def sample_paths(folder: Path) -> list[Path]:
 
 def is_sample_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
-    return name.lower().endswith((".npz", ".npy")) or _input_number(Path(name)) is not None
+    return name.lower().endswith(ARRAYS) or _input_number(Path(name)) is not None
 
 
 def read_data_set(folder: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:

@@ -136,7 +136,7 @@ def _is_module(file: Path, source: Path) -> bool:
 def _is_sample(file: Path, folder: Path) -> bool:
     """Return whether a file is a sample of a folder, or would be one; only links in it are followed."""
     real = Path(os.path.realpath(folder))
-    if is_sample_name(file.name) and real in (file.parent, file.parent.parent):
+    if is_sample_name(file.name) and real in (file, file.parent, file.parent.parent):
         return True
     if not file.exists():
         return False

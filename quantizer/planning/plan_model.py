@@ -39,6 +39,7 @@ from ..targets.config import DATA_FREE, QuantConfig
 from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
+from .needed_tensors import weighted_channels
 from .planner import NO_FLOATS, decide, make_plan
 
 
@@ -265,7 +266,12 @@ def _without_channels(planned: PlannedModel) -> PlannedModel:
     config = _facts(planned).config
     if config.mode in DATA_FREE or config.equalization == config.bias_correction == "off":
         return planned
-    note = "the profile has no records of channels: no equalization, no bias correction; profile again"
+    if not weighted_channels(_facts(planned).graph):
+        return planned  # there is none to record
+    note = (
+        "the profile has no records of channels: no equalization, no bias correction; profile again, without "
+        "--channels off"
+    )
     return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, note)))
 
 

@@ -122,7 +122,7 @@ _EXPECTED: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    Mapping: "a mapping by operator",
+    Mapping: "a mapping",
 }
 
 

@@ -117,7 +117,7 @@ def _is_larger(best: Trial, target: QualityTarget) -> bool:
 def _limits(result: TuneResult) -> Iterator[str]:
     best, holdout = result.best, result.holdout
     if best is None or holdout is None:
-        yield "no plan that quantizes a node can be run; see the errors of the trials"
+        yield "no plan quantizes a node and can be run; 'qprof quantize' says why, for each node"
     else:
         yield from _missed(result, best, holdout)
         if result.target.objective == "latency" and best.value is not None and best.value < 1.0:

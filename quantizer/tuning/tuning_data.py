@@ -129,7 +129,7 @@ class Split:
         sentences = []
         if shared:
             sentences.append(
-                f"{shared} of {len(rows)} samples are in both sets: the plan was chosen on them; give other "
+                f"{shared} of {len(rows)} rows are in both sets: the plan was chosen on them; give other "
                 "samples with --holdout-data"
             )
         if profiled in (self.holdout.data, self.holdout.data.merged(self.tuning.data)):

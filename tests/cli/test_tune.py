@@ -83,7 +83,7 @@ def test_shared_samples_are_not_called_held_out(profile, tmp_path) -> None:
     result = run(profile, *again)
     assert result.exit_code == 0, result.output
     assert "overlap    100.00 float" in result.stdout
-    assert "limit      400 of 400 samples are in both sets" in result.stdout
+    assert "limit      400 of 400 rows are in both sets" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("result     target met as measured; not verified")
 
 

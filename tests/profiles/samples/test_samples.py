@@ -199,9 +199,14 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     assert_says(refusal(tmp_path / "nowhere"), tmp_path / "nowhere", "no such folder", ".npz")
 
 
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ONE)
-    assert_says(refusal(tmp_path / "a.npy"), "a.npy: is a file", "give a folder")
+    assert [sample.name for sample in open_samples(tmp_path / "a.npy", (X,))] == ["a.npy"]
+
+
+def test_another_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("0\n")
+    assert_says(refusal(tmp_path / "a.txt"), "a.txt: is a file", "give a folder")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:

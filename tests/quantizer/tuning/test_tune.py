@@ -496,7 +496,7 @@ def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> 
     result = tuned(profile, QualityTarget(1.0, "size"), data)
     assert not result.separate_holdout
     assert not result.verified
-    assert result.limits[-1].startswith("400 of 400 samples are in both sets")
+    assert result.limits[-1].startswith("400 of 400 rows are in both sets")
 
 
 def test_samples_that_both_sets_have_are_counted(profile) -> None:
@@ -508,7 +508,7 @@ def test_samples_that_both_sets_have_are_counted(profile) -> None:
     assert result.target_met
     assert not result.separate_holdout
     assert not result.verified
-    assert any(text.startswith("40 of 41 samples are in both sets") for text in result.limits)
+    assert any(text.startswith("40 of 41 rows are in both sets") for text in result.limits)
     assert "on samples used before" in result.headline()
 
 
