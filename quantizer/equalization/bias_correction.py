@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,15 +30,28 @@ from .paths import absorbs_scales
 Floats = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class ChannelMeans:
+    """The mean of each channel of an activation.
+
+    Attributes:
+        axis: the axis of the activation that counts channels; negative ones count from the end.
+        values: float64 (channels,).
+    """
+
+    axis: int
+    values: Floats
+
+
 def find_biases(
-    graph: Graph, rounded: Graph, means: Mapping[str, Floats], plan: QuantPlan
+    graph: Graph, rounded: Graph, means: Mapping[str, ChannelMeans], plan: QuantPlan
 ) -> dict[str, tuple[float, ...]]:
     """Return what to add to the bias of each quantized node with a constant weight, in graph order.
 
     Args:
         graph: the model that is planned.
         rounded: the same with the weights that will be quantized (see `rounding`).
-        means: of the channels of activations, float64.
+        means: of activations; those along another axis than a node sums over say nothing of its outputs.
         plan: its plan.
     """
     biases: dict[str, tuple[float, ...]] = {}
@@ -46,27 +60,28 @@ def find_biases(
         if plan.nodes[name_of(node)].kind is not Kind.QUANTIZED or layout is None or name not in means:
             continue
         rank = len(graph.shape(name) or ())
-        if not any(absorbs_scales(graph, (node, 0), axis) for axis in range(rank)):
+        if not rank or not absorbs_scales(graph, (node, 0), means[name].axis % rank):
             continue
         if layout.bias_place(node) is None:
             continue
-        delta = -_mean_error(graph, rounded, node, layout, plan=plan, mean=means[name]).astype(np.float32)
+        mean = means[name].values
+        delta = -_mean_error(graph, rounded, node, layout, plan=plan, mean=mean).astype(np.float32)
         if np.any(delta) and np.all(np.isfinite(delta)):
             biases[name_of(node)] = tuple(delta.tolist())
     return biases
 
 
-def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) -> dict[str, Floats]:
+def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) -> dict[str, ChannelMeans]:
     """Return the mean of each channel of the activations of a model after `apply_equalization`."""
-    means: dict[str, Floats] = {}
+    means: dict[str, ChannelMeans] = {}
     for name, tensor in profile.items():
         if tensor.channels is None or tensor.count == 0:
             continue
-        mean = np.asarray(tensor.channels.mean, np.float64)
+        axis, mean = tensor.channels.axis, np.asarray(tensor.channels.mean, np.float64)
         if name in scales:
-            means[equalized_name(name)] = mean / np.asarray(scales[name].scales)
+            means[equalized_name(name)] = ChannelMeans(axis, mean / np.asarray(scales[name].scales))
         if name not in scales or scales[name].inserted:
-            means[name] = mean
+            means[name] = ChannelMeans(axis, mean)
     return means
 
 

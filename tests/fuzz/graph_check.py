@@ -65,6 +65,8 @@ REFUSALS: Mapping[str, str] = {
 
 PREPARED_TOLERANCE = 1e-4
 """Of the root mean square of an output: folding weights rounds them once more."""
+HALF_TOLERANCE = 1e-3
+"""The same where float16 tensors are float32 in the prepared model: 2^-11 is the rounding of each."""
 NEAR = 0.02
 """Difference, over the root mean square of an output, that is below every noise that matters (34 dB)."""
 MUCH_NOISIER, NOTICEABLE = 3.0, 0.1
@@ -153,8 +155,9 @@ def _check(case: Case, folder: Path, outcome: Outcome) -> None:
         sensitive[name] = max(sensitive[name], _off(again[name], expected[name]))
     prepared = open_prepared(path)
     computed = run(ir.to_proto(prepared.model), case.samples)
+    rounding = PREPARED_TOLERANCE if prepared.narrow is None else HALF_TOLERANCE
     for name, off in _differences(outcome, "prepared", computed, expected).items():
-        if off > max(PREPARED_TOLERANCE, 20.0 * sensitive[name]):
+        if off > max(rounding, 20.0 * sensitive[name]):
             outcome.add("wrong", f"prepared: output '{name}' is off by {off:.2g} of its size")
     written = {"model.onnx"}
     profile: Profile | None = None

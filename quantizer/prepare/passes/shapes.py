@@ -1,12 +1,13 @@
 """Shapes and types of all values, inferred afresh from the graph inputs.
 
 onnx_ir's ShapeInferencePass replaces the declared shapes of outputs, and leaves the rank of a Reshape to a
-computed shape unknown.
+computed shape unknown. ONNX's own inference (1.23) counts the windows of a pool with `ceil_mode` that begin
+beyond the tensor, which the operator leaves out: such a pool is written without `ceil_mode`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import onnx
@@ -19,6 +20,10 @@ from .contrib_shapes import set_contrib_shapes, write_as_standard
 
 SMALL = 1024
 """Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
+
+
+POOLS = ("AveragePool", "MaxPool", "LpPool")
+"""Operators with `ceil_mode`."""
 
 
 def clean_shapes(model: ir.Model) -> int:
@@ -72,21 +77,67 @@ def _set_ranks(model: ir.Model) -> int:
 
 
 def _infer(model: ir.Model) -> int:
+    inferred, changed = _inferred(model), 0
+    while _drop_ceil_mode(model, inferred):
+        inferred, changed = _inferred(model), changed + 1
+    for graph in model.graphs():
+        inputs = () if graph is model.graph else graph.inputs
+        for value in (*inputs, *(value for node in graph for value in node.outputs)):
+            info = inferred.get(name_of(value))
+            if info is not None:
+                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
+    return changed
+
+
+def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
+    """Return what is inferred, by name; nothing of an inconsistent graph."""
     proto = skeleton(model)
     write_as_standard(proto)
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return 0
-    inferred_infos = {info.name: info for info in _infos(inferred.graph) if not has_map(info.type)}
-    changed = 0
-    for graph in model.graphs():
-        inputs = () if graph is model.graph else graph.inputs
-        for value in (*inputs, *(value for node in graph for value in node.outputs)):
-            info = inferred_infos.get(name_of(value))
-            if info is not None:
-                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
-    return changed
+        return {}
+    return {info.name: info for info in _infos(inferred.graph) if not has_map(info.type)}
+
+
+def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
+    """Take `ceil_mode` from the first pool where it adds empty windows alone; return whether there is one.
+
+    What was inferred of tensors after that pool is wrong until shapes are inferred again.
+    """
+    for node in model.graph.all_nodes():
+        if not is_standard(node, *POOLS) or not node.attributes.get_int("ceil_mode", 0):
+            continue
+        info = inferred.get(name_of(node.inputs[0]))
+        dims = () if info is None else info.type.tensor_type.shape.dim[2:]
+        known = [d.dim_value for d in dims if d.HasField("dim_value")]
+        if len(known) == len(dims) and _adds_empty_windows(node, known):
+            node.attributes.pop("ceil_mode")
+            return True
+    return False
+
+
+def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
+    """Whether all windows that `ceil_mode` adds to a pool begin beyond the tensor and its padding before it.
+
+    Args:
+        node: a pool with `ceil_mode`.
+        sizes: of its input along the axes of the kernel.
+    """
+    kernel, axes, ones = node.attributes.get_ints("kernel_shape", ()), len(sizes), (1,) * len(sizes)
+    if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or not axes or len(kernel) != axes:
+        return False
+    strides, dilations = (node.attributes.get_ints(name, ones) for name in ("strides", "dilations"))
+    pads = node.attributes.get_ints("pads", (0,) * 2 * axes)
+    if not len(strides) == len(dilations) == len(pads) / 2 == axes or min(strides) < 1:
+        return False
+    empty = []
+    for axis, size in enumerate(sizes):
+        room = size + pads[axis] + pads[axes + axis] - dilations[axis] * (kernel[axis] - 1) - 1
+        if room % strides[axis]:
+            begin = (room // strides[axis] + 1) * strides[axis]
+            empty.append(begin >= size + pads[axis])
+    return bool(empty) and all(empty)
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:

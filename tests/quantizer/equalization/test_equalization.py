@@ -151,6 +151,16 @@ def test_correction_removes_the_mean_error_of_the_outputs() -> None:
     assert errors["auto"].sum() < 0.5 * errors["off"].sum()
 
 
+@pytest.mark.parametrize("length", [6, 8])
+def test_means_along_one_axis_correct_no_node_that_sums_over_another(length: int) -> None:
+    weights = {"w": (8, 8, 1), "v": (length, length), "c": (length,)}
+    text = "a = Conv(x, w) b = MatMul(x, v) d = Add(b, c) y = Add(a, d)"
+    net = network(text, weights, shape=(1, 8, length))
+    plan = planned(net, equalization="off").plan
+    assert plan.nodes["MatMul_b"].kind is Kind.QUANTIZED
+    assert plan.adjustments.biases == {}  # the profile has the means of the channels of the Conv
+
+
 def test_float_nodes_keep_their_biases() -> None:
     net = uneven()
     made = planned(net, keep_float=["Conv"])

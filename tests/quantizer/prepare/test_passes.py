@@ -540,3 +540,23 @@ def test_outputs_that_nobody_reads_are_cut_off():
     proto = parse("g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y, i = MaxPool<kernel_shape=[2,2]>(x) }")
     result, _ = prepared(proto)
     assert collections.Counter(len(node.outputs) for node in result.model.graph) == {1: 1}
+
+
+@pytest.mark.parametrize("operator", ["AveragePool", "MaxPool", "LpPool"])
+@pytest.mark.parametrize(
+    ("size", "attributes", "windows", "stays"),
+    [
+        (2, "kernel_shape = [1], strides = [2]", 1, False),
+        (7, "kernel_shape = [2], strides = [3], pads = [0, 1]", 3, True),
+        (5, "kernel_shape = [2], strides = [4], pads = [1, 1]", 2, False),
+        (7, "kernel_shape = [2], strides = [2]", 4, True),
+        (8, "kernel_shape = [2], strides = [2]", 4, True),
+    ],
+)
+def test_ceil_mode_goes_where_it_adds_empty_windows_alone(operator, size, attributes, windows, stays):
+    pool = f"{operator} <ceil_mode = 1, {attributes}> (x)"
+    text = f"g (float[1,2,{size}] x) => (float[a,b,c] y) {{ p = {pool} y = Neg (p) }}"
+    result, _ = prepared(parse(text, HEAD.replace("17", "18")))
+    node = next(iter(result.model.graph))
+    assert ("ceil_mode" in node.attributes) == stays
+    assert list(node.outputs[0].shape) == [1, 2, windows]
