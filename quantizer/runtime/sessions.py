@@ -17,8 +17,8 @@ Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
 
 
-MOST_THREADS = 1 << 14
-"""More than any machine has cores; onnxruntime would try to start each of them."""
+MOST_THREADS = 256
+"""More help no operator, and onnxruntime starts each at once: with thousands it never ends."""
 
 
 def session_options(threads: int) -> ort.SessionOptions:

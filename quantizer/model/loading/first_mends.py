@@ -1,7 +1,7 @@
 """Mends of what onnxruntime takes and the check of `soundness` refuses; they come before it.
 
-As in `mends`, a mended model computes what onnxruntime computes with the model as it is. Nothing is known of
-the message yet, except that it has a graph.
+As in `mends`, a mended model computes what onnxruntime computes with the model as it is. Of the message
+it is known that it has a graph and that its text is UTF-8.
 """
 
 from __future__ import annotations

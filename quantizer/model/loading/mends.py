@@ -30,7 +30,7 @@ def mend(proto: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def mend_first(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Mend what `soundness` would refuse, and return the notes. Nothing has been checked yet."""
+    """Mend what `soundness` would refuse, and return the notes. Only text has been checked yet."""
     return _notes(FIRST_MENDS, proto)
 
 

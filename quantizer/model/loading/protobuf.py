@@ -11,16 +11,18 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ....profiles.base.errors import ModelError
+from .texts import check_texts, field_of, not_utf8
 
 Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 """What holds nodes: a graph or a model-local function."""
 
 
 def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Return what a model file holds; weights in other files are not read.
+    """Return what a model file holds, its text checked; weights in other files are not read.
 
     Raises:
-        ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off.
+        ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off, or text in
+            it is not UTF-8.
     """
     name = shown(path)
     if name != os.fspath(path):
@@ -28,13 +30,17 @@ def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     if Path(path).is_dir():
         raise ModelError(f"{name}: is a folder; name an .onnx file")
     try:
-        return onnx.load_model(path, format="protobuf", load_external_data=False)
+        proto = onnx.load_model(path, format="protobuf", load_external_data=False)
     except FileNotFoundError:
         raise ModelError(f"{name}: no such file; check the path of the model") from None
     except OSError as problem:
         raise ModelError(f"{name}: cannot be read: {problem.strerror or problem}; check the path") from None
     except DecodeError:
         raise ModelError(f"{name}: not an ONNX model, or cut off; export or download it again") from None
+    except UnicodeDecodeError as problem:  # of protobuf in Python; its C code hands such text out as bytes
+        raise not_utf8(name, field_of(problem)) from None
+    check_texts(proto, name)
+    return proto
 
 
 def shown(path: str | os.PathLike[str]) -> str:

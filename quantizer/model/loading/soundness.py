@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import onnx
-from google.protobuf.descriptor import FieldDescriptor
 
 from ....profiles.base.errors import ModelError
 from .protobuf import Block, subgraphs_of, tensors_in
@@ -17,9 +14,6 @@ from .tensor_data import check_sparse, check_tensor
 MOST_INPUT_ELEMENTS = 1 << 38
 """An input with more elements, in its fixed dimensions, is in no sample: 2^38 float32 values take 1 TiB."""
 
-
-_FREE_TEXT = ("doc_string", "producer_name", "producer_version", "denotation", "metadata_props")
-"""Fields on whose text nothing depends; `readable_texts` mends them."""
 
 _MESSAGES = {
     onnx.AttributeProto.TENSOR: "t",
@@ -34,19 +28,14 @@ def check_proto(proto: onnx.ModelProto, where: str) -> None:
     """Check what conversion and the steps after it rely on.
 
     Args:
-        proto: as read.
+        proto: as `read_proto` gives it: its text is UTF-8.
         where: the file, for messages.
 
     Raises:
-        ModelError: text is not UTF-8, a tensor has another amount of data than its type and dimensions take,
-            a name is made twice, an input is no tensor of a known type, a Constant has no value, or an output
-            of a subgraph is made outside of it.
+        ModelError: a tensor has another amount of data than its type and dimensions take, a name is made
+            twice, an input is no tensor of a known type, a Constant has no value, or an output of a subgraph
+            is made outside of it.
     """
-    for place in _undecodable(proto, ""):
-        raise ModelError(
-            f"{where}: {place or 'model'}: text that is not UTF-8; the file is damaged: export or "
-            "download it again"
-        )
     if not proto.graph.output:
         raise ModelError(f"{where}: the graph has no outputs; export it with at least one")
     for block in (proto.graph, *proto.functions):
@@ -55,42 +44,6 @@ def check_proto(proto: onnx.ModelProto, where: str) -> None:
     for value in proto.graph.input:
         if value.name not in initializers:
             _check_input(value, where)
-
-
-def _undecodable(message: Any, place: str) -> Iterator[str]:
-    """Yield the places of text fields that are no UTF-8, which protobuf hands out as bytes."""
-    if isinstance(message, onnx.TensorProto):  # the fields with the numbers are not touched
-        texts = [message.name, *(entry.key for entry in message.external_data)]
-        if any(isinstance(text, bytes) for text in (*texts, *(e.value for e in message.external_data))):
-            yield f"{place}, tensor {_text(message.name)!r}".strip(", ")
-        return
-    place = _place(message, place)
-    for field, value in message.ListFields():
-        if field.name in _FREE_TEXT:
-            continue
-        if field.type == FieldDescriptor.TYPE_STRING:
-            if isinstance(value, bytes) or (
-                not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
-            ):
-                yield f"{place}, field {field.name}".strip(", ")
-        elif field.type == FieldDescriptor.TYPE_MESSAGE:
-            for inner in [value] if hasattr(value, "ListFields") else value:
-                yield from _undecodable(inner, place)
-
-
-def _place(message: Any, place: str) -> str:
-    match message:
-        case onnx.NodeProto():
-            return f"node {_text(message.name)!r} ({_text(message.op_type)})"
-        case onnx.ValueInfoProto():
-            return f"value {_text(message.name)!r}"
-        case onnx.FunctionProto():
-            return f"function {_text(message.name)!r}"
-    return place
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
 
 
 def _check_block(block: Block, outer: frozenset[str], where: str) -> None:

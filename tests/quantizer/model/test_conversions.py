@@ -16,6 +16,7 @@ CALLS = {
     "ir.save",
     "onnx.load",
     "onnx.load_model",
+    "onnx.ModelProto.FromString",
     "onnx.save",
     "onnx.save_model",
     "onnx.version_converter.convert_version",
@@ -36,7 +37,16 @@ ALLOWED = {
     ): "for shape inference, which gives types and shapes",
     ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
     ("quantizer/runtime", "_executed", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
-    ("profiles/runtime", "optimised", "ir.load"): "onnxruntime's optimised graph, in a temporary folder",
+    (
+        "profiles/runtime",
+        "read_graph",
+        "onnx.load_model",
+    ): "onnxruntime's optimised graph to its message, from a temporary folder",
+    (
+        "profiles/runtime",
+        "read_graph",
+        "ir.from_proto",
+    ): "the message to a model, without the types that are maps; weights keep the folder",
     ("profiles/runtime", "_source", "ir.save"): "a model to a temporary file for onnxruntime",
     ("profiles/runtime", "_saved_beside", "ir.save"): "the same, beside weights that are in files already",
     (

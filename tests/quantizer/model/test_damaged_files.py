@@ -195,6 +195,24 @@ def test_a_name_that_is_not_utf8_is_refused_with_its_place(tmp_path: Path, text:
     assert_refused(tmp_path, spoilt, place.split("'", maxsplit=1)[0])
 
 
+def test_names_that_are_not_utf8_are_refused_before_constants_of_one_name_are_mended(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Constant", [], [name], value_float=1.0) for name in ("QQ", "QQ", "b", "b")]
+    nodes.append(helper.make_node("Add", ["QQ", "b"], ["y"]))
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("y", 1, [])])
+    data = helper.make_model(graph).SerializeToString().replace(b"QQ", b"\xff\xfe")
+    assert_refused(tmp_path, data, "text that is not UTF-8; the file is damaged")
+
+
+def test_text_that_protobuf_itself_refuses_is_named_by_its_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte in field: onnx.NodeProto.name")
+
+    monkeypatch.setattr(onnx, "load_model", refuse)
+    assert_refused(tmp_path, b"", "field onnx.NodeProto.name: text that is not UTF-8")
+
+
 def test_an_attribute_of_bytes_that_are_no_text_is_taken_or_refused_with_the_place(tmp_path: Path) -> None:
     proto = model()
     proto.graph.node[2].attribute.append(helper.make_attribute("mode", b"\xff\xff\xff\xff"))
