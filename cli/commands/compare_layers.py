@@ -35,8 +35,10 @@ def command(
     """List the SQNR of each tensor in graph order.
 
     Noise adds up on its way through the graph; "SQNR drop" is what a node adds: the lowest SQNR of its
-    inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. In
-    JSON an infinite SQNR (no difference at all) is the string "inf".
+    inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. A
+    tensor that only an activation function reads is compared after it ("after Relu"), for what the function
+    clips does not matter; JSON has the figures before it too ("difference"). In JSON an infinite SQNR (no
+    difference at all) is the string "inf".
 
     \b
     Example:

@@ -155,7 +155,10 @@ def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
-    """Return some layers of a report as a table with a bar of the SQNR; "!" marks the bad ones."""
+    """Return some layers of a report as a table with a bar of the SQNR; "!" marks the bad ones.
+
+    "after Relu" says that the figures are those of the tensor after that function.
+    """
     header = ("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")
     rows = [(*_layer(layer), _bar(layer)) for layer in layers]
     lines = [
@@ -171,16 +174,17 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
 
 
 def _layer(layer: LayerComparison) -> tuple[str, ...]:
-    d = layer.difference
+    d = layer.effective
     drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
     measured = ("-", "-") if d is None else (f"{d.cosine:.6f}", decibel_text(d.sqnr))
     return (layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured, drop)
 
 
 def _bar(layer: LayerComparison) -> str:
-    """Return one # for every 4 dB, at most 15."""
-    if layer.difference is None:
+    """Return one # for every 4 dB, at most 15, and the function after which the tensor was compared."""
+    if layer.effective is None:
         return f"another shape in {layer.shape_mismatches} samples"
-    sqnr = layer.difference.sqnr
+    sqnr = layer.effective.sqnr
     bad = layer.sqnr_drop is not None and layer.sqnr_drop >= BAD_DROP and sqnr < BAD_SQNR
-    return "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0) + (" !" if bad else "")
+    after = f" after {layer.after}" if layer.after and sqnr != math.inf else ""
+    return "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0) + (" !" if bad else "") + after

@@ -19,7 +19,7 @@ from .accuracy import Accuracy, Labels, RowCounts, accuracy_of, load_labels
 from .gates import Gate, GateFailure, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
-from .order import ModelFile, check_not_instrumented, doubts, speed_doubts
+from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
 from .outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
 
 
@@ -37,9 +37,10 @@ class Evaluation(Presented):
         gate: the limits that were given.
         failures: the limits that were not met; empty is success.
         doubts: signs that the models are not a float one and its quantized form: nothing quantized, a larger
-            file, arguments swapped, made from another float model (`doubts`), and, where a speedup is asked
-            for, quantized for another runtime. Any of them fails a gate with a limit.
-        remarks: what else to know of the figures, such as an estimate that was too good.
+            file, arguments swapped, made from a float model of other weights (`doubts`), and, where a speedup
+            is asked for, quantized for another runtime. Any of them fails a gate with a limit.
+        remarks: what else to know of the figures, such as an estimate that was too good, or a quantized model
+            that was made from another graph.
         provenance: where the quantized model says that it comes from; None for one of another tool.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
     """
@@ -195,7 +196,7 @@ def evaluate(
         gate=gate,
         failures=failures_of(gate, outputs, accuracy, latency, sums.samples),
         doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
-        remarks=(() if wanted else elsewhere) + too_good_texts(estimates),
+        remarks=other_graph(floats, quantized) + (() if wanted else elsewhere) + too_good_texts(estimates),
         provenance=quantized.provenance,
         estimates=estimates,
     )

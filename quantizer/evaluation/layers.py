@@ -6,11 +6,10 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
@@ -20,7 +19,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..equalization.apply import apply_equalization
 from ..model.files import load_model
-from ..model.graph import name_of
+from ..model.graph import index, name_of
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
 from ..plan.plan import NodePlan
@@ -28,9 +27,10 @@ from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
 from ..runtime.sessions import open_session, run
 from .measuring import Measuring
-from .order import ModelFile, check_not_instrumented, doubts, other_plan
-from .sqnr import Difference, Sums, sums_along
-from .tensor_matching import Match, activations, matches, values_of
+from .order import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
+from .sqnr import Difference
+from .tensor_matching import activations, matches, values_of
+from .tensor_sums import TensorSums, differences_after, following
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,14 @@ class LayerComparison:
         node, op_type: what makes it; "" and "input" for a graph input.
         kind: of that node in the plan; "" when no plan was given.
         type: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
-        difference: over all samples; None when nothing could be compared.
-        sqnr_drop: dB that this node adds: lowest SQNR of its inputs less that of the tensor. An input that
-            was not compared has the lowest SQNR of what it was computed from. Below 0 where noise averages
-            out. None where one of the two is unknown or infinite.
+        difference: of the tensor itself over all samples; None when nothing could be compared.
+        sqnr_drop: dB that this node adds: lowest effective SQNR of its inputs less that of the tensor.
+            An input that was not compared has the lowest SQNR of what it was computed from. Below 0 where
+            noise averages out. None where one of the two is unknown or infinite.
         shape_mismatches: samples for which the shapes differed.
+        after: operators of the activation function or clip that all readers of the tensor together compute of
+            it, such as "Relu", or "Sigmoid, Mul" for SiLU; of a float tensor inside it too. "" for none.
+        difference_after: of both tensors after that function; None without one.
     """
 
     tensor: str
@@ -57,6 +60,13 @@ class LayerComparison:
     difference: Difference | None
     sqnr_drop: float | None
     shape_mismatches: int
+    after: str
+    difference_after: Difference | None
+
+    @property
+    def effective(self) -> Difference | None:
+        """The difference that other nodes see: after the function of all readers where there is one."""
+        return self.difference if self.difference_after is None else self.difference_after
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,15 +104,16 @@ class LayerReport(Presented):
 
     def presentation(self) -> Presentation:
         """Return a table of the layers in graph order."""
-        header = ("tensor", "operator", "kind", "type", "SQNR dB", "SQNR drop dB")
+        header = ("tensor", "operator", "kind", "type", "SQNR dB", "SQNR drop dB", "after")
         rows = tuple(
             (
                 layer.tensor,
                 layer.op_type,
                 layer.kind or "-",
                 layer.type,
-                "-" if layer.difference is None else decibels(layer.difference.sqnr),
+                "-" if layer.effective is None else decibels(layer.effective.sqnr),
                 "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}",
+                layer.after,
             )
             for layer in self.layers
         )
@@ -111,8 +122,8 @@ class LayerReport(Presented):
         return Presentation((*facts, *remarks), (Table(header, rows, left=4),))
 
     def worst(self, count: int) -> tuple[LayerComparison, ...]:
-        """Return the `count` layers of lowest SQNR, lowest first; equals in graph order."""
-        compared = [(d.sqnr, layer) for layer in self.layers if (d := layer.difference) is not None]
+        """Return the `count` layers of lowest effective SQNR, lowest first; equals in graph order."""
+        compared = [(d.sqnr, layer) for layer in self.layers if (d := layer.effective) is not None]
         return tuple(layer for _, layer in sorted(compared, key=lambda pair: pair[0])[:count])
 
 
@@ -126,6 +137,8 @@ def compare_layers(
     progress: Progress | None = None,
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
+
+    A tensor that only an activation function reads is compared after that function too, and that counts.
 
     A quantized tensor is read as integers and dequantized here, so the runtime's integer kernels stay fused
     as they are in use. A tensor that stayed float is read as it is, which may keep the runtime from fusing it
@@ -148,7 +161,8 @@ def compare_layers(
     measuring = measuring or Measuring()
     files = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
     check_not_instrumented(*files)
-    prepared, quantized, doubtful = prepare(load_model(float_path)).model, files[1].model, doubts(*files)
+    prepared, quantized = prepare(load_model(float_path)).model, files[1].model
+    doubtful = doubts(*files) + other_graph(*files)
     nodes: Mapping[str, NodePlan] = {}
     if plan is not None:
         loaded = read_plan(plan)
@@ -160,7 +174,8 @@ def compare_layers(
             f"{quantized_path}: has no activation of {float_path}; "
             "compare a model with its own quantized form"
         )
-    sums, samples = {match.tensor: _TensorSums(match) for match in pairs}, 0
+    graph, opset, samples = index(prepared), prepared.graph.opset_imports.get("", 1), 0
+    sums = {m.tensor: TensorSums(m, following(graph, m.tensor, opset)) for m in pairs}
     source = open_samples(data, input_specs(prepared), measuring.limit)
     with (
         _exposing(prepared, [m.tensor for m in pairs], str(float_path), measuring.threads) as run_float,
@@ -212,55 +227,30 @@ def _exposing(
         yield run_on
 
 
-@dataclass(frozen=True, eq=False)
-class _TensorSums:
-    """What is kept of one tensor.
-
-    Attributes:
-        match: where it is in the quantized model.
-        sums: over the samples so far; None before the first that could be compared.
-        shape_mismatches: samples for which the shapes differed.
-    """
-
-    match: Match
-    sums: Sums | None = None
-    shape_mismatches: int = 0
-
-    @property
-    def difference(self) -> Difference | None:
-        """The difference over all samples; None when nothing could be compared."""
-        return None if self.sums is None else self.sums.difference()
-
-    def added(self, floats: npt.NDArray[Any], exposed: npt.NDArray[Any]) -> _TensorSums:
-        """Return the sums with one sample more: values of the float model, and of the exposed tensor."""
-        quantized = self.match.dequantized(exposed)
-        if floats.shape != quantized.shape:
-            return replace(self, shape_mismatches=self.shape_mismatches + 1)
-        sums = sums_along(floats, quantized, (None,))[0]
-        return replace(self, sums=sums if self.sums is None else self.sums.added(sums))
-
-
 def _layers(
-    graph: ir.Graph, sums: Mapping[str, _TensorSums], nodes: Mapping[str, NodePlan]
+    graph: ir.Graph, sums: Mapping[str, TensorSums], nodes: Mapping[str, NodePlan]
 ) -> tuple[LayerComparison, ...]:
     """Return the comparison of each tensor that has sums, in graph order."""
-    differences = {tensor: s.difference for tensor, s in sums.items()}
-    sqnr = _sqnr_by_tensor(graph, differences)
+    after = differences_after(sums)
+    effective = {name: after[name][1] if name in after else s.difference for name, s in sums.items()}
+    sqnr = _sqnr_by_tensor(graph, effective)
     layers = []
     for value in values_of(graph):
         if (name := name_of(value)) in sums:
-            node = value.producer()
-            maker = name_of(node)
+            node, tensor = value.producer(), sums[name]
+            maker, (operators, difference) = name_of(node), after.get(name, ("", None))
             layers.append(
                 LayerComparison(
                     tensor=name,
                     node=maker,
                     op_type="input" if node is None else node.op_type,
                     kind=nodes[maker].kind.value if maker in nodes else "",
-                    type="float" if sums[name].match.scale is None else "quantized",
-                    difference=differences[name],
-                    sqnr_drop=_sqnr_drop(node, differences[name], sqnr),
-                    shape_mismatches=sums[name].shape_mismatches,
+                    type="float" if tensor.match.scale is None else "quantized",
+                    difference=tensor.difference,
+                    sqnr_drop=_sqnr_drop(node, effective[name], sqnr),
+                    shape_mismatches=tensor.shape_mismatches,
+                    after=operators,
+                    difference_after=difference,
                 )
             )
     return tuple(layers)

@@ -63,6 +63,11 @@ class ModelFile:
         return read_provenance(self.model)
 
     @cached_property
+    def fingerprint(self) -> str:
+        """The fingerprint of it prepared; raises ModelError where it cannot be."""
+        return model_fingerprint(open_prepared(self.path).identity)
+
+    @cached_property
     def bytes(self) -> int:
         """Its size, external data included."""
         return model_bytes(self.path)
@@ -118,23 +123,47 @@ def _same(one: ModelFile, other: ModelFile) -> bool:
 
 
 def _other_float_model(floats: ModelFile, quantized: ModelFile, provenance: Provenance) -> list[str]:
-    """Return a sentence where the quantized model says that it was made from another float model."""
+    """Return a sentence where the quantized model says it was made from this graph with other weights."""
     try:
-        actual = model_fingerprint(open_prepared(floats.path).identity)
+        actual = floats.fingerprint
     except ModelError as error:
         return [f"{quantized.name} cannot have been made from {floats.name}: {error}"]
-    if actual == provenance.float_model:
+    if actual == provenance.float_model or not _same_structure(actual, provenance.float_model):
         return []
-    (structure, weights, _), (own, values, _) = (
-        fingerprint.split("-") if fingerprint.count("-") == 2 else ("", "", "")
-        for fingerprint in (provenance.float_model, actual)
-    )
-    what = "other weights" if structure == own and weights != values else "another graph"
-    other = "" if provenance.tool == tool_name() else f", or prepared it otherwise ({provenance.tool})"
     return [
-        f"{quantized.name} was made from another float model than {floats.name} ({what}{other}); "
-        "give the model that was quantized"
+        f"{quantized.name} was made from another float model than {floats.name} "
+        f"(other weights{_other_tool(provenance)}); give the model that was quantized"
     ]
+
+
+def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[str, ...]:
+    """Return a sentence where the quantized model says that it was made from another graph.
+
+    That is no doubt: nodes may have been renamed, or the model exported anew, and the outputs of both files
+    are compared in any case.
+    """
+    provenance = quantized.provenance
+    if provenance is None or floats.provenance is not None:
+        return ()
+    try:
+        actual = floats.fingerprint
+    except ModelError:  # it is in the doubts
+        return ()
+    if _same_structure(actual, provenance.float_model):
+        return ()
+    return (
+        f"{quantized.name} was made from another graph than that of {floats.name} (nodes renamed, exported "
+        f"anew{_other_tool(provenance)}); the figures hold for these two files",
+    )
+
+
+def _same_structure(one: str, other: str) -> bool:
+    """Whether two fingerprints of models have the same structure."""
+    return one.partition("-")[0] == other.partition("-")[0]
+
+
+def _other_tool(provenance: Provenance) -> str:
+    return "" if provenance.tool == tool_name() else f", or prepared otherwise by {provenance.tool}"
 
 
 def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[str, ...]:

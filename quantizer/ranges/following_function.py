@@ -76,9 +76,14 @@ def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: in
 
 
 def find_following(graph: Graph, name: str) -> FollowingFunction | None:
-    """Return the nodes after a tensor that are a function of it, None where there are none."""
+    """Return the nodes after a tensor that are a function of it, None where there are none or only a clip."""
     uses = graph.consumers(name)
-    if not uses or (len(uses) == 1 and is_clip(uses[0][0])) or not any(_bends(n) for n, _ in uses):
+    return None if len(uses) == 1 and is_clip(uses[0][0]) else find_following_or_clip(graph, name)
+
+
+def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
+    """Return the nodes after a tensor that are a function of it, a clip too; None where there are none."""
+    if not any(_bends(n) for n, _ in graph.consumers(name)):
         return None
     made, nodes = [name], list[ir.Node]()
     for _ in range(LONGEST + 1):

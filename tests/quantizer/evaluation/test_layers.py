@@ -6,6 +6,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
+from qprof_onnx.cli.render.evaluation import layers_text
 from qprof_onnx.profiles.base.errors import DataError, ModelError
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.measuring import Measuring
@@ -77,7 +78,7 @@ def test_the_layer_with_the_lowest_sqnr_is_found(write, data) -> None:
     assert (layers["m"].type, layers["m"].node, layers["m"].op_type) == ("float", "mm", "MatMul")
     assert (layers["r"].type, layers["r"].op_type) == ("quantized", "Relu")
     assert layers["r"].difference.sqnr < 17  # scale 0.5 on values up to 1.5
-    assert report.worst(1)[0].difference.sqnr == min(layer.difference.sqnr for layer in report.layers)
+    assert report.worst(1)[0].effective.sqnr == min(layer.effective.sqnr for layer in report.layers)
 
 
 def test_quantized_values_are_dequantized_as_the_operator_does(write, data) -> None:
@@ -95,7 +96,7 @@ def test_the_sqnr_drop_is_what_a_node_adds(write, data) -> None:
     assert layers["x"].sqnr_drop is None
     assert layers["m"].sqnr_drop == layers["x"].difference.sqnr - layers["m"].difference.sqnr
     # `a` is not in the quantized model and stands for what it was made from
-    assert layers["r"].sqnr_drop == layers["m"].difference.sqnr - layers["r"].difference.sqnr
+    assert layers["r"].sqnr_drop == layers["m"].difference.sqnr - layers["r"].effective.sqnr
 
 
 def test_a_model_against_itself_loses_nothing(write, data) -> None:
@@ -224,3 +225,77 @@ def test_parameters_by_channel_are_applied_along_their_axis() -> None:
     quantized = typed(text)
     found = {match.tensor: match for match in matches(typed(TANH), quantized)}
     assert found["y"].dequantized(np.array([[3, 3]], np.uint8)).tolist() == [[1.5, 4.0]]
+
+
+ACTIVATED = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 1, 4, 4] x) => (float[N, 2, 4, 4] y)
+<float[2, 1, 1, 1] w = {4, 2}, float[2, 2, 1, 1] v = {1, 0.5, -0.5, 1}, float[2] b = {-2, -1},
+ float sx = {0.0157}, uint8 zx = {128}, float sc = {0.045}, uint8 zc = {111}> {
+  %s
+  %s
+  [second] y = Conv (a, v)
+}"""
+FUNCTIONS = {"Relu": "a = Relu (%s)", "Sigmoid, Mul": "s = Sigmoid (%s)  a = Mul (%s, s)"}
+
+
+def activated(operators: str, clipped: bool) -> str:
+    """Return Conv, function, Conv; `clipped`: input and first Conv quantized, the Conv clipped below -5."""
+    function = FUNCTIONS[operators]
+    if not clipped:
+        return ACTIVATED % ("[first] c = Conv (x, w, b)", function.replace("%s", "c"))
+    quantized = """xq = QuantizeLinear (x, sx, zx)  xd = DequantizeLinear (xq, sx, zx)
+  [first] c = Conv (xd, w, b)
+  q = QuantizeLinear (c, sc, zc)  d = DequantizeLinear (q, sc, zc)"""
+    return ACTIVATED % (quantized, function.replace("%s", "d"))
+
+
+@pytest.fixture
+def images(tmp_path):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    np.save(folder / "0.npy", np.random.default_rng(0).uniform(-2, 2, (4, 1, 4, 4)).astype(np.float32))
+    return folder
+
+
+@pytest.mark.parametrize("operators", FUNCTIONS)
+def test_a_tensor_is_compared_after_the_function_that_clips_it_too(write, images, operators) -> None:
+    floats = write("a.onnx", activated(operators, clipped=False))
+    report = compare_layers(floats, write("b.onnx", activated(operators, clipped=True)), images)
+    layers = {layer.tensor: layer for layer in report.layers}
+    conv, after = layers["c"], layers["a"]
+    assert conv.difference.sqnr < 15
+    assert conv.after == operators
+    assert conv.effective == conv.difference_after
+    # The readers' result, which the runtime computes in float32.
+    assert conv.difference_after.sqnr == pytest.approx(after.difference.sqnr, abs=0.01)
+    assert after.sqnr_drop == pytest.approx(0.0, abs=0.01)
+    assert (after.after, after.difference_after, after.effective) == ("", None, after.difference)
+
+
+@pytest.mark.parametrize("operators", FUNCTIONS)
+def test_a_tensor_clipped_before_an_activation_function_is_not_marked(write, images, operators) -> None:
+    floats = write("a.onnx", activated(operators, clipped=False))
+    report = compare_layers(floats, write("b.onnx", activated(operators, clipped=True)), images)
+    text = layers_text(report, report.layers)
+    assert "!" not in text
+    (line,) = [line for line in text.splitlines() if line.startswith("c ")]
+    assert line.endswith(f"# after {operators}")
+
+
+def test_a_tensor_with_another_reader_is_compared_itself(write, images) -> None:
+    both = "Conv (%s, v)  y = Add (p, a)"
+    text = [activated("Relu", c).replace("[second] y = Conv (a, v)", f"p = {both}") for c in (False, True)]
+    report = compare_layers(write("a.onnx", text[0] % "c"), write("b.onnx", text[1] % "d"), images)
+    conv = next(layer for layer in report.layers if layer.tensor == "c")
+    assert (conv.after, conv.difference_after) == ("", None)
+    assert conv.effective.sqnr < 15
+    assert "!" in layers_text(report, [conv])
+
+
+def test_a_function_that_is_not_finite_on_quantized_values_does_not_count(write, images) -> None:
+    text = [activated("Relu", clipped).replace("Relu", "Log") for clipped in (False, True)]
+    for old, new in (("{-2, -1}", "{8.001, 4.001}"), ("{0.045}", "{0.5}"), ("{111}", "{0}")):
+        text = [t.replace(old, new) for t in text]
+    report = compare_layers(write("a.onnx", text[0]), write("b.onnx", text[1]), images)
+    conv = next(layer for layer in report.layers if layer.tensor == "c")
+    assert (conv.after, conv.effective) == ("", conv.difference)

@@ -105,7 +105,7 @@ def test_a_profile_that_was_written_and_read_has_the_same_digest(folder: Path, t
     assert profile_digest(fewer) != profile_digest(profile)
 
 
-def test_evaluate_doubts_another_float_model_and_fails_any_gate(folder: Path) -> None:
+def test_evaluate_doubts_other_weights_and_fails_any_gate(folder: Path) -> None:
     shown = evaluate(folder / "retrained.onnx", folder / "model.int8.onnx", DATA, measuring=FEW)
     (doubt,) = shown.doubts
     assert doubt.startswith(
@@ -117,6 +117,25 @@ def test_evaluate_doubts_another_float_model_and_fails_any_gate(folder: Path) ->
     ).passed
     own = evaluate(folder / "model.onnx", folder / "model.int8.onnx", DATA, measuring=FEW, gate=gate)
     assert (own.passed, own.doubts) == (True, ())
+
+
+def renamed(folder: Path, path: Path) -> Path:
+    """Write the float model with other names of its nodes, as another export has."""
+    model = onnx.load(folder / "model.onnx")
+    for number, node in enumerate(model.graph.node):
+        node.name = f"exported_{number}"
+    onnx.save(model, path)
+    return path
+
+
+def test_another_graph_is_a_remark_and_fails_no_gate(folder: Path, tmp_path: Path) -> None:
+    other = renamed(folder, tmp_path / "renamed.onnx")
+    shown = evaluate(other, folder / "model.int8.onnx", DATA, measuring=FEW, gate=Gate(min_sqnr=-100.0))
+    assert (shown.passed, shown.doubts) == (True, ())
+    (remark,) = shown.remarks
+    assert remark.startswith("model.int8.onnx was made from another graph than that of renamed.onnx")
+    layers = compare_layers(other, folder / "model.int8.onnx", DATA, measuring=FEW)
+    assert layers.doubts == (remark,)
 
 
 def test_evaluate_holds_the_estimate_against_the_measurement(folder: Path, tmp_path: Path) -> None:
