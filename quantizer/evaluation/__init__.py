@@ -2,6 +2,6 @@
 
 Enters: two model files and samples.
 Leaves: `Evaluation`, `LayerReport`.
-Imports: lowering, equalization, noise, plan, prepare, targets, ranges, operators, runtime, model, numerics,
+Imports: lowering, equalization, noise, plan, ranges, prepare, targets, operators, runtime, model, numerics,
 profiles.instrumentation, profiles.samples, profiles.base.
 """

@@ -29,8 +29,7 @@ from ..runtime.sessions import open_session, run
 from .measuring import Measuring
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
 from .sqnr import Difference
-from .tensor_matching import activations, matches, values_of
-from .tensor_sums import TensorSums, differences_after, following
+from .tensor_matching import TensorSums, activations, differences_after, following, matches, values_of
 
 
 @dataclass(frozen=True)
