@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,26 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
-from onnxruntime_extensions import get_library_path
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runtime import custom_operators
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+
+
+def _library() -> str:
+    """Return a library of custom operators, without importing its package.
+
+    That would set an environment variable by which every process started later reads protobuf in pure Python.
+    """
+    spec = find_spec("onnxruntime_extensions")
+    assert spec is not None
+    assert spec.origin is not None
+    found = Path(spec.origin).parent.glob("_extensions_pydll*")
+    return str(next(path for path in found if path.suffix in (".so", ".pyd")))
+
+
+LIBRARY = _library()
 
 NET = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.contrib": 1]>
 net (float[N, 8, 6, 6] x) => (float[N, 8, 6, 6] y) <float[8, 8, 3, 3] w, float[8, 8, 3, 3] v> {
@@ -57,7 +72,7 @@ def qprof(*arguments: object) -> None:
 
 def test_a_model_with_custom_operators_goes_through_every_command(files: Path) -> None:
     model, data, profile = files / "model.onnx", files / "data", files / "profile.yaml"
-    library = ("--custom-ops", get_library_path())
+    library = ("--custom-ops", LIBRARY)
     qprof("dump-profile", model, "--data", data, "-o", profile, *library)
     qprof("quantize", model, "--profile", profile, "-o", files / "int8.onnx", *library)
     quantized = {node.op_type for node in load_model(files / "int8.onnx").graph}
@@ -70,7 +85,7 @@ def test_a_model_with_custom_operators_goes_through_every_command(files: Path) -
 
 def test_workers_load_the_libraries_of_the_process_that_starts_them(files: Path) -> None:
     model, data = files / "model.onnx", files / "data"
-    library = ("--custom-ops", get_library_path())
+    library = ("--custom-ops", LIBRARY)
     qprof("dump-profile", model, "--data", data, "-o", files / "one.yaml", *library)
     qprof("dump-profile", model, "--data", data, "-o", files / "two.yaml", "--workers", 2, *library)
     assert (files / "one.yaml").read_bytes() == (files / "two.yaml").read_bytes()
