@@ -137,6 +137,10 @@ def parse(document: str) -> object:
 
 def parse_all(documents: str) -> list[object]:
     """Return all documents in a text; see `parse`."""
+    at = documents.find("\ufeff", 1)
+    if at >= 0:  # libyaml takes it for white space, other readers for text
+        where = documents.count("\n", 0, at) + 1
+        raise MalformedError(f"line {where}: a byte order mark amid the text", "remove it")
     try:
         return _built(yaml.parse(documents, Loader=_Loader))
     except yaml.MarkedYAMLError as problem:

@@ -112,3 +112,8 @@ def test_an_unknown_key_suggests_the_nearest() -> None:
 def test_a_number_that_is_not_finite_has_no_spelling() -> None:
     with pytest.raises(ValueError, match="not finite"):
         flow_text(float("inf"))
+
+
+def test_a_byte_order_mark_amid_the_text_is_refused() -> None:
+    with pytest.raises(MalformedError, match="line 2: a byte order mark amid the text"):
+        parse("a: 1\n\ufeff\nb: 2\n")
