@@ -7,7 +7,7 @@ import click
 from .files import EXISTING
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import class_axis_option, json_option
+from .shared import class_axis_option, json_option, labelled_output_option
 
 _OPTIONS = (
     option(
@@ -17,12 +17,7 @@ _OPTIONS = (
         metavar="FILE",
         help="Class of each row: one integer a line, or .npy.",
     ),
-    option(
-        "--output",
-        group="Quality",
-        metavar="NAME",
-        help="Output that the labels belong to.  [default: the first]",
-    ),
+    labelled_output_option,
     class_axis_option,
     option(
         "--min-sqnr",

@@ -110,6 +110,12 @@ threads_option = option(
 )
 target_option = _setting_option(settings()["target"])
 calibrator_option = _setting_option(settings()["calibrator"])
+labelled_output_option = option(
+    "--output",
+    group="Quality",
+    metavar="NAME",
+    help="Output that the labels belong to.  [default: the first]",
+)
 class_axis_option = option(
     "--class-axis",
     group="Quality",

@@ -7,7 +7,7 @@ import click
 from .files import DATA, EXISTING, NEW
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import Name, class_axis_option, json_option, setting_options
+from .shared import Name, class_axis_option, json_option, labelled_output_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
@@ -24,12 +24,7 @@ _OPTIONS = (
     option(
         "--labels", group="Quality", type=EXISTING, metavar="FILE", help="Class of each sample: text or .npy."
     ),
-    option(
-        "--output",
-        group="Quality",
-        metavar="NAME",
-        help="Output that the labels belong to.  [default: the first]",
-    ),
+    labelled_output_option,
     class_axis_option,
     option(
         "--metric",
