@@ -257,7 +257,9 @@ def table(results: dict[str, dict]) -> str:  # type: ignore[type-arg]
         cells = {}
         for label in ("before", "now"):
             found = row.get(label, {})
-            cells[label] = f"{found['ms'] / row['float_ms']:.2f}" if "ms" in found else found.get("problem", "-")
+            cells[label] = (
+                f"{found['ms'] / row['float_ms']:.2f}" if "ms" in found else found.get("problem", "-")
+            )
             cells[f"{label} sqnr"] = f"{found['sqnr']:.1f} dB" if "sqnr" in found else "-"
             if "ms" in found:
                 ratios[label].append(found["ms"] / row["float_ms"])
