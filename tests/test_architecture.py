@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/speed", "quantizer/evaluation"),
     ("quantizer/planning", "quantizer/lowering"),
-    ("quantizer/noise", "quantizer/equalization", "quantizer/rounding"),
+    ("quantizer/noise", "quantizer/equalization", "quantizer/rounding", "quantizer/costs"),
     ("quantizer/ranges", "quantizer/plan"),
     ("quantizer/targets", "quantizer/prepare"),
     ("quantizer/operators",),

@@ -23,6 +23,7 @@ from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.numbers import check_finite
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
+from ..costs.records import Costs
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
 from ..model.saving import save_model
@@ -34,7 +35,7 @@ from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Inputs, open_session, run
 from .float_regions import FloatRegion, find_float_regions
-from .node_costs import Costs, find_costs
+from .node_costs import find_costs
 
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
