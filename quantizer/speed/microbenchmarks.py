@@ -1,0 +1,229 @@
+"""A table of measured costs: small networks are run in float and quantized, and their nodes timed.
+
+What is written for the quantized form is the target's own: the lowering writes a plan in which everything is
+quantized that the target has a kernel for, all activations with the same parameters. So a kernel's time is
+that of the implementation which a model will have, with all that onnxruntime makes of it.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.records.profile import ModelId
+from ..cost_table.table import Conditions, CostTable
+from ..costs.kernels import Sizes, work_of
+from ..costs.records import Costs
+from ..lowering.lower import lower
+from ..model.graph import Graph, index, input_name, name_of, output_name
+from ..model.saving import save_model
+from ..numerics.affine import INT8, INT32, UINT8, QuantParams
+from ..operators.operands import activation_names
+from ..operators.table import CONVERSIONS, Constraint, rule_of
+from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..prepare.passes.shapes import infer_shapes
+from ..runtime.node_times import Executed, node_times
+from ..runtime.sessions import open_session, run
+from ..targets.config import QuantConfig
+from ..targets.target import Target
+from .benchmark_nets import Net, all_nets
+from .node_costs import find_costs
+
+SECONDS = 0.15
+"""How long each pair of networks is run at most, beyond the least number of runs."""
+
+ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
+"""Of all activations: no kernel's time depends on the values."""
+
+Progress = Callable[[int, int, str], None]
+"""Is told how many networks are done, how many there are, and what the next one is."""
+
+
+def measure_target(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
+    """Run every network and return the times of its kernels on this machine.
+
+    Args:
+        target: the runtime, which must be onnxruntime on a processor like this one.
+        threads: threads inside an operator.
+        progress: told before each network.
+    """
+    points: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    nets = all_nets()
+    for number, net in enumerate(nets):
+        if progress is not None:
+            progress(number, len(nets), net.kernel)
+        for kernel, sizes, time_ in measured(net, target, threads):
+            points[kernel][sizes].append(time_)
+    points["Call"][(1.0,)] = [call_time(threads)]
+    kernels = {
+        kernel: tuple(sorted((*sizes, statistics.median(times)) for sizes, times in found.items()))
+        for kernel, found in points.items()
+    }
+    return CostTable(conditions(target, threads), kernels)
+
+
+def conditions(target: Target, threads: int) -> Conditions:
+    """Return what is measured under on this machine."""
+    return Conditions(target.name, processor(), f"onnxruntime {ort.__version__}", threads)
+
+
+def processor() -> str:
+    """Return what this machine says of its processor: the model and the instruction sets that matter."""
+    model, flags = platform.processor() or platform.machine(), ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        entries = dict(
+            (part.strip() for part in line.split(":", 1))
+            for line in info.read_text().splitlines()
+            if ":" in line
+        )
+        model = entries.get("model name", model)
+        flags = entries.get("flags", entries.get("Features", ""))
+    known = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
+    return " ".join([model, *(flag for flag in known if flag in flags.split())])
+
+
+def measured(net: Net, target: Target, threads: int) -> Iterable[tuple[str, tuple[float, ...], float]]:
+    """Run one network in both forms and yield kernel, sizes and microseconds of what is measured in it."""
+    model = ir.from_proto(net.model())
+    infer_shapes(model)
+    graph = index(model)
+    plan = uniform_plan(graph, target, net)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        lowered = lower(model, plan)
+        paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
+        save_model(model, paths["float"])
+        save_model(lowered.model, paths["int8"])
+        floats, codes = node_times(paths, [net.sample()], threads=threads, seconds=SECONDS)
+    costs = find_costs(graph, plan, floats, codes, names=lowered.names)
+    sizes = Sizes(graph, {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values})
+    if net.context == "conversions":
+        yield from conversions(sizes.elements("x"), floats, codes)
+    else:
+        yield from _points(net, plan, sizes, costs)
+
+
+def _points(
+    net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs
+) -> Iterable[tuple[str, tuple[float, ...], float]]:
+    last = name_of(sizes.graph.nodes[-1])
+    for node in sizes.graph.nodes:
+        name = name_of(node)
+        if name not in net.measured:
+            continue
+        entry = plan.nodes[name]
+        for integer, times in ((False, costs.floating), (True, costs.integer)):
+            if integer and (not entry.kind.counts_as_quantized or name in costs.unfused):
+                continue
+            work = work_of(node, sizes, integer=integer)
+            word, spent = form_of(node, plan) if integer else "float", times.get(name, 0.0)
+            maker = sizes.graph.producer(input_name(node, 0))
+            if net.context == ":fused" and spent == 0.0 and maker is not None:
+                # A part of the convolution before it, which takes longer than the last one without it.
+                spent = max(times.get(name_of(maker), 0.0) - times.get(last, 0.0), 0.0)
+            yield f"{work.kernel}{net.context}:{word}", work.sizes, spent / work.repeats
+
+
+def form_of(node: ir.Node, plan: QuantPlan) -> str:
+    """Return the word for the integer kernel that a node of a plan has."""
+    entry = plan.nodes[name_of(node)]
+    if entry.kind is Kind.DYNAMIC:
+        return "dynamic"
+    return "integer" if output_name(node) in plan.tensors else "to-float"
+
+
+def conversions(
+    elements: int, floats: Sequence[Executed], codes: Sequence[Executed]
+) -> Iterable[tuple[str, tuple[float, ...], float]]:
+    """Yield the times of what stands between a convolution and an operator in another type or layout."""
+    for executed, word in ((floats, "float"), (codes, "integer")):
+        for node in executed[1:-1]:
+            if node.op_type in (*CONVERSIONS, "ReorderInput", "ReorderOutput", "Transpose"):
+                kind = "Layout" if node.op_type == "Transpose" else node.op_type
+                yield f"{kind}:{word}", (float(elements),), node.microseconds
+
+
+def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
+    """Return a plan in which every node is quantized that the target has a kernel for."""
+    nodes: dict[str, NodePlan] = {}
+    for node in graph.nodes:
+        nodes[name_of(node)] = _entry(node, target, net)
+    tensors: dict[str, QuantParams] = {}
+    for node in graph.nodes:
+        entry = nodes[name_of(node)]
+        if entry.kind is Kind.FLOAT:
+            continue
+        tensors |= _constant_params(node, graph)
+        rule = rule_of(node)
+        if entry.kind.reads_quantized and rule is not None:
+            for name in activation_names(node, rule, graph):
+                tensors.setdefault(name, ACTIVATION)
+            returns_float = node.op_type in ("MatMul", "Gemm") and net.floats
+            if not returns_float:
+                tensors.setdefault(output_name(node), ACTIVATION)
+    identity = ModelId("", "", 21)
+    return QuantPlan(identity, QuantConfig(target=target.name), tensors, nodes)
+
+
+def _entry(node: ir.Node, target: Target, net: Net) -> NodePlan:
+    rule, op = rule_of(node), node.op_type
+    if op in net.floats or rule is None:
+        return NodePlan(Kind.FLOAT, "measured in float")
+    if net.dynamic:
+        implementation = "runtime" if op == "LSTM" else ""
+        kind = Kind.DYNAMIC if op in target.dynamic else Kind.FLOAT
+        return NodePlan(kind, "", {}, implementation if kind is Kind.DYNAMIC else "")
+    if op not in target.operators:
+        table = target.lookup_tables.get(op) if rule.unary else None
+        return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
+    if rule.constraint in (Constraint.SAME, Constraint.CLAMP) or op in ("Max", "Min"):
+        kind = Kind.QUANTIZED if op in ("Max", "Min") else Kind.PASS_THROUGH
+        return NodePlan(kind, "", {}, target.implementations.get(op, ""))
+    return NodePlan(Kind.QUANTIZED)
+
+
+def _constant_params(node: ir.Node, graph: Graph) -> dict[str, QuantParams]:
+    """Return the parameters of the weights of a node, a scale for each channel, and of its bias."""
+    rule, found = rule_of(node), {}
+    for layout in rule.constants if rule is not None else ():
+        name = input_name(node, layout.index)
+        array = graph.constant(name)
+        if array is None:
+            continue
+        axis = layout.axis(node, array.ndim) if array.ndim > 1 else None
+        count = 1 if axis is None else array.shape[axis]
+        place = None if axis is None else axis % array.ndim
+        found[name] = QuantParams((1 / 128,) * count, (0,) * count, INT8, place)
+        bias = "" if layout.bias is None else input_name(node, layout.bias)
+        if bias:
+            found[bias] = QuantParams((1 / 16384,) * count, (0,) * count, INT32, None if axis is None else 0)
+    return found
+
+
+def call_time(threads: int) -> float:
+    """Return the microseconds that a node costs beyond its kernel: calling it, and handling its tensors."""
+    times = []
+    for length in (16, 64):
+        net = Net("calls", (1, 16))
+        for number in range(length):
+            net.add("Neg" if number % 2 else "Abs")
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder, "calls.onnx")
+            save_model(ir.from_proto(net.model()), path)
+            (nodes,) = node_times({"calls": path}, [net.sample()], threads=threads, seconds=SECONDS)
+            session = open_session(str(path), "calls", threads)
+            spent = []
+            for _ in range(300):
+                before = time.perf_counter()
+                run(session, [net.here], net.sample(), "calls")
+                spent.append((time.perf_counter() - before) * 1e6)
+            times.append(min(spent) - sum(node.microseconds for node in nodes))
+    return max((times[1] - times[0]) / 48, 0.0)
