@@ -206,7 +206,8 @@ def _conv(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])
     pixels = max(math.prod(out[2:]), 1)
     batch = float(out[0]) if out else 1.0
-    if groups > 1 and inputs == 1 and outputs == groups:
+    read = sizes.input(node)
+    if groups > 1 and inputs == 1 and len(read) > 1 and read[1] == outputs:
         return _depthwise(outputs, taps, pixels, batch, integer or len(weight) == 4, integer)
     if groups > 1:
         return _grouped((inputs, outputs, groups), taps, pixels, batch, integer or len(weight) != 4)

@@ -13,10 +13,14 @@ The plan is made again with more nodes in float until its noise is within the bu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from ...profiles.base.tool import tool_name
+from ..costs.channel_padding import find_padding
+from ..costs.predicted import CostModel
+from ..costs.slower_nodes import slower_nodes
 from ..model.graph import name_of
 from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
@@ -47,11 +51,32 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    return plan_within_noise_budget(
-        lambda noisy: decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere),
-        facts.activations,
-        facts.config.min_output_sqnr,
-    )
+    table = facts.recipe.costs
+    model = None if table is None else CostModel(facts.graph, facts.profile, table)
+
+    def make(noisy: FloatReasons) -> QuantPlan:
+        plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
+        return plan if model is None else _without_slower(facts, {**noisy, **floats}, plan, model)
+
+    return plan_within_noise_budget(make, facts.activations, facts.config.min_output_sqnr)
+
+
+def _without_slower(
+    facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan, model: CostModel
+) -> QuantPlan:
+    """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
+    while True:
+        slower = slower_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+        if not slower:
+            return plan
+        floats = {**floats, **slower}
+        plan = decide(facts, floats)
+
+
+def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
+    """Return a plan with the channels padded where that is predicted to be faster."""
+    padded = find_padding(model, plan)
+    return replace(plan, adjustments=replace(plan.adjustments, padded_channels=padded))
 
 
 def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:

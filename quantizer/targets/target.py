@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
+from ..cost_table.table import CostTable, costs_of
 from ..operators.functions import CHAIN
 from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 
@@ -138,6 +139,14 @@ class Target:
         ),
     ] = False
 
+    costs: Annotated[
+        str,
+        Meta(
+            description="Name of the packaged table of measured kernel times, by which nodes that would be "
+            "slower in int8 stay float and channels are padded; empty where none was measured."
+        ),
+    ] = ""
+
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
         return op_type in self.kernels_16bit or "*" in self.kernels_16bit
@@ -151,11 +160,20 @@ class Recipe:
         config: the settings, all filled in.
         target: the runtime.
         filled_in: a sentence for each setting that another one decided.
+        measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
     """
 
     config: QuantConfig
     target: Target
     filled_in: tuple[str, ...] = field(default=(), compare=False)
+    measured: CostTable | None = field(default=None, compare=False)
+
+    @property
+    def costs(self) -> CostTable | None:
+        """The times of the kernels that decide about speed, None where there are none or none are wanted."""
+        if self.config.cost_model == "off":
+            return None
+        return self.measured or (costs_of(self.target.costs) if self.target.costs else None)
 
 
 def chain_implementation(target: Target, setting: str) -> str:

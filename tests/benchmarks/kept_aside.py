@@ -7,8 +7,8 @@ The wheels of the packages in `MODELS` are read where they were downloaded to, n
     python tests/benchmarks/kept_aside.py --wheels wheels --work /tmp/aside --write
 
 Each model is profiled on samples made here, quantized with the defaults, and timed beside float, in turns, on
-one thread. There are no labels: the SQNR of each output against float stands in for a score, and for classes the
-share of samples whose best class is that of float.
+one thread. There are no labels: the SQNR of each output against float stands in for a score, and for classes
+the share of samples whose best class is that of float.
 """
 
 from __future__ import annotations
