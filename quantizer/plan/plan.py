@@ -20,7 +20,7 @@ from ..targets.config import QuantConfig
 from .adjustments import NONE, Adjustments
 from .reasons import FloatReason, ReasonCode, because
 
-IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu", "folded")
+IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu", "folded", "saturating")
 """Ways of writing a node that the plan can ask for; `lowering.implementations` has each."""
 
 RUNTIME_FORMS = ("qdq", "qoperator")
@@ -76,8 +76,10 @@ class NodePlan:
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
-            For LOOKUP_TABLE "runtime", "sigmoid" or "portable"; for PASS_THROUGH "integer" (the operator
-            directly on integers) or "leaky-relu" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the
+            For LOOKUP_TABLE "runtime", "sigmoid", "portable" or "saturating" (HardSigmoid and HardSwish as
+            sums and products that saturate, with a gate of 8 bits); for QUANTIZED PRelu "saturating" too;
+            for PASS_THROUGH "integer" (the operator directly on integers) or "leaky-relu" (Relu as LeakyRelu
+            with slope 0). For DYNAMIC "runtime" (the
             runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer" (rows of a quantized
             embedding table are looked up, then dequantized) or "folded" (dequantized once, when the model is
             loaded). `lowering.forms.qdq` describes each.

@@ -13,6 +13,7 @@ from ..model.graph import input_name, name_of
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.operands import activation_names, outputs_of
+from ..operators.saturating import slope_params
 from ..operators.table import Rule
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
@@ -153,7 +154,12 @@ def _operand_params(
     qtype = type_16bit(config) if wide else TYPES[config.activation_type]
     for index in choice.rule.activations(node):
         constant = facts.graph.constant(input_name(node, index))
-        if constant is not None:
+        if constant is None:
+            continue
+        if facts.target.implementations.get(node.op_type) == "saturating" and not wide:  # slopes of PRelu
+            powers = SCHEMAS[config.schema].power_of_two
+            found[index] = slope_params(constant, qtype, power_of_two=powers)
+        else:
             ends = float(constant.min()), float(constant.max())
             found[index] = choose_params(*ends, SCHEMAS[config.schema], qtype)
     return found

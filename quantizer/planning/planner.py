@@ -158,8 +158,9 @@ def _implementation(
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
     if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits
-        return {"sigmoid": "runtime"}.get(choice.implementation, choice.implementation)
-    return choice.implementation or (facts.target.implementations.get(node.op_type, "") if shares else "")
+        return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
+    preferred = facts.target.implementations.get(node.op_type, "")
+    return choice.implementation or (preferred if shares or preferred == "saturating" else "")
 
 
 def _note_16_bits(

@@ -15,8 +15,8 @@ from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
 FEW_BITS = ("int4", "uint4")
-LutImplementation = Literal["runtime", "sigmoid", "portable", "separate"]
-LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable")
+LutImplementation = Literal["runtime", "sigmoid", "portable", "saturating", "separate"]
+LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "saturating")
 CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 
 
@@ -44,17 +44,17 @@ class Target:
     lookup_tables: Annotated[
         Mapping[str, LutImplementation],
         Meta(
-            description="Operator type to the implementation of its look-up table: runtime, sigmoid or "
-            "portable; '*' stands for all unary functions not named, 'Chain' for several operators that "
-            "together are a unary function: separate when each is planned by itself, else runtime or "
-            "portable."
+            description="Operator type to the implementation of its look-up table: runtime, sigmoid, "
+            "portable or saturating (HardSigmoid and HardSwish as sums and products that saturate); '*' "
+            "stands for all unary functions not named, 'Chain' for several operators that together are a "
+            "unary function: separate when each is planned by itself, else runtime or portable."
         ),
     ] = field(default_factory=dict)
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu"]],
+        Mapping[str, Literal["integer", "leaky-relu", "saturating"]],
         Meta(
-            description="Operator type to the way in which a pass-through node is written where conversions "
-            "around it would make the runtime compute it in float."
+            description="Operator type to the way in which a pass-through node (or PRelu: saturating) is "
+            "written where conversions around it would make the runtime compute it in float."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[

@@ -18,6 +18,8 @@ LOOKUP_TABLE  runtime         as QUANTIZED; for runtimes that build the table th
 LOOKUP_TABLE  sigmoid         Tanh as 2 sigmoid(2x) - 1: the input dequantized with twice its scale, Sigmoid,
                               QuantizeLinear with scale 1/256 and zero point 0. The same integers are tanh in
                               128ths, uint8
+LOOKUP_TABLE  saturating      HardSigmoid and HardSwish as Add and Mul between conversions that saturate; see
+                              `writers.saturating`. Also for QUANTIZED PRelu
 LOOKUP_TABLE  portable        Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow
                               in onnxruntime
 LOOKUP_TABLE  any, and a      nothing where the later node that has the table is portable, else the operator
@@ -54,6 +56,7 @@ from ..writers.graph_walk import Writers, write
 from ..writers.lstm import dynamic_lstm
 from ..writers.pass_through import leaky_relu, on_integers, pass_through
 from ..writers.products import dynamic_product
+from ..writers.saturating import hard_function, prelu
 from ..writers.task import (
     between_conversions,
     float_node,
@@ -67,6 +70,7 @@ from ..written import Lowered
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): between_conversions,
     (Kind.QUANTIZED, "integer"): on_integers,
+    (Kind.QUANTIZED, "saturating"): prelu,
     (Kind.PASS_THROUGH, ""): pass_through,
     (Kind.PASS_THROUGH, "integer"): on_integers,
     (Kind.PASS_THROUGH, "leaky-relu"): leaky_relu,
@@ -74,6 +78,7 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, "runtime"): between_conversions,
     (Kind.LOOKUP_TABLE, "sigmoid"): tanh_through_sigmoid,
     (Kind.LOOKUP_TABLE, "portable"): portable_table,
+    (Kind.LOOKUP_TABLE, "saturating"): hard_function,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,

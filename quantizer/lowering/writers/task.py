@@ -17,12 +17,12 @@ from ....profiles.instrumentation.subgraphs import graph_attributes
 from ...model.graph import name_of
 from ...model.subgraphs import subgraphs
 from ...numerics.affine import UINT8, QuantParams, unsigned_equivalent
+from ...numerics.lookup_tables import build_table
 from ...operators.functions import PointwiseChain, function_of_chain, nodes_between
 from ...plan.plan import Kind, NodePlan
 from .emitter import Emitter
 from .float_islands import hide_from_fusion
 from .graph_writer import constant_array, integer_type, new_value
-from .lookup_tables import build_table
 
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
 
