@@ -21,6 +21,7 @@ from .forms.primitives import lower_primitives
 from .forms.qdq import lower_qdq
 from .forms.qoperator import lower_qoperator
 from .forms.regions import lower_regions
+from .sub_pixel import write_as_convolutions
 from .written import Lowered
 
 LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
@@ -68,7 +69,8 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
     if form not in LOWERINGS:
         names = tuple(LOWERINGS)
         raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
-    lowered = LOWERINGS[form](compensated(model, plan), plan)
+    rewritten = write_as_convolutions(compensated(model, plan), plan)
+    lowered = rewritten.in_original_names(LOWERINGS[form](rewritten.model, rewritten.plan))
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

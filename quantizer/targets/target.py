@@ -50,10 +50,11 @@ class Target:
         ),
     ] = field(default_factory=dict)
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu"]],
+        Mapping[str, Literal["integer", "leaky-relu", "sub-pixel"]],
         Meta(
-            description="Operator type to the way in which a pass-through node is written where conversions "
-            "around it would make the runtime compute it in float."
+            description="Operator type to the way in which a node is written where conversions around it "
+            "would make the runtime compute it in float: a pass-through node on integers or as leaky-relu, "
+            "ConvTranspose as sub-pixel convolution."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[
