@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from ..model.graph import FLOAT_TYPES, Graph, name_of
 from ..operators.operands import activation_names, operator_of, outputs_of
+from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip, rule_of
-from ..plan.plan import ON_CODES, Kind
+from ..plan.plan import ON_CODES, SUB_PIXEL, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT, lut_implementation
 from .facts import PlanningFacts
@@ -80,11 +81,17 @@ def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
         return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=op)
     if node.op_type not in facts.target.operators and not _lut(node, rule, facts):
         return because(ReasonCode.NO_KERNEL, target=facts.target.name, operator=op)
-    if refusal := rule.refusal(node, facts.graph):
+    if refusal := rule.refusal(node, facts.graph) or _unfit_implementation(node, facts):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
     if _narrows_full_range(node, facts):
         return because(ReasonCode.CLIPPED_FULL_RANGE, operator=node.op_type)
     return _unfit_tensor(node, rule, facts) or _below_limit(node, rule, facts)
+
+
+def _unfit_implementation(node: ir.Node, facts: PlanningFacts) -> str:
+    """Return why the target's implementation cannot write a node, "" where it can."""
+    sub_pixel = facts.target.implementations.get(node.op_type) == SUB_PIXEL
+    return sub_pixel_refusal(node, facts.graph) if sub_pixel else ""
 
 
 def _lut(node: ir.Node, rule: Rule, facts: PlanningFacts) -> str:

@@ -25,6 +25,7 @@ from ..model.graph import name_of
 from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
 from ..operators.operands import activation_names, outputs_of
+from ..operators.table import Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, UnfitNodesError
 from ..targets.config import DATA_FREE
@@ -159,8 +160,13 @@ def _implementation(
     through."""
     if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits
         return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
-    preferred = facts.target.implementations.get(node.op_type, "")
-    return choice.implementation or (preferred if shares or preferred == "saturating" else "")
+    own = (
+        choice.quantized
+        and choice.rule is not None
+        and choice.rule.constraint in (Constraint.OWN, Constraint.FIXED)
+    )
+    preferred = facts.target.implementations.get(node.op_type, "") if shares or own else ""
+    return choice.implementation or preferred
 
 
 def _note_16_bits(

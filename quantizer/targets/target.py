@@ -51,10 +51,11 @@ class Target:
         ),
     ] = field(default_factory=dict)
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu", "saturating"]],
+        Mapping[str, Literal["integer", "leaky-relu", "saturating", "sub-pixel"]],
         Meta(
-            description="Operator type to the way in which a pass-through node (or PRelu: saturating) is "
-            "written where conversions around it would make the runtime compute it in float."
+            description="Operator type to the way in which a node is written where conversions around it "
+            "would make the runtime compute it in float: a pass-through node on integers or as leaky-relu, "
+            "PRelu as saturating, ConvTranspose as sub-pixel convolution."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[

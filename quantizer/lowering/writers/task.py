@@ -162,8 +162,14 @@ def float_node(task: Task) -> bool:
     opaque = () if subgraphs(task.node) else graph_attributes(task.node)
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
-            if value is not None and task.emitter.stored(value) is not None:
-                node.replace_input_with(index, task.emitter.floating(value, task.node))
+            params = None if value is None else task.emitter.stored(value)
+            if value is None or params is None:
+                continue
+            if node is task.node and node.op_type in ("Shape", "Size"):  # the same of the quantized tensor
+                form = task.emitter.quantized(value, params, node)
+            else:
+                form = task.emitter.floating(value, task.node)
+            node.replace_input_with(index, form)
     hide_from_fusion(task.node, task.entries, task.emitter)
     return False
 
