@@ -20,7 +20,11 @@ from ..targets.config import QuantConfig
 from .adjustments import NONE, Adjustments
 from .reasons import FloatReason, ReasonCode, because
 
-IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu")
+IMPLEMENTATIONS = (
+    *("runtime", "sigmoid", "portable"),
+    *("integer", "leaky-relu", "channels-last"),
+    *("clip", "sum"),
+)
 """Ways of writing a node that the plan can ask for; `lowering.implementations` has each."""
 
 RUNTIME_FORMS = ("qdq", "qoperator")
@@ -77,9 +81,11 @@ class NodePlan:
             stored in: there the lowering converts on that edge alone.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
             For LOOKUP_TABLE "runtime", "sigmoid" or "portable"; for PASS_THROUGH "integer" (the operator
-            directly on integers) or "leaky-relu" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the
-            runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer" (rows of a quantized
-            embedding table are looked up, then dequantized). `lowering.forms.qdq` describes each.
+            directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0) or "channels-last" (MaxPool
+            and Resize on integers whose last axis is the channels). For DYNAMIC "runtime" (the runtime's own
+            operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer" (rows of a quantized embedding table
+            are looked up, then dequantized). For FLOAT "clip" (a Clip without bounds after it) or "sum" (Add
+            as Sum). `lowering.forms.qdq` describes each.
     """
 
     kind: Kind

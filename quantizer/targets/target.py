@@ -50,10 +50,18 @@ class Target:
         ),
     ] = field(default_factory=dict)
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu"]],
+        Mapping[str, Literal["integer", "leaky-relu", "channels-last"]],
         Meta(
             description="Operator type to the way in which a pass-through node is written where conversions "
-            "around it would make the runtime compute it in float."
+            "around it would make the runtime compute it in float, or with a slow kernel of integers."
+        ),
+    ] = field(default_factory=dict)
+    float_implementations: Annotated[
+        Mapping[str, Literal["clip", "sum"]],
+        Meta(
+            description="Operator type to the way in which a float node is written where the runtime would "
+            "put something slower in its place: clip for one before a conversion that the runtime would move "
+            "in front of it, sum for an Add that it would fuse with the normalization after it."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[

@@ -37,7 +37,8 @@ from ..writers.graph_walk import (
     writer_of,
 )
 from ..writers.graph_writer import constant_array, integer_type
-from ..writers.task import Task, data_inputs, float_node
+from ..writers.pass_through import pass_through
+from ..writers.task import Task, data_inputs
 from ..written import Lowered, with_record
 from .qdq import WRITERS as QDQ_WRITERS
 
@@ -45,7 +46,10 @@ DOMAIN, DOMAIN_VERSION = "qprof", 1
 FUNCTIONS_IR_VERSION = 8
 """The first with functions of the model."""
 
-WRITERS: Writers = {key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")}
+WRITERS: Writers = {
+    **{key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")},
+    (Kind.PASS_THROUGH, "channels-last"): pass_through,
+}
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
 
 
@@ -115,7 +119,7 @@ def _write_graph(
             _write_graph(subgraph, emitter.inside(subgraph, group[0]), plan, opsets, functions)
         tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
         if tasks[0].entry.kind is Kind.FLOAT:
-            float_node(tasks[0])
+            writer_of(tasks[0], "regions", WRITERS)(tasks[0])
             continue
         with unfit_in_form("regions", tasks[-1]):
             function = _outline(tasks, _name(group, functions), opsets)
