@@ -21,7 +21,7 @@ from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
 from ..costs.predicted import CostModel
 from ..costs.slower_nodes import slower_nodes
-from ..model.graph import name_of
+from ..model.graph import Graph, name_of, output_name
 from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
 from ..operators.operands import activation_names, outputs_of
@@ -158,6 +158,8 @@ def _implementation(
 ) -> str:
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
+    if choice.kind is Kind.FLOAT:
+        return _float_implementation(facts, node, activations)
     if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits
         return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
     own = (
@@ -167,6 +169,20 @@ def _implementation(
     )
     preferred = facts.target.implementations.get(node.op_type, "") if shares or own else ""
     return choice.implementation or preferred
+
+
+def _float_implementation(facts: PlanningFacts, node: ir.Node, activations: Mapping[str, QuantParams]) -> str:
+    """Return how a float node is written, "" for as it is, which it is where the runtime does it no harm."""
+    how = facts.target.float_implementations.get(node.op_type, "")
+    name = output_name(node)
+    harmed = {"": False, "clip": name in activations, "sum": bool(how) and _is_normalized(facts.graph, name)}
+    return how if harmed[how] else ""
+
+
+def _is_normalized(graph: Graph, name: str) -> bool:
+    """Whether a LayerNormalization reads a tensor, or the operators that it consists of."""
+    readers = {reader.op_type for reader, index in graph.consumers(name) if index == 0}
+    return "LayerNormalization" in readers or {"ReduceMean", "Sub"} <= readers
 
 
 def _note_16_bits(

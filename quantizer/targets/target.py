@@ -51,11 +51,20 @@ class Target:
         ),
     ] = field(default_factory=dict)
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu", "saturating", "sub-pixel"]],
+        Mapping[str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel"]],
         Meta(
             description="Operator type to the way in which a node is written where conversions around it "
-            "would make the runtime compute it in float: a pass-through node on integers or as leaky-relu, "
-            "PRelu as saturating, ConvTranspose as sub-pixel convolution."
+            "would make the runtime compute it in float, or with a slow kernel of integers: a pass-through "
+            "node on integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as "
+            "sub-pixel convolution."
+        ),
+    ] = field(default_factory=dict)
+    float_implementations: Annotated[
+        Mapping[str, Literal["clip", "sum"]],
+        Meta(
+            description="Operator type to the way in which a float node is written where the runtime would "
+            "put something slower in its place: clip for one before a conversion that the runtime would move "
+            "in front of it, sum for an Add that it would fuse with the normalization after it."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[

@@ -137,7 +137,7 @@ def plan_of(
         name = node.name or ""
         implementation = (implementations or {}).get(name, "")
         if name in floats:
-            nodes[name] = NodePlan(Kind.FLOAT, "kept float by request")
+            nodes[name] = NodePlan(Kind.FLOAT, "kept float by request", implementation=implementation)
             continue
         kind = (
             Kind.PASS_THROUGH

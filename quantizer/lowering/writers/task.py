@@ -174,6 +174,18 @@ def float_node(task: Task) -> bool:
     return False
 
 
+def with_clip(task: Task) -> bool:
+    """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
+    task.emitter.clip_before_quantizing(task.node.outputs[0])
+    return float_node(task)
+
+
+def as_sum(task: Task) -> bool:
+    """Write a float Add as Sum, which is the same."""
+    task.node.op_type = "Sum"
+    return float_node(task)
+
+
 def unsigned(params: QuantParams) -> QuantParams:
     """Return parameters of an unsigned type for the same float values.
 
