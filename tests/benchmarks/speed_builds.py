@@ -79,7 +79,8 @@ class Checkout:
         if self.folder is not None:
             return self.folder
         spec = importlib.util.find_spec("qprof_onnx.quantizer")
-        assert spec is not None and spec.submodule_search_locations
+        assert spec is not None
+        assert spec.submodule_search_locations
         return Path(next(iter(spec.submodule_search_locations))).parent
 
 

@@ -22,7 +22,9 @@ from record import Feed
 
 RUNS = 12
 SHOWN = 10
-INTEGER = re.compile(r"^(QLinear(Conv|MatMul)|QGemm|ConvInteger\w*|(Dynamic\w*)?MatMulInteger\w*|DynamicQuantize\w+)$")
+INTEGER = re.compile(
+    r"^(QLinear(Conv|MatMul)|QGemm|ConvInteger\w*|(Dynamic\w*)?MatMulInteger\w*|DynamicQuantize\w+)$"
+)
 """Executed operators whose products are of integers."""
 CONVOLUTIONS = {"Conv", "FusedConv", "QLinearConv", "ConvInteger", "NhwcFusedConv"}
 MATRICES = {"MatMul", "FusedMatMul", "Gemm", "FusedGemm", "QLinearMatMul", "QGemm", "MatMulInteger"} | {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ defaults: `qprof quantize`; onnxruntime's `quantize_static` with six settings (t
 the evaluation data, and the fastest, dynamic quantization included); `nncf.quantize`, for transformers with
 `model_type=TRANSFORMER`; `qprof quantize --target openvino`. OpenVINO computes what stays float in float32.
 
-What was looked at while qprof was made: shapes, plans, executed graphs and times of these models on samples of
-their calibration and tuning sides; microbenchmarks with random weights; no score of an evaluation split. The
-scores below are of the evaluation splits, which made this table alone.
+What was looked at while qprof was made: shapes, plans, executed graphs and times of these models; scores on
+their tuning splits; microbenchmarks with random weights. The scores below are of the evaluation splits, which
+make this table and chose nothing but onnxruntime's setting.
 """
 
 
@@ -80,7 +80,12 @@ def _ort_table(rows: Sequence[Row], count: str) -> str:
         cells += [", ".join(chosen) or "none works", "-" if share is None else f"{100 * share:.0f} %"]
         lines.append(_cells([*cells, *_predicted(row, known.get("now"), count)]))
     lines.append(_means(rows, count, IN_ORT, ("float", len(head))))
-    return "\n".join(lines) + "\n\n" + _summary(rows, count, "now", "float", "onnxruntime") + _errors(rows, count)
+    return (
+        "\n".join(lines)
+        + "\n\n"
+        + _summary(rows, count, "now", "float", "onnxruntime")
+        + _errors(rows, count)
+    )
 
 
 def _openvino_table(rows: Sequence[Row], count: str) -> str:
@@ -143,8 +148,7 @@ def _scores(rows: Sequence[Row]) -> str:
     heads = ["qprof", "qprof before", "ort, most accurate", "ort, fastest", "NNCF", "qprof in OpenVINO"]
     lines = [_cells(["model", "float", *heads]), _rule(len(heads) + 2)]
     for row in rows:
-        value: Callable[[str], str] = lambda column, row=row: _score(row, column)  # type: ignore[misc]
-        lines.append(_cells([row["name"], value("float"), *(value(column) for column in _SCORED)]))
+        lines.append(_cells([row["name"], *(_score(row, column) for column in ("float", *_SCORED))]))
     return "\n".join(lines) + "\n\nScore, and SQNR of the worst output against the float model.\n"
 
 
@@ -163,7 +167,11 @@ def _gap(row: Row, column: str) -> str:
 
 
 def _nodes(row: Row) -> str:
-    lines = [f"### {row['name']} ({row['kind']})\n", _cells(["node", "ms", "share", "float ms", "why"]), _rule(5)]
+    lines = [
+        f"### {row['name']} ({row['kind']})\n",
+        _cells(["node", "ms", "share", "float ms", "why"]),
+        _rule(5),
+    ]
     for node in row["nodes"]["slowest"]:
         spent = "-" if node["float_us"] is None else f"{node['float_us'] / 1e3:.3f}"
         name = f"{node['op']} `{_short(node['name'])}`"

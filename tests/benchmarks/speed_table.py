@@ -1,16 +1,15 @@
-"""How fast the quantized models are: float, qprof, an older qprof, onnxruntime, OpenVINO and NNCF, interleaved.
+"""How fast the quantized models are: qprof, an older qprof, onnxruntime, OpenVINO and NNCF, interleaved.
 
     python tests/benchmarks/speed_table.py --work DIR                             all models, all stages
     python tests/benchmarks/speed_table.py --work DIR --stages build              some stages
     python tests/benchmarks/speed_table.py --work DIR --models minilm,u-net --again   time these again
-    python tests/benchmarks/speed_table.py --work DIR --write                     ... and write SPEED.md
-    python tests/benchmarks/speed_table.py --work DIR --stages show               what is known already
+    python tests/benchmarks/speed_table.py --work DIR --stages show --write       write what is known already
 
-DIR is the work folder of real_models.py, whose data and peers are used. Stages: build (data, every int8 model),
-score (evaluation split), time (all models of a row in turns, in one process), nodes (what is executed, with the
-times of each node), show. Each keeps its results in DIR and does again what has changed. --before CHECKOUT adds
-an older version of qprof, --now CHECKOUT takes another than the installed one. While `time` and `nodes` run, the
-machine should have nothing else to do. Packages: those of real_models.py, openvino and nncf.
+DIR is the work folder of real_models.py, whose data and peers are used. Stages: build (data, every int8
+model), score (evaluation split), time (all columns of a row in turns, in one process), nodes (what is run,
+with the times of each node), show. Each keeps its results in DIR and does again what has changed. --before
+CHECKOUT adds an older version of qprof, --now CHECKOUT takes another than the installed one. While `time` and
+`nodes` run, the machine should have nothing else to do. Packages: those of real_models.py, openvino and nncf.
 """
 
 from __future__ import annotations
@@ -72,7 +71,8 @@ def time_model(model: RealModel, data: Data, work: Path, given: argparse.Namespa
             continue
         once = dict.fromkeys(labels.values())
         runs = {
-            label: builds.runtime_of(label).run(builds.place(model, work, label), int(threads)) for label in once
+            label: builds.runtime_of(label).run(builds.place(model, work, label), int(threads))
+            for label in once
         }
         times = interleaved(runs, next(data.evaluation.feeds()), given.seconds)
         spent = {column: times[label] for column, label in labels.items()}

@@ -19,9 +19,14 @@ Shape = Sequence[int | str]
 
 
 class Net:
-    """A graph that is written node by node; each method returns the name of its output."""
+    """A graph that is written node by node; each method returns the name of its output.
 
-    def __init__(self, seed: int) -> None:
+    Attributes:
+        dims: of its convolutions.
+    """
+
+    def __init__(self, seed: int, dims: int = 2) -> None:
+        self.dims = dims
         self._rng = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
@@ -51,7 +56,15 @@ class Net:
         return self.constant(self._rng.uniform(0.05, 0.3, (channels, 1, 1)).astype(np.float32))
 
     def conv(
-        self, x: str, into: int, out: int, kernel: int, *, stride: int = 1, groups: int = 1, one_d: bool = False
+        self,
+        x: str,
+        into: int,
+        out: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        one_d: bool = False,
     ) -> str:
         """Add a convolution, padded as for the same size."""
         dims = 1 if one_d else 2
@@ -118,7 +131,9 @@ def mobile(file: Path) -> None:
         y = net.node(act, net.conv(x, channels, expanded, 1))
         y = net.node(act, net.conv(y, expanded, expanded, kernel, stride=stride, groups=expanded))
         if excite:
-            squeezed = net.node("Relu", net.conv(net.node("GlobalAveragePool", y), expanded, expanded // 4, 1))
+            squeezed = net.node(
+                "Relu", net.conv(net.node("GlobalAveragePool", y), expanded, expanded // 4, 1)
+            )
             gate = net.conv(squeezed, expanded // 4, expanded, 1)
             y = net.node("Mul", y, net.node("HardSigmoid", gate, alpha=1 / 6, beta=0.5))
         y = net.conv(y, expanded, out, 1)
@@ -132,7 +147,7 @@ def mobile(file: Path) -> None:
 
 
 def super_resolution(file: Path) -> None:
-    """FSRCNN's layers (Dong et al. 2016: 56, 12, four times 12, 56) with PRelu; DepthToSpace doubles the size."""
+    """FSRCNN's layers (Dong et al. 2016: 56, 12, four times 12, 56) with PRelu; DepthToSpace at the end."""
     net = Net(52)
     x = net.node("PRelu", net.conv("x", 1, 56, 5), net.slopes(56))
     x = net.node("PRelu", net.conv(x, 56, 12, 1), net.slopes(12))
@@ -165,9 +180,9 @@ def u_net(file: Path) -> None:
 
 def speech(file: Path) -> None:
     """Convolutions over frames, two layers of GRU in both directions, scores of characters for each frame."""
-    net, hidden = Net(54), 192
-    x = net.node("Relu", net.conv("x", 80, 192, 5, stride=2, one_d=True))
-    x = net.node("Relu", net.conv(x, 192, 192, 3, one_d=True))
+    net, hidden = Net(54, dims=1), 192
+    x = net.node("Relu", net.conv("x", 80, 192, 5, stride=2))
+    x = net.node("Relu", net.conv(x, 192, 192, 3))
     x, size = net.node("Transpose", x, perm=[2, 0, 1]), 192
     for _ in range(2):
         w = net.weight([2, 3 * hidden, size], size, 1.0)
