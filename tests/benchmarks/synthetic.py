@@ -64,10 +64,9 @@ class Net:
         *,
         stride: int = 1,
         groups: int = 1,
-        one_d: bool = False,
     ) -> str:
         """Add a convolution, padded as for the same size."""
-        dims = 1 if one_d else 2
+        dims = self.dims
         shape = [out, into // groups, *[kernel] * dims]
         weight = self.weight(shape, into // groups * kernel**dims)
         return self.node(
