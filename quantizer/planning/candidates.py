@@ -68,7 +68,26 @@ def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Cho
         Kind.PASS_THROUGH if moves else Kind.QUANTIZED,
         "",
         rule,
-        compute_bound=rule.compute_bound(node, facts.graph),
+        compute_bound=is_compute_bound(node, rule, facts),
+    )
+
+
+def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
+    """Whether quantization starts at a node: the rule says so, or the target of products of activations."""
+    return rule.compute_bound(node, facts.graph) or (
+        rule.weight is not None and wants_symmetric_inputs(node, rule, facts)
+    )
+
+
+def wants_symmetric_inputs(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
+    """Whether the target's kernel wants zero point 0 in the activations that a node reads."""
+    wanted = facts.target.symmetric_inputs.get(node.op_type)
+    inputs = [value for value in node.inputs if value is not None]
+    varying = activation_names(node, rule, facts.graph)
+    return wanted == "always" or (
+        wanted == "activations"
+        and len(varying) == len(inputs)
+        and all(facts.graph.constant(name) is None for name in varying)
     )
 
 
@@ -144,7 +163,7 @@ def _below_limit(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason
     """Return the reason of a tensor that must stay float and would be quantized, None when there is none."""
     names = activation_names(node, rule, facts.graph)
     may_return_float = FLOAT in facts.target.operators.get(node.op_type, ())
-    if not (rule.compute_bound(node, facts.graph) and may_return_float):
+    if not (is_compute_bound(node, rule, facts) and may_return_float):
         names += outputs_of(node)
     precisions = (facts.precisions.get(name) for name in names)
     return next((found for found in precisions if isinstance(found, FloatReason)), None)

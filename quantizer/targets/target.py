@@ -88,6 +88,14 @@ class Target:
     zero_points: Annotated[
         Literal["any", "zero"], Meta(description="any, or zero where it takes zero point 0 only.")
     ] = "any"
+    symmetric_inputs: Annotated[
+        Mapping[str, Literal["always", "activations"]],
+        Meta(
+            description="Operator types whose integer kernel wants zero point 0 in the activations that it "
+            "reads: always, or where all inputs are activations (MatMul). Such products are worth int8 at a "
+            "node that reads activations alone, too."
+        ),
+    ] = field(default_factory=dict)
     bias: Annotated[
         Literal["int32", "float"],
         Meta(description="int32 (with scale(x) * scale(w)), or float where it reads no integer bias."),

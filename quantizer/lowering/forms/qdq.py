@@ -67,6 +67,14 @@ from ..writers.pass_through import channels_last, leaky_relu, on_integers, pass_
 from ..writers.products import dynamic_product
 from ..writers.saturating import hard_function, prelu
 from ..writers.task import (
+    as_sum,
+    between_conversions,
+    float_node,
+    folded_weight,
+    portable_table,
+    tanh_through_sigmoid,
+    weight_only,
+    with_clip,
 )
 from ..written import Lowered
 
