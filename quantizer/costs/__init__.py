@@ -1,6 +1,6 @@
-"""What a model will cost on a target, from a table of measured kernels, without running it. Pure.
+"""What nodes and conversions cost, and which nodes are faster in float by that. Pure.
 
-Enters: a model, its plan and profile, the table of a target.
-Leaves: predicted microseconds of each node in float and in int8, and of each conversion.
-Imports: plan, targets, operators, model, profiles.records, profiles.base.
+Enters: a plan, and microseconds: measured, or predicted from the table of a target's kernels.
+Leaves: predicted microseconds of each node and conversion; the float regions that gain.
+Imports: plan, operators, model, numerics, profiles.records, profiles.base.
 """

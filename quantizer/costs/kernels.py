@@ -112,8 +112,8 @@ def filled_up(channels: int) -> int:
 
 
 def _elements(node: ir.Node, sizes: Sizes, _: bool) -> Work:
-    names = [*(value.name for value in node.outputs), input_name(node, 0)]
-    return Work(node.op_type, (max([1, *(sizes.elements(name) for name in names if name)]),))
+    total = sum(sizes.elements(value.name) for value in node.outputs if value.name)
+    return Work(node.op_type, (max(total, 1),))
 
 
 def _view(node: ir.Node, sizes: Sizes, integer: bool) -> Work:

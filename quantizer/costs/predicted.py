@@ -113,7 +113,7 @@ class CostModel:
                 border[change.tensor] += time
             else:
                 self._charge(times, change.tensor, change.reader, time)
-        return Costs(times, dict(self.floating), border)
+        return Costs(times, dict(self.floating), border, ())
 
     def float_time(self, node: ir.Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""

@@ -1,9 +1,11 @@
-"""What running a model costs, node by node and conversion by conversion: measured or predicted."""
+"""Microseconds of the nodes of a model, quantized and in float, measured or predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ..plan.plan import QuantPlan
 
 
 @dataclass(frozen=True)
@@ -20,4 +22,10 @@ class Costs:
     integer: Mapping[str, float]
     floating: Mapping[str, float]
     border: Mapping[str, float]
-    unfused: tuple[str, ...] = ()
+    unfused: tuple[str, ...]
+
+
+def is_quantized(name: str, plan: QuantPlan) -> bool:
+    """Return whether a node computes on quantized values."""
+    entry = plan.nodes.get(name)
+    return entry is not None and entry.kind.counts_as_quantized

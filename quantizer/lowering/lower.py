@@ -21,6 +21,7 @@ from .forms.primitives import lower_primitives
 from .forms.qdq import lower_qdq
 from .forms.qoperator import lower_qoperator
 from .forms.regions import lower_regions
+from .padded_channels import padded_channels
 from .written import Lowered
 
 LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
@@ -49,7 +50,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         ConfigError: the form of the plan does not exist.
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
-    lowered = lower_part(model, plan)
+    lowered = _lowered(model, plan, whole=True)
     write_provenance(lowered.model, provenance_of(plan))
     return lowered
 
@@ -64,11 +65,16 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
     Raises:
         ConfigError, PlanError: see `lower`.
     """
+    return _lowered(model, plan, whole=False)
+
+
+def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
     form = plan.config.form
     if form not in LOWERINGS:
         names = tuple(LOWERINGS)
         raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
-    lowered = LOWERINGS[form](compensated(model, plan), plan)
+    padded, padded_plan = padded_channels(compensated(model, plan), plan, whole=whole)
+    lowered = LOWERINGS[form](padded, padded_plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

@@ -20,7 +20,7 @@ from ..targets.config import QuantConfig
 from .adjustments import NONE, Adjustments
 from .reasons import FloatReason, ReasonCode, because
 
-IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu")
+IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu", "folded")
 """Ways of writing a node that the plan can ask for; `lowering.implementations` has each."""
 
 RUNTIME_FORMS = ("qdq", "qoperator")
@@ -79,7 +79,8 @@ class NodePlan:
             For LOOKUP_TABLE "runtime", "sigmoid" or "portable"; for PASS_THROUGH "integer" (the operator
             directly on integers) or "leaky-relu" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the
             runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer" (rows of a quantized
-            embedding table are looked up, then dequantized). `lowering.forms.qdq` describes each.
+            embedding table are looked up, then dequantized) or "folded" (dequantized once, when the model is
+            loaded). `lowering.forms.qdq` describes each.
     """
 
     kind: Kind

@@ -2,6 +2,6 @@
 
 Enters: planned model, samples.
 Leaves: a plan that runs; a faster plan and what was measured.
-Imports: lowering, planning, costs, plan, targets, prepare, operators, runtime, model, numerics,
-XX
+Imports: lowering, planning, costs, plan, targets, operators, runtime, model, profiles.samples,
+profiles.base.
 """

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ..costs.records import Costs
+from ..costs.records import Costs, is_quantized
 from ..lowering.written import WrittenNames
 from ..model.graph import Graph, name_of, output_name
 from ..operators.table import CONVERSIONS, PRODUCTS
@@ -191,9 +191,3 @@ def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
     maker = graph.producer(tensor)
     states.add(maker is not None and is_quantized(name_of(maker), plan))
     return len(states) > 1
-
-
-def is_quantized(name: str, plan: QuantPlan) -> bool:
-    """Return whether a node computes on quantized values."""
-    entry = plan.nodes.get(name)
-    return entry is not None and entry.kind.counts_as_quantized

@@ -125,10 +125,18 @@ class Target:
     weight_kernels: Annotated[
         tuple[str, ...],
         Meta(
-            description="Those of them whose kernel reads the quantized weight; the weights of the others "
-            "are dequantized in every run, which costs time."
+            description="Those of them whose kernel reads a quantized weight: of a product one matrix that "
+            "nothing else reads. The weights of the others are dequantized."
         ),
     ] = ()
+    folds_weights: Annotated[
+        bool,
+        Meta(
+            description="Whether it computes Cast and Mul of constants once, when it loads the model, but "
+            "DequantizeLinear in every run: weights that no kernel reads quantized are written so, "
+            "which costs no time."
+        ),
+    ] = False
 
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""

@@ -16,8 +16,9 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import models
 import numpy as np
@@ -26,20 +27,19 @@ from qprof_onnx.quantizer.costs.predicted import CostModel, converted_tensors
 from qprof_onnx.quantizer.costs.records import Costs
 from qprof_onnx.quantizer.costs.table import CostTable, costs_of
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.graph import Graph, index
+from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import open_plan
-from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
+from qprof_onnx.quantizer.prepare.opening import open_prepared
 from qprof_onnx.quantizer.runtime.latency import LatencySettings, measure
 from qprof_onnx.quantizer.runtime.node_times import node_times
 from qprof_onnx.quantizer.runtime.sessions import open_session, run
 from qprof_onnx.quantizer.speed.node_costs import find_costs
 
 NAMES = "digits,magika,minilm,orientation,ppocr-cls,captcha-det,swift-f0,silero,ppocr-rec"
-Files = tuple[Path, Path, Path]
-"""A model, its profile, a sample."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Measured:
 
     Attributes:
         model: file of the float model.
-        profile: file of its profile.
+        sample: what was run.
         plan: the plan that was made.
         costs: microseconds of its nodes.
         sums: microseconds of all nodes that onnxruntime executed, float and int8.
@@ -56,14 +56,14 @@ class Measured:
     """
 
     model: Path
-    profile: Path
+    sample: Mapping[str, Any]
     plan: QuantPlan
     costs: Costs
     sums: tuple[float, float]
     latency: tuple[float, float]
 
 
-def measured(model: Path, profile: Path, sample: Mapping[str, np.ndarray], threads: int) -> Measured:
+def measured(model: Path, profile: Path, sample: Mapping[str, Any], threads: int) -> Measured:
     """Quantize a model and time it."""
     prepared = open_prepared(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -80,14 +80,18 @@ def measured(model: Path, profile: Path, sample: Mapping[str, np.ndarray], threa
         outputs = [output.name for output in sessions[0].get_outputs()]
         runs = [lambda _, s=s: run(s, outputs, sample, "model") for s in sessions]
         found = measure(runs[0], runs[1], 1, LatencySettings(seconds=3.0, samples=1, threads=threads))
-    return Measured(model, profile, plan, costs, sums, (found.float_ms * 1e3, found.quantized_ms * 1e3))
+    return Measured(model, sample, plan, costs, sums, (found.float_ms * 1e3, found.quantized_ms * 1e3))
 
 
 def graphs(known: Measured) -> tuple[Graph, Graph, Profile]:
-    """Return the index of the prepared model, of the model of the plan, and the profile."""
+    """Return the index of the prepared model, of the model of the plan, and a profile of the timed run.
+
+    The samples of some models differ in shape, and what was timed is one of them.
+    """
     prepared = open_prepared(known.model)
     planned = open_plan(prepared, known.plan)
-    return prepared.graph, planned.graph, read_profile(known.profile, prepared.model, prepared.identity)
+    profile = dump_profile(known.model, [known.sample])
+    return prepared.graph, planned.graph, replace(profile, data=replace(profile.data, samples=1))
 
 
 def compared(name: str, known: Measured, table: CostTable, worst: int) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.pass_through import direct
 from ..writers.products import dynamic_product, fits, integer_sums, static_product
-from ..writers.task import Task, between_conversions, direct_table, float_node, weight_only
+from ..writers.task import Task, between_conversions, direct_table, float_node, folded_weight, weight_only
 from ..written import Lowered
 
 
@@ -46,6 +46,7 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, "portable"): direct_table,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
 }

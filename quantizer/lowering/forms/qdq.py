@@ -26,6 +26,7 @@ DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulIntege
                               `writers.products`
 DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `writers.lstm`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
+WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
 WEIGHT_ONLY   integer         Gather from a quantized embedding table, and of a scale for each row; Cast, Mul
 FLOAT         ""              unchanged, reading float values
 ============  ==============  ================================================================================
@@ -53,7 +54,14 @@ from ..writers.graph_walk import Writers, write
 from ..writers.lstm import dynamic_lstm
 from ..writers.pass_through import leaky_relu, on_integers, pass_through
 from ..writers.products import dynamic_product
-from ..writers.task import between_conversions, float_node, portable_table, tanh_through_sigmoid, weight_only
+from ..writers.task import (
+    between_conversions,
+    float_node,
+    folded_weight,
+    portable_table,
+    tanh_through_sigmoid,
+    weight_only,
+)
 from ..written import Lowered
 
 WRITERS: Writers = {
@@ -69,6 +77,7 @@ WRITERS: Writers = {
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
 }

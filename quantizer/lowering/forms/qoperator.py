@@ -24,7 +24,7 @@ from ..writers.graph_writer import Attributes, integer_type, new_value
 from ..writers.lstm import dynamic_lstm
 from ..writers.pass_through import direct
 from ..writers.products import dynamic_product, fits
-from ..writers.task import Task, direct_table, float_node, weight_only
+from ..writers.task import Task, direct_table, float_node, folded_weight, weight_only
 from ..written import Lowered
 
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
@@ -237,6 +237,7 @@ WRITERS: Writers = {
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
 }

@@ -145,6 +145,18 @@ def weight_only(task: Task) -> bool:
     return float_node(task)
 
 
+def folded_weight(task: Task) -> bool:
+    """Store constants with parameters quantized, written as arithmetic that is done when the model is loaded.
+
+    The operator computes in float, with the kernel that it has for constant weights.
+    """
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index)
+        if value is not None and params is not None and constant_array(value) is not None:
+            task.node.replace_input_with(index, task.emitter.folded(value, params, task.node))
+    return float_node(task)
+
+
 def float_node(task: Task) -> bool:
     """Let a node read float values, and its inner graphs too, but for subgraphs, which are written apart."""
     opaque = () if subgraphs(task.node) else graph_attributes(task.node)

@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...profiles.records.profile import Profile
-from ..costs.records import Costs
 from ..model.graph import Graph, name_of
 from ..plan.plan import QuantPlan
 from .min_cut import NEVER, SINK, SOURCE, Network
-from .node_costs import is_quantized
+from .records import Costs, is_quantized
 
 
 @dataclass(frozen=True)
