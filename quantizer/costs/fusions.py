@@ -62,6 +62,9 @@ def _found(node: ir.Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str
         yield from _layer_normalization(node, graph)
     elif node.op_type == "Identity":
         yield name_of(node), ""
+    elif node.op_type == "LayerNormalization" and maker is not None and alone and _adds(maker, sizes):
+        yield name_of(maker), ""
+        yield name_of(node), "SkipLayerNormalization"
 
 
 def is_read_once(graph: Graph, name: str) -> bool:
@@ -77,6 +80,12 @@ def _joins_convolution(node: ir.Node, graph: Graph, sizes: Sizes) -> bool:
     return node.op_type in AFTER_CONV and all(
         value is None or graph.is_constant(name_of(value)) for value in node.inputs[1:]
     )
+
+
+def _adds(node: ir.Node, sizes: Sizes) -> bool:
+    """Whether a node adds two sequences of vectors of one shape."""
+    shapes = {sizes.shape(name) for name in sizes.graph.inputs_of(node)}
+    return node.op_type == "Add" and len(shapes) == 1 and len(sizes.output(node)) == 3
 
 
 def _scales(node: ir.Node, sizes: Sizes) -> bool:

@@ -112,8 +112,8 @@ def filled_up(channels: int) -> int:
 
 
 def _elements(node: ir.Node, sizes: Sizes, _: bool) -> Work:
-    names = [*(value.name for value in node.outputs), input_name(node, 0)]
-    return Work(node.op_type, (max([1, *(sizes.elements(name) for name in names if name)]),))
+    total = sum(sizes.elements(value.name) for value in node.outputs if value.name)
+    return Work(node.op_type, (max(total, 1),))
 
 
 def _view(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
@@ -175,6 +175,20 @@ def _resize(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     return Work(f"Resize:{mode}", (max(math.prod(sizes.output(node)), 1),))
 
 
+def _copy(node: ir.Node, sizes: Sizes, _: bool) -> Work:
+    """Runs of elements that are copied together, up to the last axis that is cut or joined."""
+    before, after = sizes.input(node), sizes.output(node)
+    total = max(sum(sizes.elements(value.name) for value in node.outputs if value.name), 1)
+    if node.op_type == "Gather":
+        axis = (node.attributes.get_int("axis", 0) or 0) % max(len(before), 1)
+        return Work("Gather", (max(math.prod(before[axis + 1 :]), 1), total))
+    if len(before) != len(after):
+        return Work(node.op_type, (total, total))
+    changed = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    run = math.prod(after[changed[-1] :]) if changed else total
+    return Work("Slice" if node.op_type == "Split" else node.op_type, (max(run, 1), total))
+
+
 def _matmul(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     left, right = sizes.input(node, 0), sizes.input(node, 1)
     rows, inner = (left[-2] if len(left) > 1 else 1), (left or (1,))[-1]
@@ -203,53 +217,70 @@ def _recurrent(node: ir.Node, sizes: Sizes, _: bool) -> Work:
 def _conv(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
     weight, out = sizes.input(node, 1), sizes.output(node)
     groups = node.attributes.get_int("group", 1) or 1
-    outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])
-    pixels = max(math.prod(out[2:]), 1)
-    batch = float(out[0]) if out else 1.0
+    batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
+    window = _Window(weight[1], weight[0], math.prod(weight[2:]), batch * pixels)
+    if len(weight) != 4 and not integer:
+        return _sequence(replace(window, pixels=pixels), groups, batch)
     read = sizes.input(node)
-    if groups > 1 and inputs == 1 and len(read) > 1 and read[1] == outputs:
-        return _depthwise(outputs, taps, pixels, batch, integer or len(weight) == 4, integer)
+    if groups > 1 and window.inputs == 1 and len(read) > 1 and read[1] == window.outputs:
+        return _depthwise(window, integer)
     if groups > 1:
-        return _grouped((inputs, outputs, groups), taps, pixels, batch, integer or len(weight) != 4)
-    return _dense(inputs, outputs, (taps, pixels), batch, integer, len(weight) == 4)
+        return _grouped(window, groups, integer)
+    column = ":column" if len(out) == 4 and out[-1] == 1 and out[-2] > 1 else ""
+    return _dense_integer(window) if integer else _dense_float(window, column)
 
 
-def _depthwise(channels: int, taps: int, pixels: int, batch: float, blocked: bool, integer: bool) -> Work:
-    aligned = channels % BLOCK == 0 if integer else blocked and channels % ALIGNED == 0
+@dataclass(frozen=True)
+class _Window:
+    """A convolution: input channels of a group, output channels, taps, and pixels of all samples."""
+
+    inputs: int
+    outputs: int
+    taps: int
+    pixels: int
+
+    @property
+    def kernel(self) -> str:
+        return "Conv:pointwise" if self.taps == 1 else "Conv:window"
+
+    def sizes(self, inputs: int, outputs: int) -> tuple[float, ...]:
+        """Return what its time depends on, with numbers of channels that may be filled up."""
+        return (*([self.taps] if self.taps > 1 else []), inputs, outputs, self.pixels)
+
+
+def _sequence(window: _Window, groups: int, batch: int) -> Work:
+    """Return what copies windows into a matrix for each sample and group."""
+    sizes = (window.inputs * window.taps, window.outputs // groups, window.pixels)
+    return Work("Conv:sequence", sizes, float(batch * groups))
+
+
+def _depthwise(window: _Window, integer: bool) -> Work:
+    channels = window.outputs
+    aligned = channels % (BLOCK if integer else ALIGNED) == 0
     kernel = "Conv:depthwise" if aligned else "Conv:depthwise:unaligned"
-    return Work(kernel, (taps, channels if integer else filled_up(channels), pixels), batch)
+    return Work(kernel, (window.taps, channels if integer else filled_up(channels), window.pixels))
 
 
-def _grouped(channels: tuple[int, int, int], taps: int, pixels: int, batch: float, plain: bool) -> Work:
-    inputs, outputs, groups = channels
-    each = outputs // groups
-    if not plain and inputs % BLOCK == 0 and each % BLOCK == 0:
-        return Work(_kernel(taps), _per_tap(taps, inputs, each, pixels), batch * groups)
-    return Work("Conv:grouped", (inputs * taps, each, pixels), batch * groups)
+def _grouped(window: _Window, groups: int, integer: bool) -> Work:
+    each = window.outputs // groups
+    if not integer and window.inputs % BLOCK == 0 and each % BLOCK == 0:
+        return Work(window.kernel, window.sizes(window.inputs, each), float(groups))
+    return Work("Conv:grouped", (window.inputs * window.taps, each, window.pixels), float(groups))
 
 
-def _dense(
-    inputs: int, outputs: int, window: tuple[int, int], batch: float, integer: bool, picture: bool
-) -> Work:
-    taps, pixels = window
-    if integer:
-        if inputs % ALIGNED == 0 and outputs % BLOCK == 0:
-            return Work(_kernel(taps), _per_tap(taps, inputs, outputs, pixels), batch)
-        return Work(f"{_kernel(taps)}:unaligned", _per_tap(taps, inputs, outputs, pixels), batch)
-    if picture and inputs < BLOCK:
-        return Work("Conv:few", (inputs * taps, filled_up(outputs), pixels), batch)
-    if picture and inputs % ALIGNED == 0:
-        sizes = _per_tap(taps, filled_up(inputs), filled_up(outputs), pixels)
-        return Work(_kernel(taps), sizes, batch)
-    return Work(f"{_kernel(taps)}:unaligned", _per_tap(taps, inputs, outputs, pixels), batch)
+def _dense_integer(window: _Window) -> Work:
+    aligned = window.inputs % ALIGNED == 0 and window.outputs % BLOCK == 0
+    kernel = window.kernel if aligned else f"{window.kernel}:unaligned"
+    return Work(kernel, window.sizes(window.inputs, window.outputs))
 
 
-def _kernel(taps: int) -> str:
-    return "Conv:pointwise" if taps == 1 else "Conv:window"
-
-
-def _per_tap(taps: int, inputs: int, outputs: int, pixels: int) -> tuple[float, ...]:
-    return (inputs, outputs, pixels) if taps == 1 else (taps, inputs, outputs, pixels)
+def _dense_float(window: _Window, column: str) -> Work:
+    if window.inputs < BLOCK:
+        return Work("Conv:few", (window.inputs * window.taps, filled_up(window.outputs), window.pixels))
+    if window.inputs % ALIGNED == 0:
+        sizes = window.sizes(filled_up(window.inputs), filled_up(window.outputs))
+        return Work(f"{window.kernel}{column}", sizes)
+    return _sequence(window, 1, 1)
 
 
 def _conv_transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:
@@ -267,6 +298,7 @@ _WORK: dict[str, Callable[[ir.Node, Sizes, bool], Work]] = {
     "Gemm": _gemm,
     "Transpose": _transpose,
     "Resize": _resize,
+    **dict.fromkeys(("Concat", "Slice", "Split", "Pad", "Gather"), _copy),
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys(BINARY, _binary),
     **dict.fromkeys(POOLS, _pool),

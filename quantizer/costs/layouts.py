@@ -16,7 +16,9 @@ import onnx_ir as ir
 from ..model.graph import Graph, input_name, name_of, output_name
 from .kernels import Sizes, work_of
 
-BLOCKED_CONVOLUTIONS = ("Conv:pointwise", "Conv:window", "Conv:few", "Conv:depthwise")
+PLAIN_CONVOLUTIONS = ("Conv:sequence", "Conv:grouped", "Conv:depthwise:unaligned")
+"""Those of float that compute in the usual layout."""
+
 POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 KEEP_BLOCKS = (*POOLS, "Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Identity", "Resize")
 JOIN_BLOCKS = ("Add", "Mul", "Concat", "Sum")
@@ -53,11 +55,13 @@ class Layouts:
         blocked: tensors in blocks of channels.
         last: tensors with the channels last.
         changes: where one becomes another.
+        absorbed: names of Transpose nodes that undo a change of layout: neither is executed.
     """
 
     blocked: frozenset[str]
     last: frozenset[str]
     changes: tuple[Change, ...]
+    absorbed: frozenset[str] = frozenset()
 
 
 def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str]) -> Layouts:
@@ -74,9 +78,35 @@ def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Con
         if makes_blocks(node, sizes, quantized) or _keeps_blocks(node, sizes, blocked, quantized, fused):
             blocked.add(output_name(node))
     last = _channels_last(graph, quantized, blocked)
+    changes = list(_changes(graph, sizes, quantized, (blocked, last)))
+    undone = {change: nodes for change in changes if (nodes := _undone_by(change, graph))}
     return Layouts(
-        frozenset(blocked), frozenset(last), tuple(_changes(graph, sizes, quantized, (blocked, last)))
+        frozenset(blocked),
+        frozenset(last),
+        tuple(change for change in changes if change not in undone),
+        frozenset(name for nodes in undone.values() for name in nodes),
     )
+
+
+def _undone_by(change: Change, graph: Graph) -> tuple[str, ...]:
+    """Return the Transpose nodes that do the contrary of a change between NCHW and NHWC."""
+    if change.kernel != "Layout":
+        return ()
+    maker = graph.producer(change.tensor)
+    readers = [node for node, _ in graph.consumers(change.tensor)]
+    if maker is not None and moves_channels(maker, first=True) and len(readers) == 1:
+        return (name_of(maker),)
+    if len(readers) == 1 and moves_channels(readers[0], first=False):
+        return (name_of(readers[0]),)
+    return ()
+
+
+def moves_channels(node: ir.Node, *, first: bool) -> bool:
+    """Whether a node is a Transpose from NHWC to NCHW (`first`), or back."""
+    order = list(node.attributes.get_ints("perm", ()) or ()) if node.op_type == "Transpose" else []
+    rank = len(order)
+    wanted = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
+    return rank > 2 and order == wanted
 
 
 def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[str]) -> set[str]:
@@ -111,7 +141,7 @@ def makes_blocks(node: ir.Node, sizes: Sizes, quantized: Container[str]) -> bool
     """Whether a node is a float convolution that computes in blocks."""
     if node.op_type != "Conv" or name_of(node) in quantized or len(sizes.input(node, 1)) != 4:
         return False
-    return work_of(node, sizes, integer=False).kernel in BLOCKED_CONVOLUTIONS
+    return work_of(node, sizes, integer=False).kernel not in PLAIN_CONVOLUTIONS
 
 
 def _reads(node: ir.Node, names: Container[str]) -> bool:

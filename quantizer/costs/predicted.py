@@ -16,10 +16,10 @@ from functools import cached_property
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..cost_table.table import CostTable
+from ..cost_table.table import LEAST, CostTable
 from ..model.graph import Graph, input_name, name_of, output_name
 from ..numerics.affine import QuantParams
-from ..operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, is_clip
+from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from .fusions import Fusion, fused_nodes
@@ -124,23 +124,24 @@ class CostModel:
                 border[change.tensor] += time
             else:
                 self._charge(times, change.tensor, change.reader, time)
-        return Costs(times, dict(self.floating), border)
+        return Costs(times, dict(self.floating), border, ())
 
     def float_time(self, node: ir.Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
         kernel = fused[name_of(node)].kernel if name_of(node) in fused else None
-        if kernel == "":
+        if kernel == "" or name_of(node) in layouts.absorbed:
             return 0.0
         work = work_of(node, self.sizes, integer=False)
         if kernel is not None and kernel.endswith(":fused"):
             blocked = input_name(node, 0) in layouts.blocked
             return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
-        if kernel == "LayerNormalization":
+        if kernel is not None and kernel.endswith("LayerNormalization"):
             length = float((self.sizes.output(node) or (1,))[-1])
             work = Work(kernel, (length, float(max(self.sizes.elements(output_name(node)), 1))))
         elif kernel is not None:
             work = Work(kernel, (float(max(self.sizes.elements(output_name(node)), 1)),))
-        return self._time(work, "float", input_name(node, 0) in layouts.blocked) + self.call
+        time = self._time(work, "float", input_name(node, 0) in layouts.blocked)
+        return self._called(max(time, self._reading_weights(node, "float")))
 
     def integer_time(
         self,
@@ -161,6 +162,8 @@ class CostModel:
         """
         if plan is not None and changes_nothing(node, plan, self.graph):
             return 0.0
+        if layouts is not None and name_of(node) in layouts.absorbed:
+            return 0.0
         work = work_of(node, sizes or self.sizes, integer=True)
         last = layouts is None or input_name(node, 0) in layouts.last
         form = "integer"
@@ -168,30 +171,53 @@ class CostModel:
             form = "dynamic"
         elif plan is not None and output_name(node) not in plan.tensors:
             form = "to-float"
-        return self._time(work, form, last) + self.call
+        return self._called(max(self._time(work, form, last), self._reading_weights(node, "integer")))
 
     def change_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of changing the layout of a tensor."""
         shape = self.sizes.shape(tensor)
         if sum(dim > 1 for dim in shape[1:]) < FEWEST and kernel == "Layout":
-            return self.call  # no element moves
+            return self._called(1.0)  # no element moves
         form = "integer" if kernel == "Layout" else "float"
         size = (float(max(self.sizes.elements(tensor), 1)),)
-        return (self.table.microseconds(f"{kernel}:{form}", size) or 0.0) + self.call
+        return self._called(self.table.microseconds(f"{kernel}:{form}", size) or 0.0)
 
     def conversion_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of QuantizeLinear or DequantizeLinear on a tensor."""
         size = (float(max(self.sizes.elements(tensor), 1)),)
-        return (self.table.microseconds(f"{kernel}:integer", size) or 0.0) + self.call
+        return self._called(self.table.microseconds(f"{kernel}:integer", size) or 0.0)
+
+    def _called(self, time: float) -> float:
+        """Return what a kernel takes in a run without the profiler."""
+        return max(time + self.call, LEAST)
+
+    @cached_property
+    def _weights(self) -> float:
+        """Megabytes of the model's weights in float."""
+        products = [node for node in self.graph.nodes if node.op_type in PRODUCTS]
+        return sum(self._weight_elements(node) for node in products) * 4e-6
+
+    def _weight_elements(self, node: ir.Node) -> int:
+        name = input_name(node, 1)
+        return self.sizes.elements(name) if self.graph.is_constant(name) else 0
+
+    def _reading_weights(self, node: ir.Node, form: str) -> float:
+        """Return the microseconds of reading the weight of a product, which other weights have displaced
+        from the caches where a model has many."""
+        if node.op_type not in PRODUCTS:
+            return 0.0
+        each = 4e-6 if form == "float" else 1e-6
+        total = self._weights * each / 4e-6
+        rate = self.table.microseconds(f"Weights:{form}", (total,)) or 0.0
+        return self._weight_elements(node) * each * rate
 
     def _time(self, work: Work, form: str, in_layout: bool) -> float:
         return work.repeats * next(self._found(work, form, in_layout), 0.0)
 
     def _found(self, work: Work, form: str, in_layout: bool) -> Iterator[float]:
         """Yield the times of the kernels that may stand for a work, the fittest first."""
-        plain = work.kernel.removesuffix(":unaligned")
-        operator = work.kernel.split(":", maxsplit=1)[0]
-        for kernel in dict.fromkeys((work.kernel, plain, operator)):
+        words = work.kernel.split(":")
+        for kernel in (":".join(words[:count]) for count in range(len(words), 0, -1)):
             for name in (f"{kernel}:blocked", kernel) if in_layout else (kernel,):
                 for word in dict.fromkeys((form, "integer" if form != "float" else form, "float")):
                     points = self.table.kernels.get(f"{name}:{word}")

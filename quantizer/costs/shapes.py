@@ -29,7 +29,23 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     known: dict[str, int] = {}
     while _solve(open_shapes, _elements(profile), known):
         pass
-    return {name: _filled(name, sizes, known, profile) for name, sizes in open_shapes.items()}
+    shapes = {
+        name: _filled(name, sizes, known, profile)
+        for name, sizes in open_shapes.items()
+        if name in profile or all(isinstance(dim, int) or dim in known for dim in sizes)
+    }
+    for node in graph.nodes:  # of what is left the shape is taken for that of the largest operand
+        read = [shapes[name] for name in graph.inputs_of(node) if name in shapes]
+        for value in node.outputs:
+            if value.name and value.name not in shapes:
+                largest = max(read, key=math.prod, default=None)
+                alike = largest is not None and graph.is_float(value.name)
+                sizes = open_shapes.get(value.name)
+                if largest is not None and alike:
+                    shapes[value.name] = largest
+                elif sizes is not None:
+                    shapes[value.name] = _filled(value.name, sizes, known, profile)
+    return shapes
 
 
 def padded_shapes(

@@ -22,7 +22,7 @@ MOST_PRODUCTS = 300e6
 """Multiply-adds of one node: a few milliseconds."""
 
 OPSET = 21
-SIDES = (7, 14, 28, 56, 112)
+SIDES = (1, 3, 7, 14, 28, 56, 112)
 ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
 
 
@@ -128,7 +128,7 @@ def all_nets() -> tuple[Net, ...]:
 def convolutions() -> Iterator[Net]:
     """Dense convolutions in chains that go to and fro between two numbers of channels."""
     aligned, unaligned = (16, 32, 64, 128, 256, 512), (8, 24, 40, 72, 120, 200)
-    for channels, sides in ((aligned, SIDES), (unaligned, (7, 14, 28, 56))):
+    for channels, sides in ((aligned, SIDES), (unaligned, (1, 3, 7, 14, 28, 56))):
         for (a, b), side, kernel in itertools.product(
             itertools.combinations_with_replacement(channels, 2), sides, ((1, 1), (3, 3))
         ):
@@ -137,10 +137,14 @@ def convolutions() -> Iterator[Net]:
         ((16, 16), (16, 64), (64, 64), (8, 8), (8, 24), (24, 24)), (14, 28, 56), ((1, 3), (5, 5), (7, 7))
     ):
         yield from _to_and_fro(a, b, (side, side), kernel)
+    for (a, b), length, kernel in itertools.product(
+        ((32, 32), (32, 128), (128, 128), (128, 512)), (50, 200, 800), (1, 5)
+    ):
+        yield from _to_and_fro(a, b, (length, 1), (kernel, 1))
 
 
 def _to_and_fro(a: int, b: int, sides: tuple[int, ...], kernel: tuple[int, ...]) -> Iterator[Net]:
-    if a * b * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS:
+    if a * b * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS or max(kernel) > 2 * max(sides) + 1:
         return
     net = Net(f"Conv {a}-{b} {kernel} {sides}", (1, a, *sides)).conv(a, b, kernel, measure=False)
     for inputs, outputs in ((b, a), (a, b), (b, a), (a, b)):
@@ -182,10 +186,13 @@ def depthwise() -> Iterator[Net]:
 def other_convolutions() -> Iterator[Net]:
     """First layers, sequences, transposed convolutions."""
     for inputs, outputs, side, kernel in itertools.product((1, 3), (8, 16, 32, 64), (28, 56, 112), (3, 7)):
-        net = Net(f"first {inputs}-{outputs} {kernel} {side}", (1, inputs, side, side))
-        yield net.conv(inputs, outputs, (kernel, kernel)).conv(outputs, 16, (1, 1), measure=False)
+        net = Net(f"first {inputs}-{outputs} {kernel} {side}", (1, inputs, 2 * side, 2 * side))
+        net.conv(inputs, outputs, (kernel, kernel), stride=2)
+        yield net.conv(outputs, 16, (1, 1), measure=False)
     for (a, b), length, kernel in itertools.product(
-        itertools.combinations_with_replacement((16, 62, 128, 258), 2), (50, 200, 800, 3200), (1, 3, 9)
+        itertools.combinations_with_replacement((16, 62, 128, 258), 2),
+        (1, 4, 12, 50, 200, 800, 3200),
+        (1, 3, 9),
     ):
         yield from _to_and_fro(a, b, (length,), (kernel,))
     for a, side, kernel in itertools.product((16, 64, 128), (14, 28, 56), (2, 4)):
@@ -264,6 +271,13 @@ def elementwise() -> Iterator[Net]:
         for _ in range(4):
             net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
         yield net
+        net = Net(f"SkipLayerNormalization {length} {elements}", (1, elements // length, length))
+        for _ in range(3):
+            net.add("Add", net.input(*net.shape), measure=False)
+            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
+        yield net
+    for run, elements in itertools.product((8, 128, 2048), (4096, 65536, 1048576)):
+        yield from _copies(run, elements)
 
 
 def _shape(elements: int) -> tuple[int, ...]:
@@ -310,23 +324,10 @@ def _movers(shape: tuple[int, ...]) -> Iterator[Net]:
             net.add("Transpose", perm=order)
             net.add("Reshape", net.constant(np.array(shape, np.int64)), measure=False)
         yield net
-    net = Net(f"Concat {shape}", shape)
-    for _ in range(3):
-        net.add("Concat", net.input(*shape), axis=1)
-        net.add("Slice", *(net.constant(np.array([n], np.int64)) for n in (0, shape[1], 1)))
-    yield net
     net = Net(f"Reshape {shape}", shape)
     for number in range(4):
         sizes = [shape[1], -1] if number % 2 else list(shape)
         net.add("Reshape", net.constant(np.array(sizes, np.int64))).add("Neg", measure=False)
-    yield net
-    net = Net(f"Pad {shape}", shape)
-    for _ in range(3):
-        net.add("Pad", net.constant(np.array([0, 0, 0, 1, 0, 0, 0, 0], np.int64)))
-    yield net
-    net = Net(f"Gather {shape}", shape)
-    for _ in range(3):
-        net.add("Gather", net.constant(np.arange(shape[2])[::-1].copy()), axis=2)
     yield net
     for op in ("ReduceMean", "ReduceSum", "ReduceMax"):
         for axis in (3, 1):
@@ -335,6 +336,41 @@ def _movers(shape: tuple[int, ...]) -> Iterator[Net]:
                 net.add(op, net.constant(np.array([axis], np.int64)), keepdims=1)
                 net.add("Add", net.input(*shape), measure=False)
             yield net
+
+
+def _copies(run: int, elements: int) -> Iterator[Net]:
+    """Operators that copy runs of elements."""
+
+    def ints(*values: int) -> npt.NDArray[np.int64]:
+        return np.array(values, np.int64)
+
+    rows = elements // run
+    net = Net(f"Concat {run} {elements}", (rows, run // 2))
+    for _ in range(3):
+        net.add("Concat", net.input(rows, run // 2), axis=1)
+        net.add("Slice", *(net.constant(ints(n)) for n in (0, run // 2, 1)), measure=False)
+    yield net
+    net = Net(f"Slice {run} {elements}", (rows, run + 3))
+    for number in range(3):
+        net.add("Slice", *(net.constant(ints(n)) for n in (1, run + 3 - number, 1)))
+    yield net
+    net = Net(f"Pad {run} {elements}", (rows, run))
+    for _ in range(3):
+        net.add("Pad", net.constant(ints(0, 1, 0, 0)))
+    yield net
+    net = Net(f"Gather {run} {elements}", (rows, run))
+    for _ in range(3):
+        net.add("Gather", net.constant(np.arange(rows)[::-1].copy()), axis=0)
+    yield net
+
+
+def memory_nets() -> Iterator[Net]:
+    """Products of one row with more and more weights: 1024 x 1024 each."""
+    for count in (2, 4, 8, 16, 32):
+        net = Net(f"weights {count}", (1, 1024))
+        for _ in range(count):
+            net.add("MatMul", net.weight(1024, 1024))
+        yield net
 
 
 def layouts() -> Iterator[Net]:
@@ -416,7 +452,9 @@ def _after_convolution(net: Net, op: str, channels: int) -> Net:
             net.add("Sigmoid").add("Mul", inner)
         else:
             net.add(op)
-    return net.conv(channels, channels, (1, 1), measure=False)
+    for _ in range(2):  # the first of these is what the others are compared with
+        net.conv(channels, channels, (1, 1), measure=False)
+    return net
 
 
 def _between(net: Net, op: str) -> Net:

@@ -34,7 +34,7 @@ from ..runtime.node_times import Executed, node_times
 from ..runtime.sessions import open_session, run
 from ..targets.config import QuantConfig
 from ..targets.target import Target
-from .benchmark_nets import Net, all_nets
+from .benchmark_nets import Net, all_nets, memory_nets
 from .node_costs import find_costs
 
 SECONDS = 0.15
@@ -62,6 +62,8 @@ def measure_target(target: Target, threads: int, progress: Progress | None = Non
             progress(number, len(nets), net.kernel)
         for kernel, sizes, time_ in measured(net, target, threads):
             points[kernel][sizes].append(time_)
+    for form, megabytes, time_ in weight_times(target, threads):
+        points[f"Weights:{form}"][(megabytes,)].append(time_)
     points["Call"][(1.0,)] = [call_time(threads)]
     kernels = {
         kernel: tuple(sorted((*sizes, statistics.median(times)) for sizes, times in found.items()))
@@ -114,7 +116,7 @@ def measured(net: Net, target: Target, threads: int) -> Iterable[tuple[str, tupl
 def _points(
     net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs
 ) -> Iterable[tuple[str, tuple[float, ...], float]]:
-    last = name_of(sizes.graph.nodes[-1])
+    plain = name_of(sizes.graph.nodes[-2:][0])
     for node in sizes.graph.nodes:
         name = name_of(node)
         if name not in net.measured:
@@ -127,8 +129,8 @@ def _points(
             word, spent = form_of(node, plan) if integer else "float", times.get(name, 0.0)
             maker = sizes.graph.producer(input_name(node, 0))
             if net.context == ":fused" and spent == 0.0 and maker is not None:
-                # A part of the convolution before it, which takes longer than the last one without it.
-                spent = max(times.get(name_of(maker), 0.0) - times.get(last, 0.0), 0.0)
+                # A part of the convolution before it, which takes longer than one without it.
+                spent = max(times.get(name_of(maker), 0.0) - times.get(plain, 0.0), 0.0)
             yield f"{work.kernel}{net.context}:{word}", work.sizes, spent / work.repeats
 
 
@@ -209,7 +211,10 @@ def _constant_params(node: ir.Node, graph: Graph) -> dict[str, QuantParams]:
 
 
 def call_time(threads: int) -> float:
-    """Return the microseconds that a node costs beyond its kernel: calling it, and handling its tensors."""
+    """Return the microseconds that a node costs beyond what the profiler says of it.
+
+    Calling it costs something; but the profiler itself takes longer, and its times have that in them.
+    """
     times = []
     for length in (16, 64):
         net = Net("calls", (1, 16))
@@ -226,4 +231,18 @@ def call_time(threads: int) -> float:
                 run(session, [net.here], net.sample(), "calls")
                 spent.append((time.perf_counter() - before) * 1e6)
             times.append(min(spent) - sum(node.microseconds for node in nodes))
-    return max((times[1] - times[0]) / 48, 0.0)
+    return (times[1] - times[0]) / 48
+
+
+def weight_times(target: Target, threads: int) -> Iterable[tuple[str, float, float]]:
+    """Yield form, megabytes of all the weights of a model, and microseconds to read one of them.
+
+    Products of one row do little more than to read their weights: from a cache while all of them fit there.
+    """
+    for net in memory_nets():
+        count = len(net.measured)
+        found = [(k, t) for k, _, t in measured(net, target, threads)]
+        for form, each in (("float", 4.0), ("integer", 1.0)):
+            times = [t for kernel, t in found if kernel.endswith(f":{form}")]
+            if times:
+                yield form, each * count, statistics.median(times) / each

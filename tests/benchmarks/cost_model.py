@@ -16,30 +16,30 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import models
 import numpy as np
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.cost_table.table import CostTable, costs_of
-from qprof_onnx.quantizer.costs.predicted import CostModel, converted_tensors
+from qprof_onnx.quantizer.costs.predicted import CostModel, converted_tensors, total_microseconds
 from qprof_onnx.quantizer.costs.records import Costs
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import open_plan
-from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
+from qprof_onnx.quantizer.prepare.opening import open_prepared
 from qprof_onnx.quantizer.runtime.latency import LatencySettings, measure
 from qprof_onnx.quantizer.runtime.node_times import node_times
 from qprof_onnx.quantizer.runtime.sessions import open_session, run
 from qprof_onnx.quantizer.speed.node_costs import find_costs
 
 NAMES = "digits,magika,minilm,orientation,ppocr-cls,captcha-det,swift-f0,silero,ppocr-rec"
-Files = tuple[Path, Path, Path]
-"""A model, its profile, a sample."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Measured:
 
     Attributes:
         model: file of the float model.
-        profile: file of its profile.
+        sample: what was run.
         plan: the plan that was made.
         costs: microseconds of its nodes.
         sums: microseconds of all nodes that onnxruntime executed, float and int8.
@@ -56,14 +56,14 @@ class Measured:
     """
 
     model: Path
-    profile: Path
+    sample: Mapping[str, Any]
     plan: QuantPlan
     costs: Costs
     sums: tuple[float, float]
     latency: tuple[float, float]
 
 
-def measured(model: Path, profile: Path, sample: Mapping[str, np.ndarray], threads: int) -> Measured:
+def measured(model: Path, profile: Path, sample: Mapping[str, Any], threads: int) -> Measured:
     """Quantize a model and time it."""
     prepared = open_prepared(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -80,19 +80,30 @@ def measured(model: Path, profile: Path, sample: Mapping[str, np.ndarray], threa
         outputs = [output.name for output in sessions[0].get_outputs()]
         runs = [lambda _, s=s: run(s, outputs, sample, "model") for s in sessions]
         found = measure(runs[0], runs[1], 1, LatencySettings(seconds=3.0, samples=1, threads=threads))
-    return Measured(model, profile, plan, costs, sums, (found.float_ms * 1e3, found.quantized_ms * 1e3))
+    return Measured(model, sample, plan, costs, sums, (found.float_ms * 1e3, found.quantized_ms * 1e3))
 
 
 def graphs(known: Measured) -> tuple[Graph, Graph, Profile]:
-    """Return the index of the prepared model, of the model of the plan, and the profile."""
+    """Return the index of the prepared model, of the model of the plan, and a profile of the timed run.
+
+    The samples of some models differ in shape, and what was timed is one of them.
+    """
     prepared = open_prepared(known.model)
     planned = open_plan(prepared, known.plan)
-    return prepared.graph, planned.graph, read_profile(known.profile, prepared.model, prepared.identity)
+    profile = dump_profile(known.model, [known.sample])
+    return prepared.graph, planned.graph, replace(profile, data=replace(profile.data, samples=1))
 
 
 def compared(name: str, known: Measured, table: CostTable, worst: int) -> tuple[float, float]:
     """Print what was predicted and measured of one model; return predicted over measured, float and int8."""
     floating, graph, profile = graphs(known)
+    kernels = {name: points for name, points in table.kernels.items() if name != "Call"}
+    profiled = replace(table, kernels=kernels)  # the profiler's times, with what it takes itself
+    latency = (
+        sum(CostModel(floating, profile, table).floating.values()),
+        total_microseconds(CostModel(graph, profile, table).costs(known.plan), graph, known.plan),
+    )
+    table = profiled
     before = CostModel(floating, profile, table)
     after = CostModel(graph, profile, table).costs(known.plan)
     border = {t: after.border[t] for t in converted_tensors(graph, known.plan)}
@@ -100,9 +111,9 @@ def compared(name: str, known: Measured, table: CostTable, worst: int) -> tuple[
     ratios = totals[0] / known.sums[0], totals[1] / known.sums[1]
     print(
         f"{name}: float {totals[0]:.0f} us, measured {known.sums[0]:.0f} ({100 * ratios[0] - 100:+.0f} %), "
-        f"latency {known.latency[0]:.0f}; int8 {totals[1]:.0f} us, measured {known.sums[1]:.0f} "
-        f"({100 * ratios[1] - 100:+.0f} %), latency {known.latency[1]:.0f}; int8 / float predicted "
-        f"{totals[1] / totals[0]:.2f}, measured {known.latency[1] / known.latency[0]:.2f}",
+        f"latency {latency[0]:.0f} for {known.latency[0]:.0f}; int8 {totals[1]:.0f} us, measured {known.sums[1]:.0f} "
+        f"({100 * ratios[1] - 100:+.0f} %), latency {latency[1]:.0f} for {known.latency[1]:.0f}; int8 / float predicted "
+        f"{latency[1] / latency[0]:.2f}, measured {known.latency[1] / known.latency[0]:.2f}",
         flush=True,
     )
     if worst:
