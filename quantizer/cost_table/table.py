@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...profiles.base.atomic_files import read_text
+from ...profiles.base.atomic_files import read_text, write_atomically
 from ...profiles.base.errors import ConfigError
 
 FORMAT = 1
@@ -147,10 +147,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def table_text(table: CostTable) -> str:
     """Return a table as the text of its file."""
     conditions = json.dumps(msgspec.to_builtins(table.conditions))
-    lines = [
-        f" {json.dumps(name)}: {json.dumps([[_short(n) for n in point] for point in points], separators=(',', ':'))}"
-        for name, points in sorted(table.kernels.items())
-    ]
+    lines = []
+    for name, points in sorted(table.kernels.items()):
+        numbers = [[_short(number) for number in point] for point in points]
+        lines.append(f" {json.dumps(name)}: {json.dumps(numbers, separators=(',', ':'))}")
     kernels = ",\n".join(lines)
     return f'{{"format": {FORMAT},\n"conditions": {conditions},\n"kernels": {{\n{kernels}\n}}}}\n'
 
@@ -187,6 +187,15 @@ def read_table(path: str | Path) -> CostTable:
         ConfigError: it cannot be read, or is no table of costs.
     """
     return parse_table(read_text(Path(path), ConfigError), str(path))
+
+
+def save_table(table: CostTable, path: str | Path) -> None:
+    """Write the file of a table.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    write_atomically(path, table_text(table))
 
 
 @cache

@@ -142,7 +142,7 @@ def _without_ones(shape: Shape) -> Shape:
 
 
 def _pool(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
-    taps = math.prod(node.attributes.get_ints("kernel_shape", (1,)) or (1,))
+    taps = math.prod(int(size) for size in node.attributes.get_ints("kernel_shape", ()) or ())
     return Work(node.op_type, (taps, max(math.prod(sizes.output(node)), 1)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import onnx_ir as ir
@@ -18,8 +18,9 @@ import onnx_ir as ir
 from ...profiles.records.profile import Profile
 from ..cost_table.table import LEAST, CostTable
 from ..model.graph import Graph, input_name, name_of, output_name
-from ..numerics.affine import QuantParams
-from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
+from ..numerics.affine import UINT8, QuantParams
+from ..operators.operands import activation_names
+from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip, rule_of
 from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from .fusions import Fusion, fused_nodes
@@ -30,6 +31,9 @@ from .shapes import padded_shapes, shapes_of
 
 DEFAULT = "Neg"
 """The kernel that stands for operators that were not measured: one pass over the elements."""
+
+SOME = QuantParams((1.0,), (0,), UINT8)
+"""Parameters of a tensor of which only matters that it has some."""
 
 FEWEST = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
@@ -308,3 +312,44 @@ def _bounds(node: ir.Node, graph: Graph) -> tuple[float, float]:
     )
     slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0
     return low - slack, high + slack
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a node that is float in a plan would cost if it alone were quantized, in microseconds.
+
+    Attributes:
+        floating: it costs now.
+        integer: it would cost.
+        conversions: of its inputs and outputs that would be needed, less those that would not any more.
+    """
+
+    floating: float
+    integer: float
+    conversions: float
+
+
+def price_of(node: ir.Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
+    """Return what quantizing a float node would save, and cost.
+
+    Args:
+        node: of the model.
+        plan: in which it is float.
+        model: with the table.
+        costs: of the plan, which `CostModel.costs` has predicted.
+    """
+    name, graph = name_of(node), model.graph
+    rule = rule_of(node)
+    inputs = [] if rule is None else activation_names(node, rule, graph)
+    outputs = [value.name for value in node.outputs if value.name in costs.border]
+    as_quantized = replace(
+        plan,
+        nodes={**plan.nodes, name: NodePlan(Kind.QUANTIZED)},
+        tensors={**plan.tensors, **{n: plan.tensors.get(n, SOME) for n in outputs if n}},
+    )
+    change = 0.0
+    for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
+        before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
+        change += (after - before) * costs.border[tensor]
+    integer = model.integer_time(node, NodePlan(Kind.QUANTIZED))
+    return Price(costs.integer.get(name, 0.0), integer, change)

@@ -9,119 +9,22 @@ from there on time grows in proportion.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+from .benchmark_net import Net
+from .benchmark_operators import elementwise, layouts
 
 MOST_PRODUCTS = 300e6
 """Multiply-adds of one node: a few milliseconds."""
 
-OPSET = 21
 SIDES = (1, 3, 7, 14, 28, 56, 112)
-ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
-
-
-@dataclass
-class Net:
-    """A network that is being built, whose nodes follow each other.
-
-    Attributes:
-        kernel: what is measured, for messages.
-        shape: of the graph input x.
-        context: ":blocked" or "" : what layout the measured nodes find.
-        floats: operators that stay float in the quantized form though they need not.
-        dynamic: whether products are quantized dynamically.
-    """
-
-    kernel: str
-    shape: tuple[int, ...]
-    context: str = ""
-    floats: tuple[str, ...] = ()
-    dynamic: bool = False
-    here: str = "x"
-    nodes: list[Any] = field(default_factory=list)
-    constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    measured: set[str] = field(default_factory=set)
-
-    def add(self, op: str, *more: str, measure: bool = True, **attributes: Any) -> Net:
-        """Append a node that reads the output of the one before it, and the names in `more`."""
-        name = f"n{len(self.nodes)}"
-        outputs = [f"t{len(self.nodes)}"]
-        self.nodes.append(helper.make_node(op, [self.here, *more], outputs, name, **attributes))
-        self.here = outputs[0]
-        if measure:
-            self.measured.add(name)
-        return self
-
-    def weight(self, *shape: int) -> str:
-        """Return the name of a new random constant."""
-        fan_in = max(1.0, float(np.prod(shape[1:])))
-        values = np.random.default_rng(len(self.constants)).standard_normal(shape) / np.sqrt(fan_in)
-        return self.constant(values.astype(np.float32))
-
-    def constant(self, array: npt.NDArray[Any]) -> str:
-        """Return the name of a new constant."""
-        name = f"c{len(self.constants)}"
-        self.constants[name] = array
-        return name
-
-    def input(self, *shape: int) -> str:
-        """Return the name of a further graph input."""
-        name = f"x{len(self.inputs)}"
-        self.inputs[name] = shape
-        return name
-
-    def conv(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: Sequence[int],
-        group: int = 1,
-        stride: int = 1,
-        measure: bool = True,
-    ) -> Net:
-        """Append a convolution that keeps the size of the picture, with a bias."""
-        pads = [k // 2 for k in kernel]
-        weight, bias = self.weight(outputs, inputs // group, *kernel), self.weight(outputs)
-        strides = [stride] * len(kernel)
-        return self.add(
-            "Conv",
-            weight,
-            bias,
-            measure=measure,
-            group=group,
-            pads=[*pads, *pads],
-            strides=strides,
-            kernel_shape=kernel,
-        )
-
-    def model(self) -> onnx.ModelProto:
-        """Return the network as a model with the result of its last node as output."""
-        graph_inputs = {"x": self.shape, **self.inputs}
-        graph = helper.make_graph(
-            self.nodes,
-            "chain",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in graph_inputs.items()],
-            [helper.make_tensor_value_info(self.here, TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-
-    def sample(self) -> Mapping[str, npt.NDArray[np.float32]]:
-        """Return random inputs between 0 and 1."""
-        rng = np.random.default_rng(0)
-        return {n: rng.random(s, np.float32) for n, s in {"x": self.shape, **self.inputs}.items()}
 
 
 def all_nets() -> tuple[Net, ...]:
     """Return every network, in the order in which they are measured."""
-    parts = (convolutions, depthwise, other_convolutions, products, elementwise, layouts, recurrent)
+    parts = (convolutions, depthwise, other_convolutions, products, recurrent, elementwise, layouts)
     return tuple(net for part in parts for net in part())
 
 
@@ -157,16 +60,11 @@ def depthwise() -> Iterator[Net]:
     for channels, side, kernel in itertools.product((16, 64, 256, 960, 24, 72, 200), SIDES, ((3, 3), (5, 5))):
         if channels * side * side <= 2_000_000:
             net = Net(f"depthwise {channels} {side} {kernel}", (1, channels, side, side))
-            net.conv(
-                channels,
-                channels,
-                (1, 1) if channels < 100 else (3, 3),
-                1 if channels < 100 else channels,
-                measure=False,
-            )
+            first = ((1, 1), 1) if channels < 100 else ((3, 3), channels)
+            net.conv(channels, channels, first[0], group=first[1], measure=False)
             for _ in range(3):
-                net.conv(channels, channels, kernel, channels)
-            yield net.conv(channels, channels, kernel, channels, measure=False)
+                net.conv(channels, channels, kernel, group=channels)
+            yield net.conv(channels, channels, kernel, group=channels, measure=False)
     for channels, groups, side in (
         (32, 4, 28),
         (64, 8, 14),
@@ -179,7 +77,7 @@ def depthwise() -> Iterator[Net]:
             channels, channels, (1, 1), measure=False
         )
         for _ in range(3):
-            net.conv(channels, channels, (3, 3), groups)
+            net.conv(channels, channels, (3, 3), group=groups)
         yield net.conv(channels, channels, (1, 1), measure=False)
 
 
@@ -234,136 +132,6 @@ def products() -> Iterator[Net]:
         yield net
 
 
-UNARY: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(
-        (
-            *(
-                "Relu",
-                "Sigmoid",
-                "Tanh",
-                "HardSwish",
-                "HardSigmoid",
-                "LeakyRelu",
-                "Elu",
-                "Softplus",
-                "Gelu",
-                "Erf",
-            ),
-            *("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Sin", "Cos", "Floor"),
-        ),
-        {},
-    ),
-    "Softmax": {"axis": -1},
-}
-
-
-def elementwise() -> Iterator[Net]:
-    """Operators that take each element by itself, and those that move elements, in the usual layout."""
-    for elements in ELEMENTS:
-        shape = _shape(elements)
-        for op, attributes in UNARY.items():
-            yield _repeated(op, shape, **attributes)
-        yield from _binaries(shape)
-        yield from _movers(shape)
-    for length, elements in itertools.product((16, 128, 1024), (4096, 65536, 524288)):
-        yield _repeated("Softmax", (elements // length, length), axis=-1)
-        net = Net(f"LayerNormalization {length} {elements}", (elements // length, length))
-        for _ in range(4):
-            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
-        yield net
-        net = Net(f"SkipLayerNormalization {length} {elements}", (1, elements // length, length))
-        for _ in range(3):
-            net.add("Add", net.input(*net.shape), measure=False)
-            net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
-        yield net
-    for run, elements in itertools.product((8, 128, 2048), (4096, 65536, 1048576)):
-        yield from _copies(run, elements)
-
-
-def _shape(elements: int) -> tuple[int, ...]:
-    """Return a picture with so many elements: 16 channels, or 64 of a large one, twice as wide as high."""
-    channels = 16 if elements < 32768 else 64
-    side = max(1, round((elements / channels / 2) ** 0.5))
-    return (1, channels, side, elements // channels // side)
-
-
-def _repeated(op: str, shape: tuple[int, ...], *more: str, **attributes: Any) -> Net:
-    net = Net(f"{op} {shape}", shape)
-    for _ in range(4):
-        net.add(op, *more, **attributes)
-    return net
-
-
-def _binaries(shape: tuple[int, ...]) -> Iterator[Net]:
-    for op in ("Add", "Mul", "Sub", "Div", "Max", "Pow"):
-        for other in (shape, (), shape[-1:], (1, shape[1], 1, 1)):
-            net = Net(f"{op} {shape} {other}", shape)
-            fixed = other in ((), shape[-1:]) and other != shape
-            for _ in range(4):
-                if op == "Pow":
-                    net.add(op, net.constant(np.float32(2.0).reshape(())))
-                else:
-                    net.add(op, net.constant(np.full(other, 0.7, np.float32)) if fixed else net.input(*other))
-            yield net
-            if op == "Pow":
-                break
-    net = Net(f"Clip {shape}", shape)
-    for _ in range(4):
-        net.add("Clip", net.constant(np.float32(0.1).reshape(())), net.constant(np.float32(0.9).reshape(())))
-    yield net
-    net = Net(f"PRelu {shape}", shape)
-    for _ in range(4):
-        net.add("PRelu", net.constant(np.full((shape[1], 1, 1), 0.2, np.float32)))
-    yield net
-
-
-def _movers(shape: tuple[int, ...]) -> Iterator[Net]:
-    for order in ([0, 1, 3, 2], [0, 2, 1, 3]):
-        net = Net(f"Transpose {order} {shape}", shape)
-        for _ in range(3):  # another shape between them, or two of them would be none
-            net.add("Transpose", perm=order)
-            net.add("Reshape", net.constant(np.array(shape, np.int64)), measure=False)
-        yield net
-    net = Net(f"Reshape {shape}", shape)
-    for number in range(4):
-        sizes = [shape[1], -1] if number % 2 else list(shape)
-        net.add("Reshape", net.constant(np.array(sizes, np.int64))).add("Neg", measure=False)
-    yield net
-    for op in ("ReduceMean", "ReduceSum", "ReduceMax"):
-        for axis in (3, 1):
-            net = Net(f"{op} {axis} {shape}", shape)
-            for _ in range(3):
-                net.add(op, net.constant(np.array([axis], np.int64)), keepdims=1)
-                net.add("Add", net.input(*shape), measure=False)
-            yield net
-
-
-def _copies(run: int, elements: int) -> Iterator[Net]:
-    """Operators that copy runs of elements."""
-
-    def ints(*values: int) -> npt.NDArray[np.int64]:
-        return np.array(values, np.int64)
-
-    rows = elements // run
-    net = Net(f"Concat {run} {elements}", (rows, run // 2))
-    for _ in range(3):
-        net.add("Concat", net.input(rows, run // 2), axis=1)
-        net.add("Slice", *(net.constant(ints(n)) for n in (0, run // 2, 1)), measure=False)
-    yield net
-    net = Net(f"Slice {run} {elements}", (rows, run + 3))
-    for number in range(3):
-        net.add("Slice", *(net.constant(ints(n)) for n in (1, run + 3 - number, 1)))
-    yield net
-    net = Net(f"Pad {run} {elements}", (rows, run))
-    for _ in range(3):
-        net.add("Pad", net.constant(ints(0, 1, 0, 0)))
-    yield net
-    net = Net(f"Gather {run} {elements}", (rows, run))
-    for _ in range(3):
-        net.add("Gather", net.constant(np.arange(rows)[::-1].copy()), axis=0)
-    yield net
-
-
 def memory_nets() -> Iterator[Net]:
     """Products of one row with more and more weights: 1024 x 1024 each."""
     for count in (2, 4, 8, 16, 32):
@@ -371,103 +139,6 @@ def memory_nets() -> Iterator[Net]:
         for _ in range(count):
             net.add("MatMul", net.weight(1024, 1024))
         yield net
-
-
-def layouts() -> Iterator[Net]:
-    """Operators between convolutions, in the layout that these have, and conversions of it."""
-    for channels, side in ((16, 8), (32, 16), (64, 32), (64, 64), (64, 128)):
-        for context in (":blocked", ""):
-            yield from _in_layout(channels, side, context)
-        net = Net(
-            f"conversions {channels} {side}", (1, channels, side, side), "conversions", floats=("Floor",)
-        )
-        for _ in range(4):
-            net.conv(channels, channels, (1, 1), measure=False).add("Floor", measure=False)
-        yield net.conv(channels, channels, (1, 1), measure=False)
-
-
-def _in_layout(channels: int, side: int, context: str) -> Iterator[Net]:
-    def begun(op: str) -> Net:
-        net = Net(f"{op} {channels} {side}{context}", (1, channels, side, side), context)
-        return net.conv(channels, channels, (1, 1), measure=False) if context else net
-
-    def ended(net: Net) -> Net:
-        return net.conv(channels, channels, (1, 1), measure=False) if context else net
-
-    for op, kernel in itertools.product(("MaxPool", "AveragePool"), (3, 5)):
-        net = begun(op)
-        for _ in range(3):
-            net.add(op, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4, strides=[1, 1])
-        yield ended(net)
-    for mode in ("nearest", "linear"):
-        net = begun(f"Resize {mode}")
-        scales = net.constant(np.array([1, 1, 2, 2], np.float32))
-        transform = "asymmetric" if mode == "nearest" else "half_pixel"
-        rounding = {"nearest_mode": "floor"} if mode == "nearest" else {}
-        net.add("Resize", "", scales, mode=mode, coordinate_transformation_mode=transform, **rounding)
-        yield ended(net)
-    net = begun("GlobalAveragePool")
-    yield (
-        net.add("GlobalAveragePool")
-        if not context
-        else net.add("GlobalAveragePool").conv(channels, channels, (1, 1), measure=False)
-    )
-    for op in (
-        "Relu",
-        "Add",
-        "Mul",
-        "Sigmoid",
-        "HardSwish",
-        "Gelu",
-        "LeakyRelu",
-        "Concat",
-        "HardSigmoid",
-        "Tanh",
-        "Silu",
-    ):
-        if context:
-            yield _after_convolution(replace_context(begun(op), ":fused"), op, channels)
-    for op in ("Relu", "Sigmoid", "HardSwish", "Gelu", "Mul", "LeakyRelu", "Clip"):
-        if context:
-            yield ended(_between(begun(op), op))
-
-
-def replace_context(net: Net, context: str) -> Net:
-    """Return a network whose measured nodes find another layout."""
-    net.context = context
-    return net
-
-
-def _after_convolution(net: Net, op: str, channels: int) -> Net:
-    """Append three convolutions, each with an operator after it that may be made a part of it."""
-    for _ in range(3):
-        before = net.here
-        net.conv(channels, channels, (1, 1), measure=False)
-        if op in ("Add", "Mul"):
-            net.add(op, before)
-        elif op == "Concat":
-            net.add(op, before, axis=1).conv(2 * channels, channels, (1, 1), measure=False)
-        elif op == "Silu":
-            inner = net.here
-            net.add("Sigmoid").add("Mul", inner)
-        else:
-            net.add(op)
-    for _ in range(2):  # the first of these is what the others are compared with
-        net.conv(channels, channels, (1, 1), measure=False)
-    return net
-
-
-def _between(net: Net, op: str) -> Net:
-    """Append pools, each with an operator after it, which is a part of no other."""
-    for _ in range(3):
-        net.add("MaxPool", kernel_shape=[2, 2], pads=[0, 0, 1, 1], strides=[1, 1], measure=False)
-        if op == "Mul":
-            net.add(op, net.input(1, net.shape[1], 1, 1))
-        elif op == "Clip":
-            net.add(op, net.constant(np.float32(0.1).reshape(())), net.constant(np.float32(0.9).reshape(())))
-        else:
-            net.add(op)
-    return net
 
 
 def recurrent() -> Iterator[Net]:

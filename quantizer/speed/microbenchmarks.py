@@ -12,12 +12,14 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 import onnxruntime as ort
 
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
 from ..cost_table.table import Conditions, CostTable
 from ..costs.kernels import Sizes, work_of
@@ -34,7 +36,9 @@ from ..runtime.node_times import Executed, node_times
 from ..runtime.sessions import open_session, run
 from ..targets.config import QuantConfig
 from ..targets.target import Target
-from .benchmark_nets import Net, all_nets, memory_nets
+from .benchmark_net import Net
+from .benchmark_nets import all_nets, memory_nets
+from .float_fallback import PROCESSORS
 from .node_costs import find_costs
 
 SECONDS = 0.15
@@ -43,9 +47,6 @@ SECONDS = 0.15
 ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
 """Of all activations: no kernel's time depends on the values."""
 
-Progress = Callable[[int, int, str], None]
-"""Is told how many networks are done, how many there are, and what the next one is."""
-
 
 def measure_target(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
     """Run every network and return the times of its kernels on this machine.
@@ -53,15 +54,19 @@ def measure_target(target: Target, threads: int, progress: Progress | None = Non
     Args:
         target: the runtime, which must be onnxruntime on a processor like this one.
         threads: threads inside an operator.
-        progress: told before each network.
+        progress: called after each network.
+
+    Raises:
+        ConfigError: this machine is not what the target is for.
     """
+    check_machine(target)
     points: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     nets = all_nets()
-    for number, net in enumerate(nets):
-        if progress is not None:
-            progress(number, len(nets), net.kernel)
+    for number, net in enumerate(nets, 1):
         for kernel, sizes, time_ in measured(net, target, threads):
             points[kernel][sizes].append(time_)
+        if progress is not None:
+            progress(number, len(nets))
     for form, megabytes, time_ in weight_times(target, threads):
         points[f"Weights:{form}"][(megabytes,)].append(time_)
     points["Call"][(1.0,)] = [call_time(threads)]
@@ -72,6 +77,16 @@ def measure_target(target: Target, threads: int, progress: Progress | None = Non
     return CostTable(conditions(target, threads), kernels)
 
 
+def check_machine(target: Target) -> None:
+    """Raise ConfigError where this machine cannot tell the times of a target."""
+    here = platform.machine()
+    if not any(target.name.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+        raise ConfigError(
+            f"measure-target: onnxruntime on {here}, here, says nothing about the kernels of target "
+            f"{target.name}; measure on a machine that it is for"
+        )
+
+
 def conditions(target: Target, threads: int) -> Conditions:
     """Return what is measured under on this machine."""
     return Conditions(target.name, processor(), f"onnxruntime {ort.__version__}", threads)
@@ -79,16 +94,11 @@ def conditions(target: Target, threads: int) -> Conditions:
 
 def processor() -> str:
     """Return what this machine says of its processor: the model and the instruction sets that matter."""
-    model, flags = platform.processor() or platform.machine(), ""
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        entries = dict(
-            (part.strip() for part in line.split(":", 1))
-            for line in info.read_text().splitlines()
-            if ":" in line
-        )
-        model = entries.get("model name", model)
-        flags = entries.get("flags", entries.get("Features", ""))
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    model = entries.get("model name", platform.processor() or platform.machine())
+    flags = entries.get("flags", entries.get("Features", ""))
     known = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
     return " ".join([model, *(flag for flag in known if flag in flags.split())])
 
@@ -184,7 +194,7 @@ def _entry(node: ir.Node, target: Target, net: Net) -> NodePlan:
         kind = Kind.DYNAMIC if op in target.dynamic else Kind.FLOAT
         return NodePlan(kind, "", {}, implementation if kind is Kind.DYNAMIC else "")
     if op not in target.operators:
-        table = target.lookup_tables.get(op) if rule.unary else None
+        table = target.lookup_tables.get(op, "") if rule.unary else ""
         return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
     if rule.constraint in (Constraint.SAME, Constraint.CLAMP) or op in ("Max", "Min"):
         kind = Kind.QUANTIZED if op in ("Max", "Min") else Kind.PASS_THROUGH

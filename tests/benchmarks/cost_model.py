@@ -109,13 +109,15 @@ def compared(name: str, known: Measured, table: CostTable, worst: int) -> tuple[
     border = {t: after.border[t] for t in converted_tensors(graph, known.plan)}
     totals = sum(before.floating.values()), sum(after.integer.values()) + sum(border.values())
     ratios = totals[0] / known.sums[0], totals[1] / known.sums[1]
-    print(
-        f"{name}: float {totals[0]:.0f} us, measured {known.sums[0]:.0f} ({100 * ratios[0] - 100:+.0f} %), "
-        f"latency {latency[0]:.0f} for {known.latency[0]:.0f}; int8 {totals[1]:.0f} us, measured {known.sums[1]:.0f} "
-        f"({100 * ratios[1] - 100:+.0f} %), latency {latency[1]:.0f} for {known.latency[1]:.0f}; int8 / float predicted "
-        f"{latency[1] / latency[0]:.2f}, measured {known.latency[1] / known.latency[0]:.2f}",
-        flush=True,
-    )
+    for form, guess, time, whole, real in zip(
+        ("float", "int8"), totals, known.sums, latency, known.latency, strict=True
+    ):
+        print(
+            f"{name} {form}: nodes {guess:.0f} us for {time:.0f} ({100 * guess / time - 100:+.0f} %), "
+            f"run {whole:.0f} us for {real:.0f} ({100 * whole / real - 100:+.0f} %)"
+        )
+    was = known.latency[1] / known.latency[0]
+    print(f"{name}: int8 / float {latency[1] / latency[0]:.2f} for {was:.2f} measured", flush=True)
     if worst:
         kinds = {n.name or "": n.op_type for n in (*floating.nodes, *graph.nodes)}
         _print_kinds("float", kinds, before.floating, known.costs.floating, worst)
