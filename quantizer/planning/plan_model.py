@@ -120,7 +120,9 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     if facts.config.equalization == "off":
         return planned
     densities = facts.channel_densities
-    scales = find_equalization_scales(facts.graph, facts.profile, facts.config, planned.plan, densities)
+    scales = find_equalization_scales(
+        facts.graph, facts.profile, facts.config, planned.plan, densities=densities, ranges=facts.cache
+    )
     if not scales:
         return planned
     model = apply_equalization(planned.model, scales)
