@@ -48,6 +48,7 @@ class Settings(TypedDict, total=False):
     bias_correction: Literal["auto", "off"]
     rounding: Literal["nearest", "squant", "gptq"]
     keep_float: Collection[str]
+    fix_shapes: Collection[str]
 
 
 class RunOptions(TypedDict, total=False):
