@@ -49,6 +49,7 @@ class Settings(TypedDict, total=False):
     rounding: Literal["nearest", "squant", "gptq"]
     cost_model: Literal["auto", "off"]
     keep_float: Collection[str]
+    fix_shapes: Collection[str]
 
 
 class RunOptions(TypedDict, total=False):

@@ -32,11 +32,12 @@ from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
+from ..prepare.fixed_shapes import fix_shapes
 from ..prepare.opening import PreparedModel
 from ..rounding.collect import collect_moments
 from ..rounding.gptq_rounding import find_roundings, rebased
 from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
-from ..targets.config import DATA_FREE, QuantConfig
+from ..targets.config import DATA_FREE, QuantConfig, split_shapes
 from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
@@ -228,6 +229,7 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
         PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
     """
     check_identity(plan, prepared.identity, where)
+    prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))
     adjusted = apply_equalization(prepared.model, plan.adjustments.equalization, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)
     verify_plan(plan, index(corrected), prepared.identity, where)

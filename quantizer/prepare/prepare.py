@@ -131,11 +131,16 @@ def prepare(model: ir.Model) -> Prepared:
         sentences = step(work)
         if isinstance(sentences, tuple):
             notes.extend(sentences)
-    while _improve(work):
+    improve(work)
+    return Prepared(work, tuple(notes), narrow, collect_origin(work))
+
+
+def improve(model: ir.Model) -> None:
+    """Do the repeated steps and the last ones on a model that has passed the first, in place."""
+    while _improve(model):
         pass
     for step in LAST:
-        step(work)
-    return Prepared(work, tuple(notes), narrow, collect_origin(work))
+        step(model)
 
 
 def _improve(model: ir.Model) -> int:

@@ -72,6 +72,7 @@ config:
   rounding: nearest
   cost_model: auto
   keep_float: [Softmax, "/head/*"]
+  fix_shapes: []
 notes:
   - opset raised from 11 to 13
 tensors:
@@ -187,6 +188,7 @@ def test_any_yaml_reader_can_read_the_file() -> None:
         **{f.name: getattr(PLAN.config, f.name) for f in fields(QuantConfig)},
         "keep_float": ["Softmax", "/head/*"],
         "keep_16bit": [],
+        "fix_shapes": [],
     }
 
 
@@ -319,8 +321,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 33: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 38: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 34: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 39: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
     "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
     "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
@@ -377,7 +379,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 36: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 37: anchors and aliases are not used here; write the value"),
 }
 
 
