@@ -47,6 +47,7 @@ class PlanningFacts:
         cache: calibrated ranges, kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
+        usual: nodes that are written in the usual way, whatever way the target has of its own.
     """
 
     prepared: PreparedModel
@@ -61,6 +62,7 @@ class PlanningFacts:
     channel_densities: ChannelDensities
     cache: RangeCache
     unfit: FloatReasons = field(default_factory=dict)
+    usual: frozenset[str] = frozenset()
 
     @property
     def target(self) -> Target:

@@ -158,6 +158,8 @@ def _implementation(
 ) -> str:
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
+    if name_of(node) in facts.usual:
+        return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, activations)
     if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits

@@ -1,4 +1,4 @@
-"""Float fallback: of what cannot be written or run, and by measured time.
+"""What is written and run at all, and the fastest plan by measured time.
 
 Enters: planned model, samples.
 Leaves: a plan that runs; a faster plan and what was measured.
