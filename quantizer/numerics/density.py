@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,15 @@ class Density:
     mass: Floats
     points: Floats
     point_mass: Floats
+
+    @cached_property
+    def changes(self) -> tuple[Floats, Floats]:
+        """Ends of bins at which the density changes, and by how much it falls there, per unit of value."""
+        width = np.diff(self.edges)
+        height = np.divide(self.mass, width, out=np.zeros_like(width), where=width > 0.0)
+        falls = np.append(0.0, height) - np.append(height, 0.0)
+        matters = falls != 0.0  # an edge between bins of equal density cancels out
+        return self.edges[matters], falls[matters]
 
 
 def density(profile: TensorProfile) -> Density:
