@@ -104,6 +104,7 @@ class ActivationRanges:
         self._aims = parse_calibrator(recipe.config.calibrator)[0].for_function is not None
         self._following: dict[str, FollowingFunction | None] = {}
         self._effective: dict[str, Interval] = {}
+        self._noise: dict[tuple[str, QuantParams], Noise] = {}
 
     def calibrated(self, name: str, qtype: QuantType | None = None) -> Range:
         """Return the range that one activation should cover in a type; None for the activation type."""
@@ -129,9 +130,11 @@ class ActivationRanges:
 
     def noise(self, name: str, params: QuantParams) -> Noise:
         """Return the expected noise of quantizing an activation, within its effective range."""
-        tensor = self.profile[name]
-        seen = self._cache.density(tensor) if tensor.histogram.total else None
-        return expected_noise(tensor, params, self.effective(name), seen)
+        if (name, params) not in self._noise:
+            tensor = self.profile[name]
+            seen = self._cache.density(tensor) if tensor.histogram.total else None
+            self._noise[name, params] = expected_noise(tensor, params, self.effective(name), seen)
+        return self._noise[name, params]
 
     def _bounds(self, name: str) -> Interval | None:
         """Return the smallest and the largest value that the mathematics allows, where it bounds them."""
