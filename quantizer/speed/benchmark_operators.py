@@ -174,16 +174,10 @@ def _in_layout(channels: int, side: int, context: str) -> Iterator[Net]:
         "Silu",
     ):
         if context:
-            yield _after_convolution(replace_context(begun(op), ":fused"), op, channels)
+            yield _after_convolution(begun(op), op, channels)
     for op in ("Relu", "Sigmoid", "HardSwish", "Gelu", "Mul", "LeakyRelu", "Clip"):
         if context:
             yield ended(_between(begun(op), op))
-
-
-def replace_context(net: Net, context: str) -> Net:
-    """Return a network whose measured nodes find another layout."""
-    net.context = context
-    return net
 
 
 def _after_convolution(net: Net, op: str, channels: int) -> Net:
