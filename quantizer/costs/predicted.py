@@ -85,7 +85,7 @@ class CostModel:
 
     @cached_property
     def call(self) -> float:
-        """Microseconds that calling a kernel costs beyond what the profiler says: negative, see `call_time`."""
+        """Microseconds that calling a kernel costs beyond what the profiler says; may be negative."""
         return self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
 
     @cached_property
@@ -164,7 +164,8 @@ class CostModel:
             return self._called(1.0)  # no element moves
         form = "integer" if kernel == "Layout" else "float"
         size = (float(max(self.sizes.elements(tensor), 1)),)
-        return self._called(self.table.microseconds(f"{kernel}:{form}", size) or 0.0)
+        time = self.table.microseconds(f"{kernel}:{form}", size)
+        return 0.0 if time is None else self._called(time)
 
     def conversion_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of QuantizeLinear or DequantizeLinear on a tensor."""

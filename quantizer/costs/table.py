@@ -1,7 +1,7 @@
 """Measured times of a runtime's kernels on one machine, and their file.
 
 A file is JSON with one line for each kernel, so that two tables can be compared line by line. Packaged ones
-are `configs/costs/TARGET.THREADS.json`.
+are in `configs/costs`, one file for each target and number of threads.
 
 Between measured points times are interpolated in log space: what doubles one size multiplies the time. The
 points of a kernel need not fill a grid: large sizes are left out where they take too long to measure. So

@@ -2,6 +2,6 @@
 
 Enters: planned model, samples.
 Leaves: a plan that runs; a faster plan and what was measured.
-Imports: lowering, planning, costs, plan, targets, operators, runtime, model, profiles.samples,
-profiles.base.
+Imports: lowering, planning, costs, plan, prepare, targets, operators, runtime, model, numerics,
+profiles.samples, profiles.records, profiles.base.
 """

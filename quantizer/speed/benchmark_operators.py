@@ -41,7 +41,7 @@ def elementwise() -> Iterator[Net]:
 
 
 def _shape(elements: int) -> tuple[int, ...]:
-    """Return a picture with so many elements: 16 channels, or 64 of a large one, twice as wide as high."""
+    """Return a picture of a number of elements: 16 channels, or 64 of a large one, twice as wide as high."""
     channels = 16 if elements < 32768 else 64
     side = max(1, round((elements / channels / 2) ** 0.5))
     return (1, channels, side, elements // channels // side)

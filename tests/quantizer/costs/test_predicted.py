@@ -1,7 +1,8 @@
-"""The times of nodes follow from the kernels of a table; layouts, fusions and conversions are part of them."""
+"""The times of nodes follow from the kernels of a table, with layouts, fusions and conversions."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,33 +23,32 @@ from ..networks import Network, network
 
 CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 1)
 POINTWISE = (32, 32, 1, 1)
-SHAPE = (1, 32, 6, 6)
+WINDOW = (32, 32, 3, 3)
+SHAPE = (1, 32, 8, 8)
 
 
 def table(**kernels: float) -> CostTable:
     """Return a table of kernels whose time does not depend on sizes; `__` stands for a colon."""
-    axes = {"Conv": 3, "MatMul": 3, "Softmax": 2, "LayerNormalization": 2}
+    axes = {"Conv": 4, "MatMul": 3, "Softmax": 2, "LayerNormalization": 2}
     points = {}
     for name, time in kernels.items():
         count = axes.get(name.split("__", maxsplit=1)[0], 1)
-        low, high = (1.0,) * count, (1e9,) * count
-        points[name.replace("__", ":")] = ((*low, time), (*high, time))
+        corners = itertools.product((1.0, 1e9), repeat=count)
+        points[name.replace("__", ":")] = tuple((*corner, time) for corner in corners)
     return CostTable(CONDITIONS, points)
 
 
 @pytest.fixture(scope="module")
 def two_convolutions() -> Network:
     """A float operator between two convolutions that are quantized."""
-    return network(
-        "a = Conv (x, v) b = Erf (a) y = Conv (b, w)", {"v": POINTWISE, "w": POINTWISE}, shape=SHAPE
-    )
+    return network("a = Conv (x, v) b = Erf (a) y = Conv (b, w)", {"v": WINDOW, "w": WINDOW}, shape=SHAPE)
 
 
 @pytest.fixture(scope="module")
 def costs_table() -> CostTable:
     return table(
-        Conv__pointwise__float=100.0,
-        Conv__pointwise__integer=30.0,
+        Conv__window__float=100.0,
+        Conv__window__integer=30.0,
         Erf__float=7.0,
         QuantizeLinear__integer=2.0,
         DequantizeLinear__integer=3.0,
@@ -68,7 +68,7 @@ def test_a_float_model_has_the_times_of_its_kernels_and_changes_of_layout(
     two_convolutions: Network, costs_table: CostTable
 ) -> None:
     model = CostModel(two_convolutions.graph, two_convolutions.profile, costs_table)
-    # The input is put into blocks for the first; its result out of them for Erf, whose result into them again.
+    # Into blocks for the first, out of them for Erf, and so again for the second.
     assert model.floating == pytest.approx({"Conv_a": 124.0, "Erf_b": 18.0, "Conv_y": 113.0})
 
 
@@ -91,9 +91,9 @@ def test_what_was_not_measured_counts_as_a_pass_over_its_elements(two_convolutio
 
 
 def test_the_price_of_a_float_node_says_what_int8_would_save_and_cost() -> None:
-    net = network("a = Conv (x, v) y = Sigmoid (a)", {"v": POINTWISE}, shape=SHAPE)
+    net = network("a = Conv (x, v) y = Sigmoid (a)", {"v": WINDOW}, shape=SHAPE)
     kernels = table(
-        Conv__pointwise__float=100.0,
+        Conv__window__float=100.0,
         Sigmoid__float=9.0,
         Sigmoid__integer=4.0,
         QuantizeLinear__integer=2.0,
@@ -113,10 +113,10 @@ def test_the_kernel_of_a_convolution_follows_from_its_channels() -> None:
         shape=SHAPE,
     )
     floats, integers = works(net), works(net, integer=True)
-    assert floats["Conv_a"] == Work("Conv:pointwise", (32, 32, 36))
-    assert floats["Conv_b"] == Work("Conv:depthwise", (9, 32, 16))
-    assert floats["Conv_y"] == Work("Conv:window", (9, 32, 32, 4))  # 24 channels are filled up
-    assert integers["Conv_y"] == Work("Conv:window:unaligned", (9, 32, 24, 4))
+    assert floats["Conv_a"] == Work("Conv:pointwise", (32, 32, 64))
+    assert floats["Conv_b"] == Work("Conv:depthwise", (9, 32, 36))
+    assert floats["Conv_y"] == Work("Conv:window", (9, 32, 32, 16))  # 24 channels are filled up
+    assert integers["Conv_y"] == Work("Conv:window:unaligned", (9, 32, 24, 16))
 
 
 def test_a_product_of_two_activations_is_repeated_for_each_matrix() -> None:
@@ -139,4 +139,4 @@ def test_silu_and_gelu_are_one_operator_each_in_float() -> None:
 
 def test_free_dimensions_are_filled_from_the_profile(two_convolutions: Network) -> None:
     shapes = shapes_of(two_convolutions.graph, two_convolutions.profile)
-    assert shapes["a"] == SHAPE
+    assert shapes["a"] == (1, 32, 6, 6)

@@ -1,4 +1,4 @@
-"""The small networks name the kernels that predictions ask for, and are measured as the target writes them."""
+"""The small networks are written as the target wants them, and name the kernels that predictions ask for."""
 
 from __future__ import annotations
 
