@@ -1,7 +1,7 @@
 """Measured times of a runtime's kernels on one machine, and their file.
 
 A file is JSON with one line for each kernel, so that two tables can be compared line by line. Packaged ones
-are `configs/costs/TARGET.THREADS.json`.
+are in `configs/costs`, one file for each target and number of threads.
 
 Between measured points times are interpolated in log space: what doubles one size multiplies the time. The
 points of a kernel need not fill a grid: large sizes are left out where they take too long to measure. So
@@ -38,6 +38,9 @@ ADVICE = "measure the machine again with 'qprof measure-target'"
 Point = tuple[float, ...]
 """Sizes along the axes of a kernel, and last the microseconds."""
 
+NEAR = 0.1
+"""Sizes whose logarithms differ by less count as one: between them noise would make a slope."""
+
 LEAST = 0.05
 """Microseconds: what is too fast for the profiler's clock counts as this."""
 
@@ -72,13 +75,19 @@ class _Axis:
 
 
 def _tree(rows: Sequence[tuple[float, ...]], axes: int) -> _Axis | float:
-    """Return rows, sorted, as a tree with a level for each axis; equal points are averaged."""
+    """Return rows, sorted, as a tree with a level for each axis; points that are near are averaged."""
     if axes == 0:
         return sum(row[0] for row in rows) / len(rows)
-    groups: dict[float, list[tuple[float, ...]]] = {}
-    for row in rows:
-        groups.setdefault(row[0], []).append(row[1:])
-    return _Axis(list(groups), [_tree(group, axes - 1) for group in groups.values()])
+    groups: list[list[tuple[float, ...]]] = []
+    for row in sorted(rows):
+        if groups and row[0] - groups[-1][0][0] < NEAR:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return _Axis(
+        [sum(row[0] for row in group) / len(group) for group in groups],
+        [_tree([row[1:] for row in group], axes - 1) for group in groups],
+    )
 
 
 def _at(tree: _Axis | float, sizes: list[float]) -> float:

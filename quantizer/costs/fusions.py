@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..model.graph import Graph, input_name, name_of, output_name
-from .kernels import Sizes
+from .kernels import Sizes, Work
 
 AFTER_CONV = ("Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Clip")
 """Activation functions that a float convolution applies itself, where nothing else reads its result."""
@@ -65,6 +65,14 @@ def _found(node: ir.Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str, str
     elif node.op_type == "LayerNormalization" and maker is not None and alone and _adds(maker, sizes):
         yield name_of(maker), ""
         yield name_of(node), "SkipLayerNormalization"
+
+
+def fused_work(node: ir.Node, kernel: str, sizes: Sizes) -> Work:
+    """Return the work of the kernel that has the time of a fused node."""
+    total = float(max(sizes.elements(output_name(node)), 1))
+    if kernel.endswith("LayerNormalization"):
+        return Work(kernel, (float((sizes.output(node) or (1,))[-1]), total))
+    return Work(kernel, (total,))
 
 
 def is_read_once(graph: Graph, name: str) -> bool:

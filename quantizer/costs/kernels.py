@@ -29,6 +29,9 @@ BLOCK = 16
 ALIGNED = 4
 """Channels that blocked convolutions want a multiple of."""
 
+STRIDED = 8
+"""Run of elements that takes as long to copy, for each of them, as one after the other with a step."""
+
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 """Operators that move nothing: the output is the input with another shape."""
 
@@ -165,7 +168,7 @@ def _transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     moved = [axis for axis in order if axis < len(before) and before[axis] > 1]
     total = max(math.prod(before), 1)
     if moved == sorted(moved):
-        return Work("Transpose:view", (total,))
+        return Work("Reshape", (total,))
     kept = bool(moved) and moved[-1] == max(moved)
     return Work("Transpose:rows" if kept else "Transpose", (total,))
 
@@ -186,6 +189,9 @@ def _copy(node: ir.Node, sizes: Sizes, _: bool) -> Work:
         return Work(node.op_type, (total, total))
     changed = [axis for axis, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
     run = math.prod(after[changed[-1] :]) if changed else total
+    steps = sizes.graph.constant(input_name(node, 4)) if node.op_type == "Slice" else None
+    if steps is not None and (steps != 1).any():
+        run = STRIDED
     return Work("Slice" if node.op_type == "Split" else node.op_type, (max(run, 1), total))
 
 

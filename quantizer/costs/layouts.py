@@ -171,7 +171,7 @@ def _changes(
             continue
         readers = [node for node, _ in graph.consumers(name)]
         if name in blocked:
-            rest = [n for n in readers if output_name(n) not in blocked]
+            rest = [n for n in readers if not _takes_blocks(n, name, sizes, blocked)]
             if rest or graph.is_result(name):
                 yield Change(name, "ReorderOutput", name_of(rest[0]) if rest else "")
         else:
@@ -188,6 +188,13 @@ def _changes(
         if (made and (others or graph.is_result(name))) or (wanting and not made):
             first = wanting if wanting and not made else others
             yield Change(name, "Layout", name_of(first[0]) if first else "")
+
+
+def _takes_blocks(node: ir.Node, name: str, sizes: Sizes, blocked: Container[str]) -> bool:
+    """Whether a node reads a tensor in blocks as it is."""
+    if output_name(node) not in blocked or input_name(node, 0) != name:
+        return output_name(node) in blocked and node.op_type in JOIN_BLOCKS
+    return node.op_type != "Conv" or work_of(node, sizes, integer=False).kernel != "Conv:few"
 
 
 def _wants_blocks(node: ir.Node, name: str, sizes: Sizes, quantized: Container[str]) -> bool:

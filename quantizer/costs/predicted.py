@@ -23,7 +23,7 @@ from ..operators.operands import activation_names
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip, rule_of
 from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
-from .fusions import Fusion, fused_nodes
+from .fusions import Fusion, fused_nodes, fused_work
 from .kernels import Sizes, Work, work_of
 from .layouts import Layouts, layouts_of
 from .records import Costs
@@ -86,8 +86,8 @@ class CostModel:
 
     @cached_property
     def call(self) -> float:
-        """Microseconds that calling a kernel costs beyond the kernel."""
-        return self.table.microseconds("Call", (1.0,)) or 0.0
+        """Microseconds that calling a kernel costs beyond what the profiler says; may be negative."""
+        return self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
 
     @cached_property
     def floating(self) -> dict[str, float]:
@@ -135,17 +135,14 @@ class CostModel:
         kernel = fused[name_of(node)].kernel if name_of(node) in fused else None
         if kernel == "" or name_of(node) in layouts.absorbed:
             return 0.0
-        work = work_of(node, self.sizes, integer=False)
+        blocked = input_name(node, 0) in layouts.blocked
         if kernel is not None and kernel.endswith(":fused"):
-            blocked = input_name(node, 0) in layouts.blocked
+            work = fused_work(node, kernel, self.sizes)
             return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
-        if kernel is not None and kernel.endswith("LayerNormalization"):
-            length = float((self.sizes.output(node) or (1,))[-1])
-            work = Work(kernel, (length, float(max(self.sizes.elements(output_name(node)), 1))))
-        elif kernel is not None:
-            work = Work(kernel, (float(max(self.sizes.elements(output_name(node)), 1)),))
-        time = self._time(work, "float", input_name(node, 0) in layouts.blocked)
-        return self._called(max(time, self._reading_weights(node, "float")))
+        if kernel is not None:
+            return self._called(self._time(fused_work(node, kernel, self.sizes), "float", blocked))
+        work = work_of(node, self.sizes, integer=False)
+        return self._called(self._time(work, "float", blocked) + self._reading_weights(node, work, "float"))
 
     def integer_time(
         self,
@@ -175,7 +172,7 @@ class CostModel:
             form = "dynamic"
         elif plan is not None and output_name(node) not in plan.tensors:
             form = "to-float"
-        return self._called(max(self._time(work, form, last), self._reading_weights(node, "integer")))
+        return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
 
     def change_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of changing the layout of a tensor."""
@@ -184,7 +181,8 @@ class CostModel:
             return self._called(1.0)  # no element moves
         form = "integer" if kernel == "Layout" else "float"
         size = (float(max(self.sizes.elements(tensor), 1)),)
-        return self._called(self.table.microseconds(f"{kernel}:{form}", size) or 0.0)
+        time = self.table.microseconds(f"{kernel}:{form}", size)
+        return 0.0 if time is None else self._called(time)
 
     def conversion_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of QuantizeLinear or DequantizeLinear on a tensor."""
@@ -205,15 +203,14 @@ class CostModel:
         name = input_name(node, 1)
         return self.sizes.elements(name) if self.graph.is_constant(name) else 0
 
-    def _reading_weights(self, node: ir.Node, form: str) -> float:
-        """Return the microseconds of reading the weight of a product, which other weights have displaced
-        from the caches where a model has many."""
-        if node.op_type not in PRODUCTS:
+    def _reading_weights(self, node: ir.Node, work: Work, form: str) -> float:
+        """Return the microseconds that reading the weight of a product takes longer than from a cache."""
+        elements = self._weight_elements(node) if node.op_type in PRODUCTS else 0
+        if not elements:
             return 0.0
-        each = 4e-6 if form == "float" else 1e-6
-        total = self._weights * each / 4e-6
-        rate = self.table.microseconds(f"Weights:{form}", (total,)) or 0.0
-        return self._weight_elements(node) * each * rate
+        share = 1.0 if form == "float" else 0.25
+        rate = self.table.microseconds(f"Weights:{form}", (work.sizes[-1], self._weights * share)) or 0.0
+        return rate * elements * 4e-6 * share
 
     def _time(self, work: Work, form: str, in_layout: bool) -> float:
         return work.repeats * next(self._found(work, form, in_layout), 0.0)

@@ -34,6 +34,7 @@ class Net:
     here: str = "x"
     nodes: list[Any] = field(default_factory=list)
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
 
@@ -49,9 +50,9 @@ class Net:
 
     def weight(self, *shape: int) -> str:
         """Return the name of a new random constant."""
-        fan_in = max(1.0, float(np.prod(shape[1:])))
-        values = np.random.default_rng(len(self.constants)).standard_normal(shape) / np.sqrt(fan_in)
-        return self.constant(values.astype(np.float32))
+        name = f"w{len(self.weights)}"
+        self.weights[name] = shape
+        return name
 
     def number(self, value: float) -> str:
         """Return the name of a new constant, a single number."""
@@ -101,12 +102,17 @@ class Net:
     def model(self) -> onnx.ModelProto:
         """Return the network as a model with the result of its last node as output."""
         graph_inputs = {"x": self.shape, **self.inputs}
+        rng = np.random.default_rng(0)
+        constants = dict(self.constants)
+        for name, shape in self.weights.items():
+            fan_in = max(1.0, float(np.prod(shape[1:])))
+            constants[name] = rng.standard_normal(shape, np.float32) / np.float32(fan_in**0.5)
         graph = helper.make_graph(
             self.nodes,
             "chain",
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in graph_inputs.items()],
             [helper.make_tensor_value_info(self.here, TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 

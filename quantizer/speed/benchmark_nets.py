@@ -40,16 +40,18 @@ def convolutions() -> Iterator[Net]:
         ((16, 16), (16, 64), (64, 64), (8, 8), (8, 24), (24, 24)), (14, 28, 56), ((1, 3), (5, 5), (7, 7))
     ):
         yield from _to_and_fro(a, b, (side, side), kernel)
-    for (a, b), length, kernel in itertools.product(
+    for (a, b), length, taps in itertools.product(
         ((32, 32), (32, 128), (128, 128), (128, 512)), (50, 200, 800), (1, 5)
     ):
-        yield from _to_and_fro(a, b, (length, 1), (kernel, 1))
+        yield from _to_and_fro(a, b, (length, 1), (taps, 1))
 
 
-def _to_and_fro(a: int, b: int, sides: tuple[int, ...], kernel: tuple[int, ...]) -> Iterator[Net]:
-    if a * b * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS or max(kernel) > 2 * max(sides) + 1:
+def _to_and_fro(
+    a: int, b: int, sides: tuple[int, ...], kernel: tuple[int, ...], batch: int = 1
+) -> Iterator[Net]:
+    if batch * a * b * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS or max(kernel) > 2 * max(sides) + 1:
         return
-    net = Net(f"Conv {a}-{b} {kernel} {sides}", (1, a, *sides)).conv(a, b, kernel, measure=False)
+    net = Net(f"Conv {a}-{b} {kernel} {sides}", (batch, a, *sides)).conv(a, b, kernel, measure=False)
     for inputs, outputs in ((b, a), (a, b), (b, a), (a, b)):
         net.conv(inputs, outputs, kernel)
     yield net.conv(b, a, kernel, measure=False)
@@ -92,7 +94,7 @@ def other_convolutions() -> Iterator[Net]:
         (1, 4, 12, 50, 200, 800, 3200),
         (1, 3, 9),
     ):
-        yield from _to_and_fro(a, b, (length,), (kernel,))
+        yield from _to_and_fro(a, b, (length,), (kernel,), batch=16 if length < 50 else 1)
     for a, side, kernel in itertools.product((16, 64, 128), (14, 28, 56), (2, 4)):
         net = Net(f"ConvTranspose {a} {side} {kernel}", (1, a, side, side)).conv(a, a, (1, 1), measure=False)
         pads = [(kernel - 2) // 2] * 4
@@ -133,11 +135,11 @@ def products() -> Iterator[Net]:
 
 
 def memory_nets() -> Iterator[Net]:
-    """Products of one row with more and more weights: 1024 x 1024 each."""
-    for count in (2, 4, 8, 16, 32):
-        net = Net(f"weights {count}", (1, 1024))
-        for _ in range(count):
-            net.add("MatMul", net.weight(1024, 1024))
+    """Products with few and many weights that no cache holds; networks of one number of rows together."""
+    for rows, pairs in itertools.product((1, 2, 4, 16, 64), (1, 2, 4, 8, 16)):
+        net = Net(f"weights {rows}", (rows, 384))
+        for _ in range(pairs):
+            net.add("MatMul", net.weight(384, 1536)).add("MatMul", net.weight(1536, 384))
         yield net
 
 

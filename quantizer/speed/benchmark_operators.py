@@ -41,7 +41,7 @@ def elementwise() -> Iterator[Net]:
 
 
 def _shape(elements: int) -> tuple[int, ...]:
-    """Return a picture with so many elements: 16 channels, or 64 of a large one, twice as wide as high."""
+    """Return a picture of a number of elements: 16 channels, or 64 of a large one, twice as wide as high."""
     channels = 16 if elements < 32768 else 64
     side = max(1, round((elements / channels / 2) ** 0.5))
     return (1, channels, side, elements // channels // side)
@@ -174,16 +174,10 @@ def _in_layout(channels: int, side: int, context: str) -> Iterator[Net]:
         "Silu",
     ):
         if context:
-            yield _after_convolution(replace_context(begun(op), ":fused"), op, channels)
+            yield _after_convolution(begun(op), op, channels)
     for op in ("Relu", "Sigmoid", "HardSwish", "Gelu", "Mul", "LeakyRelu", "Clip"):
         if context:
             yield ended(_between(begun(op), op))
-
-
-def replace_context(net: Net, context: str) -> Net:
-    """Return a network whose measured nodes find another layout."""
-    net.context = context
-    return net
 
 
 def _after_convolution(net: Net, op: str, channels: int) -> Net:

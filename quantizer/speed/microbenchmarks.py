@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
@@ -22,6 +22,7 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
 from ..cost_table.table import Conditions, CostTable
+from ..costs.fusions import fused_nodes, fused_work
 from ..costs.kernels import Sizes, work_of
 from ..costs.records import Costs
 from ..lowering.lower import lower
@@ -48,6 +49,10 @@ ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
 """Of all activations: no kernel's time depends on the values."""
 
 
+Timing = tuple[str, tuple[float, ...], float]
+"""Name of a kernel, its sizes, microseconds."""
+
+
 def measure_target(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
     """Run every network and return the times of its kernels on this machine.
 
@@ -67,8 +72,8 @@ def measure_target(target: Target, threads: int, progress: Progress | None = Non
             points[kernel][sizes].append(time_)
         if progress is not None:
             progress(number, len(nets))
-    for form, megabytes, time_ in weight_times(target, threads):
-        points[f"Weights:{form}"][(megabytes,)].append(time_)
+    for kernel, sizes, time_ in weight_times(target, threads):
+        points[kernel][sizes].append(time_)
     points["Call"][(1.0,)] = [call_time(threads)]
     kernels = {
         kernel: tuple(sorted((*sizes, statistics.median(times)) for sizes, times in found.items()))
@@ -103,7 +108,7 @@ def processor() -> str:
     return " ".join([model, *(flag for flag in known if flag in flags.split())])
 
 
-def measured(net: Net, target: Target, threads: int) -> Iterable[tuple[str, tuple[float, ...], float]]:
+def measured(net: Net, target: Target, threads: int) -> Iterable[Timing]:
     """Run one network in both forms and yield kernel, sizes and microseconds of what is measured in it."""
     model = ir.from_proto(net.model())
     infer_shapes(model)
@@ -123,25 +128,35 @@ def measured(net: Net, target: Target, threads: int) -> Iterable[tuple[str, tupl
         yield from _points(net, plan, sizes, costs)
 
 
-def _points(
-    net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs
-) -> Iterable[tuple[str, tuple[float, ...], float]]:
-    plain = name_of(sizes.graph.nodes[-2:][0])
+def _points(net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs) -> Iterable[Timing]:
+    fused = fused_nodes(sizes.graph, sizes)
     for node in sizes.graph.nodes:
         name = name_of(node)
         if name not in net.measured:
             continue
-        entry = plan.nodes[name]
-        for integer, times in ((False, costs.floating), (True, costs.integer)):
-            if integer and (not entry.kind.counts_as_quantized or name in costs.unfused):
-                continue
-            work = work_of(node, sizes, integer=integer)
-            word, spent = form_of(node, plan) if integer else "float", times.get(name, 0.0)
-            maker = sizes.graph.producer(input_name(node, 0))
-            if net.context == ":fused" and spent == 0.0 and maker is not None:
-                # A part of the convolution before it, which takes longer than one without it.
-                spent = max(times.get(name_of(maker), 0.0) - times.get(plain, 0.0), 0.0)
-            yield f"{work.kernel}{net.context}:{word}", work.sizes, spent / work.repeats
+        if name not in fused:
+            work = work_of(node, sizes, integer=False)
+            yield (
+                f"{work.kernel}{net.context}:float",
+                work.sizes,
+                costs.floating.get(name, 0.0) / work.repeats,
+            )
+        elif fused[name].kernel:
+            work = fused_work(node, fused[name].kernel, sizes)
+            yield f"{work.kernel}:float", work.sizes, _fused_time(node, sizes.graph, costs.floating)
+        if plan.nodes[name].kind.counts_as_quantized and name not in costs.unfused:
+            work = work_of(node, sizes, integer=True)
+            kernel = f"{work.kernel}{net.context}:{form_of(node, plan)}"
+            yield kernel, work.sizes, costs.integer.get(name, 0.0) / work.repeats
+
+
+def _fused_time(node: ir.Node, graph: Graph, times: Mapping[str, float]) -> float:
+    """Return the microseconds of a fused node: what it adds to a convolution, where that has its time."""
+    maker = graph.producer(input_name(node, 0))
+    if maker is None or maker.op_type != "Conv" or node.op_type == "Mul" or times.get(name_of(node)):
+        return times.get(name_of(node), 0.0)
+    plain = graph.nodes[-2]  # a convolution of the same sizes, without anything after it
+    return max(times.get(name_of(maker), 0.0) - times.get(name_of(plain), 0.0), 0.0)
 
 
 def form_of(node: ir.Node, plan: QuantPlan) -> str:
@@ -152,9 +167,7 @@ def form_of(node: ir.Node, plan: QuantPlan) -> str:
     return "integer" if output_name(node) in plan.tensors else "to-float"
 
 
-def conversions(
-    elements: int, floats: Sequence[Executed], codes: Sequence[Executed]
-) -> Iterable[tuple[str, tuple[float, ...], float]]:
+def conversions(elements: int, floats: Sequence[Executed], codes: Sequence[Executed]) -> Iterable[Timing]:
     """Yield the times of what stands between a convolution and an operator in another type or layout."""
     for executed, word in ((floats, "float"), (codes, "integer")):
         for node in executed[1:-1]:
@@ -244,15 +257,18 @@ def call_time(threads: int) -> float:
     return (times[1] - times[0]) / 48
 
 
-def weight_times(target: Target, threads: int) -> Iterable[tuple[str, float, float]]:
-    """Yield form, megabytes of all the weights of a model, and microseconds to read one of them.
+def weight_times(target: Target, threads: int) -> Iterable[Timing]:
+    """Yield what reading a megabyte of weights adds to a product, in microseconds.
 
-    Products of one row do little more than to read their weights: from a cache while all of them fit there.
+    The sizes are the rows of the product and the megabytes of all weights of the model: those of a small
+    model stay in a cache, which are the times of the other networks.
     """
+    least: dict[tuple[str, float], float] = {}
     for net in memory_nets():
-        count = len(net.measured)
-        found = [(k, t) for k, _, t in measured(net, target, threads)]
-        for form, each in (("float", 4.0), ("integer", 1.0)):
-            times = [t for kernel, t in found if kernel.endswith(f":{form}")]
-            if times:
-                yield form, each * count, statistics.median(times) / each
+        found = [(kernel, time_) for kernel, _, time_ in measured(net, target, threads)]
+        for form, each in (("float", 4e-6), ("integer", 1e-6)):
+            size = 384 * 1536 * each
+            rows, total = float(net.shape[0]), size * len(net.measured)
+            time_ = statistics.median(time_ for kernel, time_ in found if kernel.endswith(f":{form}"))
+            warm = least.setdefault((form, rows), time_)
+            yield f"Weights:{form}", (rows, total), max(time_ - warm, 0.0) / size

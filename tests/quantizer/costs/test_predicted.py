@@ -1,0 +1,142 @@
+"""The times of nodes follow from the kernels of a table, with layouts, fusions and conversions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from qprof_onnx.quantizer.costs.fusions import fused_nodes
+from qprof_onnx.quantizer.costs.kernels import Sizes, Work, work_of
+from qprof_onnx.quantizer.costs.predicted import (
+    CostModel,
+    converted_tensors,
+    predicted_costs,
+    price_of,
+    total_microseconds,
+)
+from qprof_onnx.quantizer.costs.shapes import shapes_of
+from qprof_onnx.quantizer.costs.table import Conditions, CostTable
+
+from ..networks import Network, network
+
+CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 1)
+POINTWISE = (32, 32, 1, 1)
+WINDOW = (32, 32, 3, 3)
+SHAPE = (1, 32, 8, 8)
+
+
+def table(**kernels: float) -> CostTable:
+    """Return a table of kernels whose time does not depend on sizes; `__` stands for a colon."""
+    axes = {"Conv": 4, "MatMul": 3, "Softmax": 2, "LayerNormalization": 2}
+    points = {}
+    for name, time in kernels.items():
+        count = axes.get(name.split("__", maxsplit=1)[0], 1)
+        corners = itertools.product((1.0, 1e9), repeat=count)
+        points[name.replace("__", ":")] = tuple((*corner, time) for corner in corners)
+    return CostTable(CONDITIONS, points)
+
+
+@pytest.fixture(scope="module")
+def two_convolutions() -> Network:
+    """A float operator between two convolutions that are quantized."""
+    return network("a = Conv (x, v) b = Erf (a) y = Conv (b, w)", {"v": WINDOW, "w": WINDOW}, shape=SHAPE)
+
+
+@pytest.fixture(scope="module")
+def costs_table() -> CostTable:
+    return table(
+        Conv__window__float=100.0,
+        Conv__window__integer=30.0,
+        Erf__float=7.0,
+        QuantizeLinear__integer=2.0,
+        DequantizeLinear__integer=3.0,
+        ReorderInput__float=11.0,
+        ReorderOutput__float=13.0,
+        Layout__integer=17.0,
+    )
+
+
+def works(net: Network, *, integer: bool = False) -> Mapping[str, Work]:
+    """Return the work of each node."""
+    sizes = Sizes(net.graph, shapes_of(net.graph, net.profile))
+    return {str(node.name): work_of(node, sizes, integer=integer) for node in net.graph.nodes}
+
+
+def test_a_float_model_has_the_times_of_its_kernels_and_changes_of_layout(
+    two_convolutions: Network, costs_table: CostTable
+) -> None:
+    model = CostModel(two_convolutions.graph, two_convolutions.profile, costs_table)
+    # Into blocks for the first, out of them for Erf, and so again for the second.
+    assert model.floating == pytest.approx({"Conv_a": 124.0, "Erf_b": 18.0, "Conv_y": 113.0})
+
+
+def test_a_plan_has_the_times_of_integer_kernels_and_of_conversions(
+    two_convolutions: Network, costs_table: CostTable
+) -> None:
+    net, plan = two_convolutions, two_convolutions.plan()
+    costs = predicted_costs(net.graph, plan, net.profile, costs_table)
+    assert costs.integer == pytest.approx({"Conv_a": 30.0, "Erf_b": 7.0, "Conv_y": 30.0})
+    assert converted_tensors(net.graph, plan) == {"x", "a", "b", "y"}
+    # Between the two convolutions the channels stay last.
+    assert costs.border == pytest.approx({"x": 19.0, "a": 3.0, "b": 2.0, "y": 20.0})
+    assert total_microseconds(costs, net.graph, plan) == pytest.approx(111.0)
+
+
+def test_what_was_not_measured_counts_as_a_pass_over_its_elements(two_convolutions: Network) -> None:
+    only = table(Neg__float=5.0)
+    model = CostModel(two_convolutions.graph, two_convolutions.profile, only)
+    assert model.floating["Erf_b"] == pytest.approx(5.0)
+
+
+def test_the_price_of_a_float_node_says_what_int8_would_save_and_cost() -> None:
+    net = network("a = Conv (x, v) y = Sigmoid (a)", {"v": WINDOW}, shape=SHAPE)
+    kernels = table(
+        Conv__window__float=100.0,
+        Sigmoid__float=9.0,
+        Sigmoid__integer=4.0,
+        QuantizeLinear__integer=2.0,
+        DequantizeLinear__integer=3.0,
+    )
+    plan, node = net.plan(keep_float=("Sigmoid",)), net.graph.nodes[1]
+    model = CostModel(net.graph, net.profile, kernels)
+    price = price_of(node, plan, model, model.costs(plan))
+    assert (price.floating, price.integer) == pytest.approx((9.0, 4.0))
+    assert price.conversions == pytest.approx(0.0)  # that of its result instead of that of its input
+
+
+def test_the_kernel_of_a_convolution_follows_from_its_channels() -> None:
+    net = network(
+        "a = Conv (x, v) b = Conv <group=32> (a, w) y = Conv (b, u)",
+        {"v": POINTWISE, "w": (32, 1, 3, 3), "u": (24, 32, 3, 3)},
+        shape=SHAPE,
+    )
+    floats, integers = works(net), works(net, integer=True)
+    assert floats["Conv_a"] == Work("Conv:pointwise", (32, 32, 64))
+    assert floats["Conv_b"] == Work("Conv:depthwise", (9, 32, 36))
+    assert floats["Conv_y"] == Work("Conv:window", (9, 32, 32, 16))  # 24 channels are filled up
+    assert integers["Conv_y"] == Work("Conv:window:unaligned", (9, 32, 24, 16))
+
+
+def test_a_product_of_two_activations_is_repeated_for_each_matrix() -> None:
+    net = network("y = MatMul (x, x)", {}, shape=(1, 8, 6, 6))
+    assert works(net) == {"MatMul_y": Work("MatMul:activations", (6, 6, 6), 8.0)}
+
+
+def test_silu_and_gelu_are_one_operator_each_in_float() -> None:
+    silu = network("s = Sigmoid (x) y = Mul (x, s)", {})
+    gelu = network(
+        "a = Div (x, r) b = Erf (a) c = Add (b, one) d = Mul (x, c) y = Mul (d, half)",
+        {name: np.float32(value) for name, value in (("r", 2**0.5), ("one", 1.0), ("half", 0.5))},  # type: ignore[misc]
+    )
+    for net, kernel in ((silu, "Silu"), (gelu, "Gelu")):
+        sizes = Sizes(net.graph, shapes_of(net.graph, net.profile))
+        fused = {name: fusion.kernel for name, fusion in fused_nodes(net.graph, sizes).items()}
+        assert fused.pop("Mul_y") == kernel
+        assert set(fused.values()) == {""}
+
+
+def test_free_dimensions_are_filled_from_the_profile(two_convolutions: Network) -> None:
+    shapes = shapes_of(two_convolutions.graph, two_convolutions.profile)
+    assert shapes["a"] == (1, 32, 6, 6)
