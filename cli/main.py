@@ -30,6 +30,7 @@ COMMANDS = {
     "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that qprof can quantize for.",
+    "measure-target": "Measure what the kernels of TARGET cost on this machine.",
     "show": "Print a profile or a plan as a table.",
     "schema": "Print the JSON Schema of a file or of a result; without NAME the names.",
     "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",

@@ -14,19 +14,20 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 @contextmanager
-def progress(task: str) -> Iterator[Progress]:
-    """Yield the function that a run calls after each sample; `task` names the run, as in "profiling"."""
+def progress(task: str, unit: str = "samples") -> Iterator[Progress]:
+    """Yield the function that a run calls after each of its units; `task` names it, as in "profiling"."""
     if sys.stderr.isatty():
-        with _bar(task) as report:
+        with _bar(task, unit) as report:
             yield report
     else:
-        yield plain_lines(task)
+        yield plain_lines(task, unit=unit)
 
 
 def plain_lines(
     task: str,
     write: Callable[[str], None] = tell,
     clock: Callable[[], float] = time.monotonic,
+    unit: str = "samples",
 ) -> Progress:
     """Return a `Progress` that writes a line at most every five seconds, and one for the last sample.
 
@@ -34,6 +35,7 @@ def plain_lines(
         task: first word of each line.
         write: takes a line without its end.
         clock: seconds from any fixed moment.
+        unit: what is counted.
     """
     start = last = clock()
 
@@ -42,15 +44,14 @@ def plain_lines(
         now = clock()
         if done == total or now - last >= SECONDS_BETWEEN_LINES:
             last = now
-            write(
-                f"{task}: {_count(done, total)}, {_rate(done, now - start)}{_left(done, total, now - start)}"
-            )
+            rate, left = _rate(done, now - start), _left(done, total, now - start)
+            write(f"{task}: {_count(done, total, unit)}, {rate}{left}")
 
     return report
 
 
 @contextmanager
-def _bar(task: str) -> Iterator[Progress]:
+def _bar(task: str, unit: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -67,13 +68,13 @@ def _bar(task: str) -> Iterator[Progress]:
 
         def report(done: int, total: int | None) -> None:
             rate = _rate(done, time.monotonic() - start)
-            bar.update(row, completed=done, total=total, count=_count(done, total), rate=rate)
+            bar.update(row, completed=done, total=total, count=_count(done, total, unit), rate=rate)
 
         yield report
 
 
-def _count(done: int, total: int | None) -> str:
-    return f"{done} samples" if total is None else f"{done} of {total} samples"
+def _count(done: int, total: int | None, unit: str) -> str:
+    return f"{done} {unit}" if total is None else f"{done} of {total} {unit}"
 
 
 def _rate(done: int, seconds: float) -> str:

@@ -120,8 +120,11 @@ def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath
 def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
     """Whether a reader can multiply its constant weight by the scales of the channels that it reads."""
     node, index = use
-    layout, rank = product_layout(node), _rank(graph, input_name(node, 0))
-    if layout is None or layout.data_axis is None or index != 0 or rank is None:
+    layout = product_layout(node)
+    if layout is None or layout.data_axis is None or index != 0:
+        return False
+    rank = _rank(graph, input_name(node, 0))
+    if rank is None:
         return False
     weight = graph.constant(input_name(node, layout.index))
     if weight is None or weight.dtype != np.float32 or layout.reads_transposed(node):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..lowering.written import QuantizedTensor, read_record
+from ..lowering.written import QuantizedTensor, read_padded, read_record
 from ..model.graph import FLOAT_TYPES, Graph, name_of, output_name
 from ..numerics.arrays import UnaryFunction
 from ..operators.functions import function_of_chain
@@ -47,6 +47,8 @@ class Match:
         scale: float32, None when `exposed` is float.
         zero_point: as many integers.
         axis: of `scale`, when it has more than one element.
+        channels: how many the activation has in the float model, where the exposed tensor has more: the first
+            ones along axis 1 are compared. None where both have as many.
     """
 
     tensor: str
@@ -54,9 +56,12 @@ class Match:
     scale: npt.NDArray[np.float32] | None = None
     zero_point: npt.NDArray[np.integer] | None = None
     axis: int = 1
+    channels: int | None = None
 
     def dequantized(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the float values that those of the exposed tensor stand for (ONNX DequantizeLinear)."""
+        if self.channels is not None:
+            values = values[:, : self.channels]
         if self.scale is None or self.zero_point is None:
             return values
         shape = [1] * values.ndim
@@ -107,7 +112,8 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
             pairs.append(_from_record(name, record[name]))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
-    return tuple(pairs)
+    sizes = read_padded(quantized)
+    return tuple(replace(pair, channels=sizes.get(pair.tensor)) for pair in pairs)
 
 
 def _from_dequantized(name: str, value: ir.Value) -> Match | None:

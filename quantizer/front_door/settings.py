@@ -47,6 +47,7 @@ class Settings(TypedDict, total=False):
     equalization: Literal["auto", "free", "off"]
     bias_correction: Literal["auto", "off"]
     rounding: Literal["nearest", "squant", "gptq"]
+    cost_model: Literal["auto", "off"]
     keep_float: Collection[str]
 
 

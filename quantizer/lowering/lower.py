@@ -21,6 +21,8 @@ from .forms.primitives import lower_primitives
 from .forms.qdq import lower_qdq
 from .forms.qoperator import lower_qoperator
 from .forms.regions import lower_regions
+from .padded_channels import padded_channels
+from .sub_pixel import write_as_convolutions
 from .written import Lowered
 
 LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
@@ -49,7 +51,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> Lowered:
         ConfigError: the form of the plan does not exist.
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
-    lowered = lower_part(model, plan)
+    lowered = _lowered(model, plan, whole=True)
     write_provenance(lowered.model, provenance_of(plan))
     return lowered
 
@@ -64,11 +66,17 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> Lowered:
     Raises:
         ConfigError, PlanError: see `lower`.
     """
+    return _lowered(model, plan, whole=False)
+
+
+def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
     form = plan.config.form
     if form not in LOWERINGS:
         names = tuple(LOWERINGS)
         raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
-    lowered = LOWERINGS[form](compensated(model, plan), plan)
+    padded, padded_plan = padded_channels(compensated(model, plan), plan, whole=whole)
+    rewritten = write_as_convolutions(padded, padded_plan)
+    lowered = rewritten.in_original_names(LOWERINGS[form](rewritten.model, rewritten.plan))
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

@@ -22,6 +22,9 @@ from ..numerics.affine import QuantParams
 RECORD = "qprof.quantized_tensors"
 """Key in the metadata of a written model."""
 
+PADDED = "qprof.padded_channels"
+"""Another one: activation -> the channels that it has in the float model, where the written one has more."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -137,4 +140,15 @@ def read_record(model: ir.Model) -> dict[str, QuantizedTensor]:
             for tensor, entry in entries.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def read_padded(model: ir.Model) -> dict[str, int]:
+    """Return the channels in the float model of the activations that have more in a written one.
+
+    What another tool has spoiled counts as none.
+    """
+    try:
+        return {str(name): int(size) for name, size in parse_json(model.metadata_props[PADDED]).items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
         return {}

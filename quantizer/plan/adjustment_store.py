@@ -16,7 +16,7 @@ from .adjustments import Adjustments, EqualizationScales, RoundingOffsets
 EXPONENT = 60
 """Largest magnitude of the exponent of a scale."""
 
-SECTIONS = ("equalization", "biases", "roundings")
+SECTIONS = ("equalization", "biases", "roundings", "padded_channels")
 
 
 def adjustments_text(adjustments: Adjustments) -> str:
@@ -37,6 +37,8 @@ def adjustments_text(adjustments: Adjustments) -> str:
     for name, rounding in adjustments.roundings.items():
         packed = base64.b64encode(zlib.compress(rounding.offsets, 9)).decode()
         lines.append(entry(name, f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}", 4))
+    lines += ["  padded_channels:\n"] if adjustments.padded_channels else []
+    lines += [entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items()]
     return "".join(lines)
 
 
@@ -47,11 +49,17 @@ def adjustments_at(value: object) -> Adjustments:
         MalformedError: saying where.
     """
     sections = fields({} if value is None else value, "adjustments", (), SECTIONS)
-    scales, biases, roundings = (mapping_at(sections.get(s, {}), f"adjustments: {s}") for s in SECTIONS)
+    scales, biases, roundings, padded = (
+        mapping_at(sections.get(s, {}), f"adjustments: {s}") for s in SECTIONS
+    )
     return Adjustments(
         {name: _scales(item, f"adjustments: equalization of '{name}'") for name, item in scales.items()},
         {name: _numbers(item, f"adjustments: bias of '{name}'") for name, item in biases.items()},
         {name: _offsets(item, f"adjustments: rounding of '{name}'") for name, item in roundings.items()},
+        {
+            name: integer_at(item, f"adjustments: padded_channels of '{name}'", 1)
+            for name, item in padded.items()
+        },
     )
 
 

@@ -48,14 +48,17 @@ class Adjustments:
             float32-exact.
         roundings: node name -> how its weight is rounded when it is quantized, where that is not to the
             nearest.
+        padded_channels: activation -> how many channels it has in the quantized model, where that is more
+            than in the float one (see `channel_groups`).
     """
 
     equalization: Mapping[str, EqualizationScales] = field(default_factory=dict)
     biases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     roundings: Mapping[str, RoundingOffsets] = field(default_factory=dict)
+    padded_channels: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.equalization or self.biases or self.roundings)
+        return bool(self.equalization or self.biases or self.roundings or self.padded_channels)
 
 
 NONE = Adjustments()

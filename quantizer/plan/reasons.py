@@ -54,6 +54,7 @@ class ReasonCode(StrEnum):
     NO_DYNAMIC_FORM = "no-dynamic-form"
     SMALL_RECURRENT = "small-recurrent"
     SLOWER_IN_INT8 = "slower-in-int8"
+    PREDICTED_SLOWER = "predicted-slower"
     UNKNOWN = "unknown"
     """Given in words alone: by hand, or in a plan of format 1."""
 
@@ -95,6 +96,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.NO_DYNAMIC_FORM: "form {form} has no operator for a dynamic {operator}; {instead} has",
     ReasonCode.SMALL_RECURRENT: "its weights have {elements} elements; below {limit} float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
+    ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
+    "against {float_ms:.3g} ms float{region}",
     ReasonCode.UNKNOWN: "{text}",
 }
 
@@ -119,6 +122,8 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel for dynamic quantization: {operator}",
     ReasonCode.SMALL_RECURRENT: "small recurrent weights ({elements} elements): float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
+    ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
+    "against {float_ms:.3g} ms float",
 }
 """What is said of several nodes at once, where their figures differ."""
 

@@ -26,6 +26,8 @@
         conv1: 0.25 -1e-05
       roundings:                     how far each quantized weight is from the nearest
         conv1: {params: 0123456789abcdef, offsets: eNpjYGBg...}      int8, deflated, in base 64
+      padded_channels:               how many channels an activation has in the quantized model
+        y: 16
     origin:                          what the plan was made from
       profile: 0123456789abcdef...   digest of the profile
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer

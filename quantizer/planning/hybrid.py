@@ -241,7 +241,7 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid 
     """Return a float node with quantized constants, None where it has none worth it."""
     rule, config, graph = choice.rule, facts.config, facts.graph
     types = facts.target.weight_only.get(node.op_type, ())
-    pays = config.mode == "weight-only" or node.op_type in facts.target.weight_kernels
+    pays = config.mode == "weight-only" or _kernel_reads_weight(node, facts)
     if rule is None or not types or not pays or rule.is_lookup:
         return None
     inputs: dict[int, QuantParams] = {}
@@ -259,7 +259,31 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid 
     if not inputs:
         return None
     reason = "; ".join([*([str(choice.reason)] if config.mode == "auto" else []), *remarks])
-    return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule), inputs)
+    folded = facts.target.folds_weights and not _kernel_reads_weight(node, facts)
+    return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "folded" if folded else ""), inputs)
+
+
+def _kernel_reads_weight(node: ir.Node, facts: PlanningFacts) -> bool:
+    """Whether the target's kernel reads the weight of a product as it is stored.
+
+    Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and MatMul
+    where the weight is a matrix on the right that nothing else reads, in the graph of the node; for Gemm
+    where it computes no more than the product and a bias for each column.
+    """
+    graph, name = facts.graph, input_name(node, 1)
+    if node.op_type not in facts.target.weight_kernels or not graph.is_constant(name):
+        return False
+    if len(graph.shape(name) or ()) != 2 or len(graph.consumers(name)) != 1:
+        return False
+    if graph.values[name].graph is not node.graph:
+        return False
+    attributes, bias = node.attributes, input_name(node, 2)
+    return node.op_type != "Gemm" or (
+        not attributes.get_int("transA", 0)
+        and not attributes.get_int("transB", 0)
+        and attributes.get_float("alpha", 1.0) == attributes.get_float("beta", 1.0) == 1.0
+        and (not bias or len(graph.shape(bias) or (0, 0)) == 1)
+    )
 
 
 def _weight_params(
@@ -275,7 +299,6 @@ def _weight_params(
     axis = weight.axis(node, array.ndim)
     summed = weight.summed_axis(node, array.ndim)
     blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
-    blocks = blocks and config.form != "primitives"  # plain arithmetic broadcasts no blocks
     if qtype.storage in types and blocks and summed is not None:
         return block_params(array, summed, config.block_size, schema, qtype)
     if qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.profile import Profile
 from ...profiles.samples.samples import Sample
+from ..costs.predicted import CostModel
 from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
 from ..equalization.equalized_profile import equalized_profile
@@ -40,7 +41,7 @@ from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
 from .needed_tensors import weighted_channels
-from .planner import NO_FLOATS, decide, make_plan
+from .planner import NO_FLOATS, decide, make_plan, with_padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         planned = bias_corrected(planned)
     else:
         planned = squant_rounded(_without_channels(planned))
-    return _verified(planned)
+    return _verified(channels_padded(planned))
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -119,7 +120,9 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     if facts.config.equalization == "off":
         return planned
     densities = facts.channel_densities
-    scales = find_equalization_scales(facts.graph, facts.profile, facts.config, planned.plan, densities)
+    scales = find_equalization_scales(
+        facts.graph, facts.profile, facts.config, planned.plan, densities=densities, ranges=facts.cache
+    )
     if not scales:
         return planned
     model = apply_equalization(planned.model, scales)
@@ -135,6 +138,15 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     adjustments = replace(planned.plan.adjustments, equalization=scales)
     plan = _plan_again(after, floats, planned.plan)
     return PlannedModel(replace(plan, adjustments=adjustments), model, graph, after)
+
+
+def channels_padded(planned: PlannedModel) -> PlannedModel:
+    """Return the plan with more channels where integer kernels are predicted to be faster so."""
+    facts = _facts(planned)
+    if facts.recipe.costs is None:
+        return planned
+    model = CostModel(planned.graph, facts.profile, facts.recipe.costs)
+    return replace(planned, plan=with_padding(planned.plan, model))
 
 
 def squant_rounded(planned: PlannedModel) -> PlannedModel:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,18 +23,20 @@ from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.numbers import check_finite
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
+from ..costs.float_regions import FloatRegion, find_float_regions
+from ..costs.records import Costs
+from ..costs.slower_nodes import reasons_of
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
-from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..plan.reasons import ReasonCode
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
 from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Inputs, open_session, run
-from .float_regions import FloatRegion, find_float_regions
-from .node_costs import Costs, find_costs
+from .node_costs import find_costs
 
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
@@ -198,7 +200,8 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
         accepted = False
         while regions and trials < TRIALS and not accepted:
             trials += 1
-            changed = plan_from(bench.subject.facts, _slower_in_int8((*taken, *regions)))
+            slower = reasons_of((*taken, *regions), ReasonCode.SLOWER_IN_INT8)
+            changed = plan_from(bench.subject.facts, slower)
             candidate = bench.written(changed, f"plan-{trials}")
             accepted = bench.compared(path, candidate).speedup_low > 1.0
             if accepted:
@@ -229,20 +232,6 @@ def _better_half(regions: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
         if sum_so_far >= half:
             return tuple(regions[: min(number + 1, len(regions) - 1)])
     return ()
-
-
-def _slower_in_int8(regions: Iterable[FloatRegion]) -> FloatReasons:
-    """Return why the nodes of regions stay float."""
-    return {
-        name: because(
-            ReasonCode.SLOWER_IN_INT8,
-            int8_ms=region.integer_ms,
-            float_ms=region.float_ms,
-            region=f", with its {len(region.nodes) - 1} neighbours" if len(region.nodes) > 1 else "",
-        )
-        for region in regions
-        for name in region.nodes
-    }
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:

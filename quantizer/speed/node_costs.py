@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
+from ..costs.records import Costs, is_quantized
 from ..lowering.written import WrittenNames
 from ..model.graph import Graph, name_of, output_name
 from ..operators.table import CONVERSIONS, PRODUCTS
@@ -34,23 +34,6 @@ FUSED = 4
 
 _ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?)$")
 """What onnxruntime appends to a name."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Microseconds of one run.
-
-    Attributes:
-        integer: by node, in the quantized model; of nodes that stay float there too.
-        floating: by node, in the float model.
-        border: by tensor, of quantizing or dequantizing it, change of layout included.
-        unfused: nodes that are quantized in the plan and that onnxruntime computes in float nevertheless.
-    """
-
-    integer: Mapping[str, float]
-    floating: Mapping[str, float]
-    border: Mapping[str, float]
-    unfused: tuple[str, ...]
 
 
 def find_costs(
@@ -208,9 +191,3 @@ def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
     maker = graph.producer(tensor)
     states.add(maker is not None and is_quantized(name_of(maker), plan))
     return len(states) > 1
-
-
-def is_quantized(name: str, plan: QuantPlan) -> bool:
-    """Return whether a node computes on quantized values."""
-    entry = plan.nodes.get(name)
-    return entry is not None and entry.kind.counts_as_quantized

@@ -219,6 +219,15 @@ class QuantConfig:
             "error at the output of each product; needs samples, --data).",
         ),
     ] = "nearest"
+    cost_model: Annotated[
+        Literal["auto", "off"],
+        _setting(
+            "Quality",
+            "Nodes that the target's table of measured kernel times predicts to be slower in int8 than in "
+            "float, conversions included, stay float, and channels are padded where that is faster: auto, or "
+            "off.",
+        ),
+    ] = "auto"
     keep_float: Annotated[
         tuple[str, ...],
         _setting(

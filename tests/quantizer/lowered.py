@@ -22,6 +22,7 @@ from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_
 from qprof_onnx.quantizer.operators.saturating import slope_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
+from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
@@ -91,7 +92,10 @@ def ranges_of(model: ir.Model, feed: Feed) -> dict[str, tuple[float, float]]:
     proto = ir.to_proto(model)
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    found = dict(zip(names, ReferenceEvaluator(proto).run(None, feed), strict=True)) | feed
+    found = (
+        dict(zip(names, ReferenceEvaluator(proto, new_ops=FIXED_OPERATORS).run(None, feed), strict=True))
+        | feed
+    )
     return {k: (float(v.min()), float(v.max())) for k, v in found.items() if v.dtype == np.float32}
 
 
@@ -133,7 +137,7 @@ def plan_of(
         name = node.name or ""
         implementation = (implementations or {}).get(name, "")
         if name in floats:
-            nodes[name] = NodePlan(Kind.FLOAT, "kept float by request")
+            nodes[name] = NodePlan(Kind.FLOAT, "kept float by request", implementation=implementation)
             continue
         kind = (
             Kind.PASS_THROUGH

@@ -28,7 +28,16 @@ from ..writers.graph_walk import Writers, write
 from ..writers.pass_through import direct
 from ..writers.products import dynamic_product, fits, integer_sums, static_product
 from ..writers.saturating import hard_function, prelu
-from ..writers.task import Task, between_conversions, direct_table, float_node, weight_only
+from ..writers.task import (
+    Task,
+    as_sum,
+    between_conversions,
+    direct_table,
+    float_node,
+    folded_weight,
+    weight_only,
+    with_clip,
+)
 from ..written import Lowered
 
 
@@ -45,6 +54,7 @@ WRITERS: Writers = {
     (Kind.PASS_THROUGH, ""): direct,
     (Kind.PASS_THROUGH, "integer"): direct,
     (Kind.PASS_THROUGH, "leaky-relu"): direct,
+    (Kind.PASS_THROUGH, "channels-last"): direct,
     (Kind.LOOKUP_TABLE, ""): direct_table,
     (Kind.LOOKUP_TABLE, "runtime"): direct_table,
     (Kind.LOOKUP_TABLE, "sigmoid"): direct_table,
@@ -52,8 +62,11 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, otherwise=direct_table),
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
+    (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
+    (Kind.FLOAT, "clip"): with_clip,
+    (Kind.FLOAT, "sum"): as_sum,
 }
 """Every way to write a node, by kind and implementation."""
 

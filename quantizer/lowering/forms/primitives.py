@@ -20,7 +20,6 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from ....profiles.base.errors import PlanError
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
 from ..writers.emitter import Dynamic, Emitter
@@ -39,7 +38,7 @@ class PrimitiveEmitter(Emitter):
     """An emitter that writes conversions as arithmetic."""
 
     def _quantize_nodes(self, value: ir.Value, name: str, params: QuantParams) -> list[ir.Node]:
-        scale, zero_point = self._spread(name, params, value)
+        scale, zero_point = self._broadcast_params(name, params, value)
         low, high = np.float32(params.qtype.low), np.float32(params.qtype.high)
         steps = []
         if any(s != 1.0 for s in params.scale):
@@ -60,15 +59,7 @@ class PrimitiveEmitter(Emitter):
     def _dequantize_nodes(
         self, quantized: ir.Value, name: str, output: str, params: QuantParams
     ) -> list[ir.Node]:
-        scale, zero_point = self._spread(name, params, quantized)
-        value = new_value(self._free(f"{name}_float"), ir.DataType.FLOAT, quantized)
-        nodes = [self._node("Cast", [quantized], [value], {"to": int(ir.DataType.FLOAT)})]
-        if any(params.zero_point):
-            centred = new_value(self._free(f"{name}_centred"), ir.DataType.FLOAT, quantized)
-            nodes.append(self._node("Sub", [value, zero_point], [centred], None))
-            value = centred
-        result = new_value(output, ir.DataType.FLOAT, quantized)
-        return [*nodes, self._node("Mul", [value, scale], [result], None)]
+        return self._cast_nodes(quantized, name, output, params)
 
     def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> Dynamic:
         zero = self.constant("zero", np.zeros((), np.float32))
@@ -89,27 +80,6 @@ class PrimitiveEmitter(Emitter):
         steps = add("Round", [add("Div", [value, scale], "unscaled", value.shape)], "rounded", value.shape)
         moved = add("Add", [steps, zero_point], "moved", value.shape)
         return Dynamic(add("Clip", [moved, zero, highest], "quantized", value.shape), scale, zero_point)
-
-    def _spread(self, name: str, params: QuantParams, value: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return scale and zero point as float32, in shapes that broadcast with a tensor."""
-        if params.block_size is not None:
-            raise PlanError(
-                f"tensor '{name}': form primitives cannot write a scale for each block; use a scale for each "
-                "channel, or form qdq"
-            )
-        shape: tuple[int, ...] = ()
-        if params.axis is not None:
-            if value.shape is None:
-                raise PlanError(
-                    f"tensor '{name}': its rank is not known, so form primitives cannot write a scale for "
-                    "each channel; use form qdq"
-                )
-            shape = tuple(len(params.scale) if i == params.axis else 1 for i in range(len(value.shape)))
-        zero_point = np.array(params.zero_point, np.float32).reshape(shape)
-        return (
-            self.constant(f"{name}_scale", params.scale_array.reshape(shape)),
-            self.constant(f"{name}_zero_point", zero_point),
-        )
 
 
 def _integer(task: Task) -> bool:

@@ -4,7 +4,8 @@ A function has quantized inputs and outputs. Inside it is what form qdq would wr
 look-up tables and bounds as constants: a compiler for a device can take the call whole (its name begins with
 the operators that it stands for), and any other reader of ONNX sees through it. Weights and biases stay
 quantized initialisers of the model, and are inputs. An operator and the Relu or Clip that alone reads it are
-one function. Float nodes stay as they were. OpenVINO wants the functions inlined first (`onnx.inliner`).
+one function. Float nodes stay as they were, those with folded weights too. OpenVINO wants the functions
+inlined first (`onnx.inliner`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...model.graph import name_of, output_name
 from ...model.subgraphs import subgraphs
 from ...numerics.affine import QuantParams
 from ...operators.functions import nodes_between
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import Kind, NodePlan, QuantPlan
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import (
     WIDE_OPSET,
@@ -37,7 +38,8 @@ from ..writers.graph_walk import (
     writer_of,
 )
 from ..writers.graph_writer import constant_array, integer_type
-from ..writers.task import Task, data_inputs, float_node
+from ..writers.pass_through import pass_through
+from ..writers.task import Task, data_inputs
 from ..written import Lowered, with_record
 from .qdq import WRITERS as QDQ_WRITERS
 
@@ -45,8 +47,16 @@ DOMAIN, DOMAIN_VERSION = "qprof", 1
 FUNCTIONS_IR_VERSION = 8
 """The first with functions of the model."""
 
-WRITERS: Writers = {key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")}
+WRITERS: Writers = {
+    **{key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")},
+    (Kind.PASS_THROUGH, "channels-last"): pass_through,
+}
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
+
+
+def _computes_in_float(entry: NodePlan) -> bool:
+    """Whether a node is written as in the model itself, outside of any function."""
+    return entry.kind is Kind.FLOAT or (entry.kind, entry.implementation) == (Kind.WEIGHT_ONLY, "folded")
 
 
 @dataclass
@@ -114,8 +124,8 @@ def _write_graph(
         for subgraph in subgraphs(group[0]):
             _write_graph(subgraph, emitter.inside(subgraph, group[0]), plan, opsets, functions)
         tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
-        if tasks[0].entry.kind is Kind.FLOAT:
-            float_node(tasks[0])
+        if _computes_in_float(tasks[0].entry):
+            writer_of(tasks[0], "regions", WRITERS)(tasks[0])
             continue
         with unfit_in_form("regions", tasks[-1]):
             function = _outline(tasks, _name(group, functions), opsets)

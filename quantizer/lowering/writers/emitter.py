@@ -27,8 +27,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
+from ....profiles.base.errors import PlanError
 from ...model.graph import name_of
 from ...numerics.affine import INT32, QuantParams, quantize
 from ..written import Written, WrittenNames
@@ -51,12 +53,14 @@ class _Forms:
     Attributes:
         stored: parameters of the quantized form that the tensor is stored in, None when stored as float.
         quantized, dequantized: forms by their parameters.
+        folded: of a constant, float forms that are computed when the model is loaded.
         dynamic: the form with parameters computed at run time.
     """
 
     stored: QuantParams | None = None
     quantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
     dequantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
+    folded: dict[QuantParams, ir.Value] = field(default_factory=dict)
     dynamic: Dynamic | None = None
 
 
@@ -76,6 +80,7 @@ class Emitter(GraphWriter):
         self._outside = outside
         self._inner: list[Emitter] = []
         self._forms: dict[ir.Value, _Forms] = {}
+        self._clipped: set[ir.Value] = set()
 
     def inside(self, subgraph: ir.Graph, owner: ir.Node) -> Emitter:
         """Return an emitter for a subgraph of `owner`, a node of this graph."""
@@ -92,6 +97,10 @@ class Emitter(GraphWriter):
         """Record that a tensor is stored in the form `quantized`."""
         self._taken.add(self._names.setdefault(value, name_of(value)))
         self._forms[value] = _Forms(params, {params: quantized})
+
+    def clip_before_quantizing(self, value: ir.Value) -> None:
+        """Have a Clip without bounds put before each QuantizeLinear of a tensor that is stored as float."""
+        self._clipped.add(value)
 
     def quantize_output(self, value: ir.Value, params: QuantParams, after: ir.Node) -> None:
         """Put QuantizeLinear after the node of a tensor, which is stored quantized from then on."""
@@ -123,6 +132,9 @@ class Emitter(GraphWriter):
                 form = emitter._quantized_constant(value, constant, params)
             else:
                 source = emitter.floating(value, place)
+                if value in emitter._clipped:
+                    clipped = new_value(f"{self.name(value)}_clipped", ir.DataType.FLOAT, value)
+                    source = emitter.add("Clip", [source], clipped, place)
                 form = emitter._insert(emitter._quantize_nodes(source, self.name(value), params), place)
             forms.quantized[params] = form
         return forms.quantized[params]
@@ -137,6 +149,19 @@ class Emitter(GraphWriter):
             nodes = self._dequantize_nodes(quantized, name, output, params)
             forms.dequantized[params] = self._insert(nodes, before)
         return forms.dequantized[params]
+
+    def folded(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
+        """Return the float values of a quantized constant, as Cast and arithmetic on constants.
+
+        A runtime computes these once, when it loads the model, where it would keep DequantizeLinear.
+        """
+        emitter, place = self._home(value, before)
+        forms, name = emitter._of(value), self.name(value)
+        if params not in forms.folded:
+            quantized = emitter.quantized(value, params, place)
+            nodes = emitter._cast_nodes(quantized, name, emitter._free(f"{name}_dequantized"), params)
+            forms.folded[params] = emitter._insert(nodes, place)
+        return forms.folded[params]
 
     def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
         """Return a tensor quantized to uint8 with parameters computed from its values at run time."""
@@ -212,6 +237,57 @@ class Emitter(GraphWriter):
         result = new_value(output, ir.DataType.FLOAT, quantized)
         return [self._node("DequantizeLinear", inputs, [result], _axis(params))]
 
+    def _cast_nodes(self, quantized: ir.Value, name: str, output: str, params: QuantParams) -> list[ir.Node]:
+        """Return new nodes as `_dequantize_nodes` does: Cast, Sub of the zero point, Mul with the scale.
+
+        Between two Reshapes where there are blocks: these are an axis then.
+        """
+        scale, zero_point = self._broadcast_params(name, params, quantized)
+        steps: list[tuple[str, list[ir.Value], str]] = [("Cast", [], "float")]
+        if any(params.zero_point):
+            steps.append(("Sub", [zero_point], "centred"))
+        steps.append(("Mul", [scale], "scaled"))
+        if params.block_size is not None:
+            split, whole = _in_blocks(params, _sizes(quantized)), _sizes(quantized)
+            steps.insert(1, ("Reshape", [self.constant(f"{name}_blocks", np.array(split))], "in_blocks"))
+            steps.append(("Reshape", [self.constant(f"{name}_shape", np.array(whole))], "whole"))
+        nodes: list[ir.Node] = []
+        value = quantized
+        for number, (op_type, others, suffix) in enumerate(steps, 1):
+            written = output if number == len(steps) else self._free(f"{name}_{suffix}")
+            result = new_value(written, ir.DataType.FLOAT, quantized)
+            if params.block_size is not None and 1 < number < len(steps):
+                result.shape = ir.Shape(_in_blocks(params, _sizes(quantized)))
+            to = {"to": int(ir.DataType.FLOAT)} if op_type == "Cast" else None
+            nodes.append(self._node(op_type, [value, *others], [result], to))
+            value = result
+        return nodes
+
+    def _broadcast_params(self, name: str, params: QuantParams, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return scale and zero point as float32, in shapes that broadcast with a tensor.
+
+        One in blocks along an axis must have been split there.
+
+        Raises:
+            PlanError: there is a scale for each channel, and the rank of the tensor is not known.
+        """
+        shape: tuple[int, ...] = ()
+        if params.block_size is not None and params.axis is not None:
+            split = _in_blocks(params, _sizes(value))
+            shape = (*split[: params.axis + 1], 1, *split[params.axis + 2 :])
+        elif params.axis is not None:
+            if value.shape is None:
+                raise PlanError(
+                    f"tensor '{name}': its rank is not known, so scales of channels cannot be written as "
+                    "plain arithmetic; use form qdq"
+                )
+            shape = tuple(len(params.scale) if i == params.axis else 1 for i in range(len(value.shape)))
+        zero_point = np.array(params.zero_point, np.float32).reshape(shape)
+        return (
+            self.constant(f"{name}_scale", params.scale_array.reshape(shape)),
+            self.constant(f"{name}_zero_point", zero_point),
+        )
+
     def _quantize_dynamically(self, value: ir.Value, name: str, before: ir.Node | None) -> Dynamic:
         """Add what quantizes a float tensor with parameters computed from its values."""
         scalar = ir.Shape(())
@@ -248,6 +324,14 @@ def _is_present(value: ir.Value) -> bool:
     if producer is None:
         return value.is_graph_input() or value.is_initializer()
     return producer.graph is not None
+
+
+def _in_blocks(params: QuantParams, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a tensor whose blocks along an axis are an axis of their own, after that."""
+    assert params.axis is not None
+    assert params.block_size is not None
+    blocks = shape[params.axis] // params.block_size
+    return (*shape[: params.axis], blocks, params.block_size, *shape[params.axis + 1 :])
 
 
 def _axis(params: QuantParams) -> dict[str, int]:

@@ -145,15 +145,45 @@ def weight_only(task: Task) -> bool:
     return float_node(task)
 
 
+def folded_weight(task: Task) -> bool:
+    """Store constants with parameters quantized, written as arithmetic that is done when the model is loaded.
+
+    The operator computes in float, with the kernel that it has for constant weights.
+    """
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index)
+        if value is not None and params is not None and constant_array(value) is not None:
+            task.node.replace_input_with(index, task.emitter.folded(value, params, task.node))
+    return float_node(task)
+
+
 def float_node(task: Task) -> bool:
     """Let a node read float values, and its inner graphs too, but for subgraphs, which are written apart."""
     opaque = () if subgraphs(task.node) else graph_attributes(task.node)
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
-            if value is not None and task.emitter.stored(value) is not None:
-                node.replace_input_with(index, task.emitter.floating(value, task.node))
+            params = None if value is None else task.emitter.stored(value)
+            if value is None or params is None:
+                continue
+            if node is task.node and node.op_type in ("Shape", "Size"):  # the same of the quantized tensor
+                form = task.emitter.quantized(value, params, node)
+            else:
+                form = task.emitter.floating(value, task.node)
+            node.replace_input_with(index, form)
     hide_from_fusion(task.node, task.entries, task.emitter)
     return False
+
+
+def with_clip(task: Task) -> bool:
+    """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
+    task.emitter.clip_before_quantizing(task.node.outputs[0])
+    return float_node(task)
+
+
+def as_sum(task: Task) -> bool:
+    """Write a float Add as Sum, which is the same."""
+    task.node.op_type = "Sum"
+    return float_node(task)
 
 
 def unsigned(params: QuantParams) -> QuantParams:

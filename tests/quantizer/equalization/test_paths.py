@@ -308,3 +308,10 @@ def test_only_a_weight_along_the_channels_absorbs_scales(text: str, axis: int, a
     graph = index(model_of(Case(text, {"v": (3, 4, 2, 2)})))
     (use,) = graph.consumers("x")
     assert absorbs_scales(graph, use, axis) == absorbs
+
+
+def test_a_reader_whose_first_input_is_left_out_absorbs_no_scales() -> None:
+    graph = index(model_of(Case("y = Clip(x)", {})))
+    (reader, _) = graph.consumers("x")[0]
+    reader.replace_input_with(0, None)
+    assert not absorbs_scales(graph, (reader, 1), 1)

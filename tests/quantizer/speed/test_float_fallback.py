@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.quantizer.costs.records import Costs
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
@@ -17,7 +18,6 @@ from qprof_onnx.quantizer.runtime.latency import Latency
 from qprof_onnx.quantizer.runtime.node_times import node_times
 from qprof_onnx.quantizer.speed import float_fallback as module
 from qprof_onnx.quantizer.speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
-from qprof_onnx.quantizer.speed.node_costs import Costs
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"

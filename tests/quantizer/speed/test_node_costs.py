@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from qprof_onnx.quantizer.costs.float_regions import find_float_regions
+from qprof_onnx.quantizer.costs.records import Costs
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.lowering.written import WrittenNames
 from qprof_onnx.quantizer.planning.plan_model import plan_model
 from qprof_onnx.quantizer.runtime.node_times import Executed
-from qprof_onnx.quantizer.speed.float_regions import find_float_regions
-from qprof_onnx.quantizer.speed.node_costs import Costs, find_costs
+from qprof_onnx.quantizer.speed.node_costs import find_costs
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import WIDE, Network, network

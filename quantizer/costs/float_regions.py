@@ -16,7 +16,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph, name_of
 from ..plan.plan import QuantPlan
 from .min_cut import NEVER, SINK, SOURCE, Network
-from .node_costs import Costs, is_quantized
+from .records import Costs, is_quantized
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,46 @@
+"""`qprof measure-target`: the times of a target's kernels on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..console import echo
+from ..options.files import NEW, FileCommand
+from ..render.progress import progress
+
+
+@click.command("measure-target", cls=FileCommand)
+@click.argument("target")
+@click.option(
+    "-o", "--output", type=NEW, required=True, metavar="COSTS.json", help="The table of costs to write."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Threads inside an operator; a table holds for one number of them.",
+)
+def command(target: str, output: Path, threads: int) -> None:
+    """Measure what the kernels of TARGET cost on this machine.
+
+    Small networks of one operator each are run in float and quantized, with onnxruntime's profiler. The times
+    go into a table, from which quantize predicts what each node and conversion will cost. It takes a few
+    minutes; nothing else should run meanwhile. The processor must be one that the target is for.
+
+    \b
+    Example:
+      qprof measure-target onnxruntime-x86 --threads 2 -o costs.json
+    """
+    from ...quantizer.costs.table import save_table
+    from ...quantizer.speed.microbenchmarks import measure_target
+    from ...quantizer.targets.loading import load_recipe
+
+    found = load_recipe(target).target
+    with progress("measuring", "networks") as report:
+        table = measure_target(found, threads, report)
+    save_table(table, output)
+    points = sum(map(len, table.kernels.values()))
+    echo(f"{output}: {len(table.kernels)} kernels, {points} times, {table.conditions.processor}")

@@ -1,0 +1,355 @@
+"""The time that each node will take, in float and as it is planned, from a table of measured kernels. Pure.
+
+A node's time is that of its kernel at its sizes, a change of layout belongs to the tensor where it is
+converted anyway and else to the node that makes it (of a graph input: that reads it), and a node that is a
+part of another costs nothing or what it adds. An operator that the table does not have counts as `DEFAULT`
+for each element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import onnx_ir as ir
+
+from ...profiles.records.profile import Profile
+from ..cost_table.table import LEAST, CostTable
+from ..model.graph import Graph, input_name, name_of, output_name
+from ..numerics.affine import UINT8, QuantParams
+from ..operators.operands import activation_names
+from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip, rule_of
+from ..plan.channel_groups import channel_groups
+from ..plan.plan import Kind, NodePlan, QuantPlan
+from .fusions import Fusion, fused_nodes
+from .kernels import Sizes, Work, work_of
+from .layouts import Layouts, layouts_of
+from .records import Costs
+from .shapes import padded_shapes, shapes_of
+
+DEFAULT = "Neg"
+"""The kernel that stands for operators that were not measured: one pass over the elements."""
+
+SOME = QuantParams((1.0,), (0,), UINT8)
+"""Parameters of a tensor of which only matters that it has some."""
+
+FEWEST = 2
+"""Dimensions above 1, besides the batch, of a tensor whose layout matters."""
+
+
+def predicted_costs(graph: Graph, plan: QuantPlan, profile: Profile, table: CostTable) -> Costs:
+    """Return what the nodes of a model cost in float, and as they are planned.
+
+    Args:
+        graph: the model that the plan is of.
+        plan: its plan.
+        profile: its profile, for the sizes of free dimensions.
+        table: of the target.
+
+    Returns:
+        Costs whose `border` has every float activation: what its conversion costs where it is converted now,
+        and would cost where it is not.
+    """
+    return CostModel(graph, profile, table).costs(plan)
+
+
+@dataclass(frozen=True, eq=False)
+class CostModel:
+    """What is known of a model before there is a plan of it.
+
+    Attributes:
+        graph: the prepared model.
+        profile: its profile.
+        table: of the target.
+    """
+
+    graph: Graph
+    profile: Profile
+    table: CostTable
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The shapes of its tensors in one run."""
+        return Sizes(self.graph, shapes_of(self.graph, self.profile))
+
+    @cached_property
+    def fused(self) -> Mapping[str, Fusion]:
+        """The float nodes that are parts of others."""
+        return fused_nodes(self.graph, self.sizes)
+
+    @cached_property
+    def float_layouts(self) -> Layouts:
+        """The layouts of the float model."""
+        return layouts_of(self.graph, self.sizes, (), self.fused)
+
+    @cached_property
+    def call(self) -> float:
+        """Microseconds that calling a kernel costs beyond the kernel."""
+        return self.table.microseconds("Call", (1.0,)) or 0.0
+
+    @cached_property
+    def floating(self) -> dict[str, float]:
+        """Microseconds of each node in the float model."""
+        layouts, fused = self.float_layouts, self.fused
+        times = {name_of(node): self.float_time(node, layouts, fused) for node in self.graph.nodes}
+        for change in self.float_layouts.changes:
+            self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
+        return times
+
+    def sizes_of(self, plan: QuantPlan) -> Sizes:
+        """Return the shapes as a plan has the model written: with more channels where it pads them."""
+        wanted = plan.adjustments.padded_channels
+        if not wanted:
+            return self.sizes
+        groups = channel_groups(self.graph, plan)
+        padded = {group: wanted[group.tensors[0]] for group in groups if group.tensors[0] in wanted}
+        return Sizes(self.graph, padded_shapes(self.sizes.shapes, self.graph, padded))
+
+    def costs(self, plan: QuantPlan) -> Costs:
+        """Return the costs of the model and of a plan."""
+        quantized = {name for name, entry in plan.nodes.items() if entry.kind.reads_quantized}
+        fused = {name: fusion for name, fusion in self.fused.items() if quantized.isdisjoint(fusion.parts)}
+        layouts = layouts_of(self.graph, self.sizes, quantized, fused)
+        times: dict[str, float] = {}
+        sizes = self.sizes_of(plan)
+        for node in self.graph.nodes:
+            entry = plan.nodes.get(name_of(node))
+            if entry is not None and entry.kind.counts_as_quantized:
+                times[name_of(node)] = self.integer_time(node, entry, plan, layouts, sizes)
+            else:
+                times[name_of(node)] = self.float_time(node, layouts, fused)
+        crossing = set(converted_tensors(self.graph, plan))
+        border = self._border(plan)
+        for change in layouts.changes:
+            time = self.change_time(change.tensor, change.kernel)
+            if change.tensor in crossing:
+                border[change.tensor] += time
+            else:
+                self._charge(times, change.tensor, change.reader, time)
+        return Costs(times, dict(self.floating), border, ())
+
+    def float_time(self, node: ir.Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
+        """Return the microseconds of a node in float, in a model with these layouts and fusions."""
+        kernel = fused[name_of(node)].kernel if name_of(node) in fused else None
+        if kernel == "" or name_of(node) in layouts.absorbed:
+            return 0.0
+        work = work_of(node, self.sizes, integer=False)
+        if kernel is not None and kernel.endswith(":fused"):
+            blocked = input_name(node, 0) in layouts.blocked
+            return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
+        if kernel is not None and kernel.endswith("LayerNormalization"):
+            length = float((self.sizes.output(node) or (1,))[-1])
+            work = Work(kernel, (length, float(max(self.sizes.elements(output_name(node)), 1))))
+        elif kernel is not None:
+            work = Work(kernel, (float(max(self.sizes.elements(output_name(node)), 1)),))
+        time = self._time(work, "float", input_name(node, 0) in layouts.blocked)
+        return self._called(max(time, self._reading_weights(node, "float")))
+
+    def integer_time(
+        self,
+        node: ir.Node,
+        entry: NodePlan,
+        plan: QuantPlan | None = None,
+        layouts: Layouts | None = None,
+        sizes: Sizes | None = None,
+    ) -> float:
+        """Return the microseconds of a node that computes on integers.
+
+        Args:
+            node: of the model.
+            entry: what becomes of it; it need not be in the plan.
+            plan: with the parameters of tensors; without one, the output is quantized and no clip is free.
+            layouts: of the model with this plan; without one, pools have the channels last.
+            sizes: `sizes_of` the plan; None for those of the float model.
+        """
+        if plan is not None and changes_nothing(node, plan, self.graph):
+            return 0.0
+        if layouts is not None and name_of(node) in layouts.absorbed:
+            return 0.0
+        work = work_of(node, sizes or self.sizes, integer=True)
+        last = layouts is None or input_name(node, 0) in layouts.last
+        form = "integer"
+        if entry.kind is Kind.DYNAMIC:
+            form = "dynamic"
+        elif plan is not None and output_name(node) not in plan.tensors:
+            form = "to-float"
+        return self._called(max(self._time(work, form, last), self._reading_weights(node, "integer")))
+
+    def change_time(self, tensor: str, kernel: str) -> float:
+        """Return the microseconds of changing the layout of a tensor."""
+        shape = self.sizes.shape(tensor)
+        if sum(dim > 1 for dim in shape[1:]) < FEWEST and kernel == "Layout":
+            return self._called(1.0)  # no element moves
+        form = "integer" if kernel == "Layout" else "float"
+        size = (float(max(self.sizes.elements(tensor), 1)),)
+        return self._called(self.table.microseconds(f"{kernel}:{form}", size) or 0.0)
+
+    def conversion_time(self, tensor: str, kernel: str) -> float:
+        """Return the microseconds of QuantizeLinear or DequantizeLinear on a tensor."""
+        size = (float(max(self.sizes.elements(tensor), 1)),)
+        return self._called(self.table.microseconds(f"{kernel}:integer", size) or 0.0)
+
+    def _called(self, time: float) -> float:
+        """Return what a kernel takes in a run without the profiler."""
+        return max(time + self.call, LEAST)
+
+    @cached_property
+    def _weights(self) -> float:
+        """Megabytes of the model's weights in float."""
+        products = [node for node in self.graph.nodes if node.op_type in PRODUCTS]
+        return sum(self._weight_elements(node) for node in products) * 4e-6
+
+    def _weight_elements(self, node: ir.Node) -> int:
+        name = input_name(node, 1)
+        return self.sizes.elements(name) if self.graph.is_constant(name) else 0
+
+    def _reading_weights(self, node: ir.Node, form: str) -> float:
+        """Return the microseconds of reading the weight of a product, which other weights have displaced
+        from the caches where a model has many."""
+        if node.op_type not in PRODUCTS:
+            return 0.0
+        each = 4e-6 if form == "float" else 1e-6
+        total = self._weights * each / 4e-6
+        rate = self.table.microseconds(f"Weights:{form}", (total,)) or 0.0
+        return self._weight_elements(node) * each * rate
+
+    def _time(self, work: Work, form: str, in_layout: bool) -> float:
+        return work.repeats * next(self._found(work, form, in_layout), 0.0)
+
+    def _found(self, work: Work, form: str, in_layout: bool) -> Iterator[float]:
+        """Yield the times of the kernels that may stand for a work, the fittest first."""
+        words = work.kernel.split(":")
+        for kernel in (":".join(words[:count]) for count in range(len(words), 0, -1)):
+            for name in (f"{kernel}:blocked", kernel) if in_layout else (kernel,):
+                for word in dict.fromkeys((form, "integer" if form != "float" else form, "float")):
+                    points = self.table.kernels.get(f"{name}:{word}")
+                    if points and len(points[0]) == len(work.sizes) + 1:
+                        yield self.table.microseconds(f"{name}:{word}", work.sizes) or 0.0
+        yield self.table.microseconds(f"{DEFAULT}:float", (work.sizes[-1],)) or 0.0
+
+    def _border(self, plan: QuantPlan) -> dict[str, float]:
+        """Return the microseconds of converting each float activation; its layout counts where it is not
+        converted now, as between convolutions."""
+        border = {}
+        for name in self.graph.values:
+            if self.graph.is_constant(name) or not self.graph.is_float(name):
+                continue
+            kernel = conversion_of(name, self.graph, plan)
+            if kernel:
+                border[name] = self.conversion_time(name, kernel)
+            else:
+                times = [self.conversion_time(name, kernel) for kernel in CONVERSIONS]
+                border[name] = max(times) + self._layout_beside(name)
+        return border
+
+    def _layout_beside(self, name: str) -> float:
+        """Return the microseconds of the changes of layout that a conversion would bring with it."""
+        maker, readers = self.graph.producer(name), [node for node, _ in self.graph.consumers(name)]
+        made = maker is not None and maker.op_type == "Conv"
+        read = any(reader.op_type == "Conv" for reader in readers)
+        time = self.change_time(name, "Layout") if made or read else 0.0
+        return time + (self.change_time(name, "ReorderInput") if made and read else 0.0)
+
+    def _charge(self, times: dict[str, float], tensor: str, reader: str, time: float) -> None:
+        """Add the time of a change of layout to the node that makes a tensor, else to its reader."""
+        maker = name_of(self.graph.producer(tensor))
+        owner = maker or reader
+        if owner:
+            times[owner] = times.get(owner, 0.0) + time
+
+
+def conversion_of(name: str, graph: Graph, plan: QuantPlan) -> str:
+    """Return the operator that converts an activation in a plan, "" where none does."""
+    readers = {reads_quantized(node, plan) for node, position in graph.consumers(name) if position >= 0}
+    if graph.is_result(name):
+        readers.add(False)
+    maker = graph.producer(name)
+    stored = maker is not None and reads_quantized(maker, plan) and name in plan.tensors
+    if stored:
+        return DEQUANTIZE if False in readers else ""
+    return QUANTIZE if True in readers else ""
+
+
+def reads_quantized(node: ir.Node, plan: QuantPlan) -> bool:
+    """Whether a node of a plan reads quantized activations."""
+    entry = plan.nodes.get(name_of(node))
+    return entry is not None and entry.kind.reads_quantized
+
+
+def converted_tensors(graph: Graph, plan: QuantPlan) -> frozenset[str]:
+    """Return the activations that are converted in a plan."""
+    names = (n for n in graph.values if not graph.is_constant(n) and graph.is_float(n))
+    return frozenset(name for name in names if conversion_of(name, graph, plan))
+
+
+def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
+    """Return the predicted time of the planned model: its nodes, and what is converted in it."""
+    return sum(costs.integer.values()) + sum(costs.border[name] for name in converted_tensors(graph, plan))
+
+
+def changes_nothing(node: ir.Node, plan: QuantPlan, graph: Graph) -> bool:
+    """Whether a clip lets every value pass that its quantized input can stand for: it is left out."""
+    params = plan.tensors.get(output_name(node))
+    if not is_clip(node) or params is None or params != plan.tensors.get(input_name(node, 0)):
+        return False
+    low, high = _bounds(node, graph)
+    return low <= _value(params, params.qtype.low) and _value(params, params.qtype.high) <= high
+
+
+def _value(params: QuantParams, quantized: int) -> float:
+    return params.scale[0] * (quantized - params.zero_point[0])
+
+
+def _bounds(node: ir.Node, graph: Graph) -> tuple[float, float]:
+    """Return the bounds of a clip, widened by what rounding may move them."""
+    if node.op_type == "Relu":
+        return 0.0, math.inf
+    values = [graph.constant(input_name(node, position)) for position in (1, 2)]
+    low, high = (
+        default if v is None else float(v) for v, default in zip(values, (-math.inf, math.inf), strict=True)
+    )
+    slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0
+    return low - slack, high + slack
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a node that is float in a plan would cost if it alone were quantized, in microseconds.
+
+    Attributes:
+        floating: it costs now.
+        integer: it would cost.
+        conversions: of its inputs and outputs that would be needed, less those that would not any more.
+    """
+
+    floating: float
+    integer: float
+    conversions: float
+
+
+def price_of(node: ir.Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
+    """Return what quantizing a float node would save, and cost.
+
+    Args:
+        node: of the model.
+        plan: in which it is float.
+        model: with the table.
+        costs: of the plan, which `CostModel.costs` has predicted.
+    """
+    name, graph = name_of(node), model.graph
+    rule = rule_of(node)
+    inputs = [] if rule is None else activation_names(node, rule, graph)
+    outputs = [value.name for value in node.outputs if value.name in costs.border]
+    as_quantized = replace(
+        plan,
+        nodes={**plan.nodes, name: NodePlan(Kind.QUANTIZED)},
+        tensors={**plan.tensors, **{n: plan.tensors.get(n, SOME) for n in outputs if n}},
+    )
+    change = 0.0
+    for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
+        before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
+        change += (after - before) * costs.border[tensor]
+    integer = model.integer_time(node, NodePlan(Kind.QUANTIZED))
+    return Price(costs.integer.get(name, 0.0), integer, change)

@@ -1,0 +1,258 @@
+"""A table of measured costs: small networks are run in float and quantized, and their nodes timed.
+
+What is written for the quantized form is the target's own: the lowering writes a plan in which everything is
+quantized that the target has a kernel for, all activations with the same parameters. So a kernel's time is
+that of the implementation which a model will have, with all that onnxruntime makes of it.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.tool import Progress
+from ...profiles.records.profile import ModelId
+from ..cost_table.table import Conditions, CostTable
+from ..costs.kernels import Sizes, work_of
+from ..costs.records import Costs
+from ..lowering.lower import lower
+from ..model.graph import Graph, index, input_name, name_of, output_name
+from ..model.saving import save_model
+from ..numerics.affine import INT8, INT32, UINT8, QuantParams
+from ..operators.operands import activation_names
+from ..operators.table import CONVERSIONS, Constraint, rule_of
+from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..prepare.passes.shapes import infer_shapes
+from ..runtime.node_times import Executed, node_times
+from ..runtime.sessions import open_session, run
+from ..targets.config import QuantConfig
+from ..targets.target import Target
+from .benchmark_net import Net
+from .benchmark_nets import all_nets, memory_nets
+from .float_fallback import PROCESSORS
+from .node_costs import find_costs
+
+SECONDS = 0.15
+"""How long each pair of networks is run at most, beyond the least number of runs."""
+
+ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
+"""Of all activations: no kernel's time depends on the values."""
+
+
+def measure_target(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
+    """Run every network and return the times of its kernels on this machine.
+
+    Args:
+        target: the runtime, which must be onnxruntime on a processor like this one.
+        threads: threads inside an operator.
+        progress: called after each network.
+
+    Raises:
+        ConfigError: this machine is not what the target is for.
+    """
+    check_machine(target)
+    points: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    nets = all_nets()
+    for number, net in enumerate(nets, 1):
+        for kernel, sizes, time_ in measured(net, target, threads):
+            points[kernel][sizes].append(time_)
+        if progress is not None:
+            progress(number, len(nets))
+    for form, megabytes, time_ in weight_times(target, threads):
+        points[f"Weights:{form}"][(megabytes,)].append(time_)
+    points["Call"][(1.0,)] = [call_time(threads)]
+    kernels = {
+        kernel: tuple(sorted((*sizes, statistics.median(times)) for sizes, times in found.items()))
+        for kernel, found in points.items()
+    }
+    return CostTable(conditions(target, threads), kernels)
+
+
+def check_machine(target: Target) -> None:
+    """Raise ConfigError where this machine cannot tell the times of a target."""
+    here = platform.machine()
+    if not any(target.name.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+        raise ConfigError(
+            f"measure-target: onnxruntime on {here}, here, says nothing about the kernels of target "
+            f"{target.name}; measure on a machine that it is for"
+        )
+
+
+def conditions(target: Target, threads: int) -> Conditions:
+    """Return what is measured under on this machine."""
+    return Conditions(target.name, processor(), f"onnxruntime {ort.__version__}", threads)
+
+
+def processor() -> str:
+    """Return what this machine says of its processor: the model and the instruction sets that matter."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    model = entries.get("model name", platform.processor() or platform.machine())
+    flags = entries.get("flags", entries.get("Features", ""))
+    known = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
+    return " ".join([model, *(flag for flag in known if flag in flags.split())])
+
+
+def measured(net: Net, target: Target, threads: int) -> Iterable[tuple[str, tuple[float, ...], float]]:
+    """Run one network in both forms and yield kernel, sizes and microseconds of what is measured in it."""
+    model = ir.from_proto(net.model())
+    infer_shapes(model)
+    graph = index(model)
+    plan = uniform_plan(graph, target, net)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        lowered = lower(model, plan)
+        paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
+        save_model(model, paths["float"])
+        save_model(lowered.model, paths["int8"])
+        floats, codes = node_times(paths, [net.sample()], threads=threads, seconds=SECONDS)
+    costs = find_costs(graph, plan, floats, codes, names=lowered.names)
+    sizes = Sizes(graph, {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values})
+    if net.context == "conversions":
+        yield from conversions(sizes.elements("x"), floats, codes)
+    else:
+        yield from _points(net, plan, sizes, costs)
+
+
+def _points(
+    net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs
+) -> Iterable[tuple[str, tuple[float, ...], float]]:
+    plain = name_of(sizes.graph.nodes[-2:][0])
+    for node in sizes.graph.nodes:
+        name = name_of(node)
+        if name not in net.measured:
+            continue
+        entry = plan.nodes[name]
+        for integer, times in ((False, costs.floating), (True, costs.integer)):
+            if integer and (not entry.kind.counts_as_quantized or name in costs.unfused):
+                continue
+            work = work_of(node, sizes, integer=integer)
+            word, spent = form_of(node, plan) if integer else "float", times.get(name, 0.0)
+            maker = sizes.graph.producer(input_name(node, 0))
+            if net.context == ":fused" and spent == 0.0 and maker is not None:
+                # A part of the convolution before it, which takes longer than one without it.
+                spent = max(times.get(name_of(maker), 0.0) - times.get(plain, 0.0), 0.0)
+            yield f"{work.kernel}{net.context}:{word}", work.sizes, spent / work.repeats
+
+
+def form_of(node: ir.Node, plan: QuantPlan) -> str:
+    """Return the word for the integer kernel that a node of a plan has."""
+    entry = plan.nodes[name_of(node)]
+    if entry.kind is Kind.DYNAMIC:
+        return "dynamic"
+    return "integer" if output_name(node) in plan.tensors else "to-float"
+
+
+def conversions(
+    elements: int, floats: Sequence[Executed], codes: Sequence[Executed]
+) -> Iterable[tuple[str, tuple[float, ...], float]]:
+    """Yield the times of what stands between a convolution and an operator in another type or layout."""
+    for executed, word in ((floats, "float"), (codes, "integer")):
+        for node in executed[1:-1]:
+            if node.op_type in (*CONVERSIONS, "ReorderInput", "ReorderOutput", "Transpose"):
+                kind = "Layout" if node.op_type == "Transpose" else node.op_type
+                yield f"{kind}:{word}", (float(elements),), node.microseconds
+
+
+def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
+    """Return a plan in which every node is quantized that the target has a kernel for."""
+    nodes: dict[str, NodePlan] = {}
+    for node in graph.nodes:
+        nodes[name_of(node)] = _entry(node, target, net)
+    tensors: dict[str, QuantParams] = {}
+    for node in graph.nodes:
+        entry = nodes[name_of(node)]
+        if entry.kind is Kind.FLOAT:
+            continue
+        tensors |= _constant_params(node, graph)
+        rule = rule_of(node)
+        if entry.kind.reads_quantized and rule is not None:
+            for name in activation_names(node, rule, graph):
+                tensors.setdefault(name, ACTIVATION)
+            returns_float = node.op_type in ("MatMul", "Gemm") and net.floats
+            if not returns_float:
+                tensors.setdefault(output_name(node), ACTIVATION)
+    identity = ModelId("", "", 21)
+    return QuantPlan(identity, QuantConfig(target=target.name), tensors, nodes)
+
+
+def _entry(node: ir.Node, target: Target, net: Net) -> NodePlan:
+    rule, op = rule_of(node), node.op_type
+    if op in net.floats or rule is None:
+        return NodePlan(Kind.FLOAT, "measured in float")
+    if net.dynamic:
+        implementation = "runtime" if op == "LSTM" else ""
+        kind = Kind.DYNAMIC if op in target.dynamic else Kind.FLOAT
+        return NodePlan(kind, "", {}, implementation if kind is Kind.DYNAMIC else "")
+    if op not in target.operators:
+        table = target.lookup_tables.get(op, "") if rule.unary else ""
+        return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
+    if rule.constraint in (Constraint.SAME, Constraint.CLAMP) or op in ("Max", "Min"):
+        kind = Kind.QUANTIZED if op in ("Max", "Min") else Kind.PASS_THROUGH
+        return NodePlan(kind, "", {}, target.implementations.get(op, ""))
+    return NodePlan(Kind.QUANTIZED)
+
+
+def _constant_params(node: ir.Node, graph: Graph) -> dict[str, QuantParams]:
+    """Return the parameters of the weights of a node, a scale for each channel, and of its bias."""
+    rule, found = rule_of(node), {}
+    for layout in rule.constants if rule is not None else ():
+        name = input_name(node, layout.index)
+        array = graph.constant(name)
+        if array is None:
+            continue
+        axis = layout.axis(node, array.ndim) if array.ndim > 1 else None
+        count = 1 if axis is None else array.shape[axis]
+        place = None if axis is None else axis % array.ndim
+        found[name] = QuantParams((1 / 128,) * count, (0,) * count, INT8, place)
+        bias = "" if layout.bias is None else input_name(node, layout.bias)
+        if bias:
+            found[bias] = QuantParams((1 / 16384,) * count, (0,) * count, INT32, None if axis is None else 0)
+    return found
+
+
+def call_time(threads: int) -> float:
+    """Return the microseconds that a node costs beyond what the profiler says of it.
+
+    Calling it costs something; but the profiler itself takes longer, and its times have that in them.
+    """
+    times = []
+    for length in (16, 64):
+        net = Net("calls", (1, 16))
+        for number in range(length):
+            net.add("Neg" if number % 2 else "Abs")
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder, "calls.onnx")
+            save_model(ir.from_proto(net.model()), path)
+            (nodes,) = node_times({"calls": path}, [net.sample()], threads=threads, seconds=SECONDS)
+            session = open_session(str(path), "calls", threads)
+            spent = []
+            for _ in range(300):
+                before = time.perf_counter()
+                run(session, [net.here], net.sample(), "calls")
+                spent.append((time.perf_counter() - before) * 1e6)
+            times.append(min(spent) - sum(node.microseconds for node in nodes))
+    return (times[1] - times[0]) / 48
+
+
+def weight_times(target: Target, threads: int) -> Iterable[tuple[str, float, float]]:
+    """Yield form, megabytes of all the weights of a model, and microseconds to read one of them.
+
+    Products of one row do little more than to read their weights: from a cache while all of them fit there.
+    """
+    for net in memory_nets():
+        count = len(net.measured)
+        found = [(k, t) for k, _, t in measured(net, target, threads)]
+        for form, each in (("float", 4.0), ("integer", 1.0)):
+            times = [t for kernel, t in found if kernel.endswith(f":{form}")]
+            if times:
+                yield form, each * count, statistics.median(times) / each

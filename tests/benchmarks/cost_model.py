@@ -1,0 +1,181 @@
+"""Predicted costs against measured ones: how far the table of kernel costs is off for real models.
+
+    python tests/benchmarks/cost_model.py --work DIR [--models magika,minilm] [--worst 10] [--write]
+
+Profiles and samples are those that real_models.py has made in DIR. Each model is quantized with the defaults
+and run in float and int8 with onnxruntime's profiler and without; what is predicted comes from the packaged
+table alone, whose constants are those of microbenchmarks. With --worst the nodes that are off by most are
+listed. --keep FILE keeps what was measured, so that it is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+from qprof_onnx.profiles.records.profile import Profile
+from qprof_onnx.quantizer.cost_table.table import CostTable, costs_of
+from qprof_onnx.quantizer.costs.predicted import CostModel, converted_tensors, total_microseconds
+from qprof_onnx.quantizer.costs.records import Costs
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.graph import Graph
+from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.planning.plan_model import open_plan
+from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.runtime.latency import LatencySettings, measure
+from qprof_onnx.quantizer.runtime.node_times import node_times
+from qprof_onnx.quantizer.runtime.sessions import open_session, run
+from qprof_onnx.quantizer.speed.node_costs import find_costs
+
+NAMES = "digits,magika,minilm,orientation,ppocr-cls,captcha-det,swift-f0,silero,ppocr-rec"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one model.
+
+    Attributes:
+        model: file of the float model.
+        sample: what was run.
+        plan: the plan that was made.
+        costs: microseconds of its nodes.
+        sums: microseconds of all nodes that onnxruntime executed, float and int8.
+        latency: microseconds of a run without the profiler, float and int8.
+    """
+
+    model: Path
+    sample: Mapping[str, Any]
+    plan: QuantPlan
+    costs: Costs
+    sums: tuple[float, float]
+    latency: tuple[float, float]
+
+
+def measured(model: Path, profile: Path, sample: Mapping[str, Any], threads: int) -> Measured:
+    """Quantize a model and time it."""
+    prepared = open_prepared(model)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
+        plan = quantize(model, profile, paths["int8"]).plan
+        planned = open_plan(prepared, plan)
+        lowered = lower(planned.model, plan)
+        save_model(prepared.model, paths["float"])
+        save_model(lowered.model, paths["int8"])
+        floats, codes = node_times(paths, [sample], threads=threads, seconds=3.0)
+        costs = find_costs(planned.graph, plan, floats, codes, names=lowered.names, prepared=prepared.graph)
+        sums = sum(e.microseconds for e in floats), sum(e.microseconds for e in codes)
+        sessions = [open_session(str(path), name, threads) for name, path in paths.items()]
+        outputs = [output.name for output in sessions[0].get_outputs()]
+        runs = [lambda _, s=s: run(s, outputs, sample, "model") for s in sessions]
+        found = measure(runs[0], runs[1], 1, LatencySettings(seconds=3.0, samples=1, threads=threads))
+    return Measured(model, sample, plan, costs, sums, (found.float_ms * 1e3, found.quantized_ms * 1e3))
+
+
+def graphs(known: Measured) -> tuple[Graph, Graph, Profile]:
+    """Return the index of the prepared model, of the model of the plan, and a profile of the timed run.
+
+    The samples of some models differ in shape, and what was timed is one of them.
+    """
+    prepared = open_prepared(known.model)
+    planned = open_plan(prepared, known.plan)
+    profile = dump_profile(known.model, [known.sample])
+    return prepared.graph, planned.graph, replace(profile, data=replace(profile.data, samples=1))
+
+
+def compared(name: str, known: Measured, table: CostTable, worst: int) -> tuple[float, float]:
+    """Print what was predicted and measured of one model; return predicted over measured, float and int8."""
+    floating, graph, profile = graphs(known)
+    kernels = {name: points for name, points in table.kernels.items() if name != "Call"}
+    profiled = replace(table, kernels=kernels)  # the profiler's times, with what it takes itself
+    latency = (
+        sum(CostModel(floating, profile, table).floating.values()),
+        total_microseconds(CostModel(graph, profile, table).costs(known.plan), graph, known.plan),
+    )
+    table = profiled
+    before = CostModel(floating, profile, table)
+    after = CostModel(graph, profile, table).costs(known.plan)
+    border = {t: after.border[t] for t in converted_tensors(graph, known.plan)}
+    totals = sum(before.floating.values()), sum(after.integer.values()) + sum(border.values())
+    ratios = totals[0] / known.sums[0], totals[1] / known.sums[1]
+    for form, guess, time, whole, real in zip(
+        ("float", "int8"), totals, known.sums, latency, known.latency, strict=True
+    ):
+        print(
+            f"{name} {form}: nodes {guess:.0f} us for {time:.0f} ({100 * guess / time - 100:+.0f} %), "
+            f"run {whole:.0f} us for {real:.0f} ({100 * whole / real - 100:+.0f} %)"
+        )
+    was = known.latency[1] / known.latency[0]
+    print(f"{name}: int8 / float {latency[1] / latency[0]:.2f} for {was:.2f} measured", flush=True)
+    if worst:
+        kinds = {n.name or "": n.op_type for n in (*floating.nodes, *graph.nodes)}
+        _print_kinds("float", kinds, before.floating, known.costs.floating, worst)
+        _print_kinds("int8", kinds, after.integer, known.costs.integer, worst)
+        _print_kinds("convert", dict.fromkeys(border, "conversion"), border, known.costs.border, worst)
+    return ratios
+
+
+def _print_kinds(
+    form: str, kinds: Mapping[str, str], predicted: Mapping[str, float], real: Mapping[str, float], worst: int
+) -> None:
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    off = []
+    for name in dict.fromkeys((*predicted, *real)):
+        pair = predicted.get(name, 0.0), real.get(name, 0.0)
+        kind = kinds.get(name, "?")
+        sums[kind][0] += pair[0]
+        sums[kind][1] += pair[1]
+        off.append((pair[0] - pair[1], kind, name, *pair))
+    for kind, (guess, time) in sorted(sums.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:worst]:
+        print(f"    {form} {kind}: {guess:.0f}, measured {time:.0f}")
+    for _, kind, name, guess, time in sorted(off, key=lambda row: -abs(row[0]))[:worst]:
+        print(f"        {form} {kind} '{name}': {guess:.0f}, measured {time:.0f}")
+
+
+def summary(ratios: Iterable[tuple[str, tuple[float, float]]]) -> str:
+    """Return the median of the errors."""
+    errors = [abs(ratio - 1.0) for _, pair in ratios for ratio in pair]
+    return f"median error {100 * statistics.median(errors):.0f} %, largest {100 * max(errors):.0f} %"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--models", default=NAMES)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--worst", type=int, default=0, help="list so many kinds and nodes")
+    parser.add_argument("--keep", type=Path, help="file of what was measured")
+    given = parser.parse_args()
+    table = costs_of("onnxruntime-x86", given.threads)
+    assert table is not None
+    known: dict[str, Measured] = {}
+    if given.keep and given.keep.exists():
+        known = pickle.loads(given.keep.read_bytes())
+    ratios = []
+    for name in given.models.split(","):
+        if name not in known:
+            folder = given.work / name
+            path = models.load(name).path(folder)
+            sample = dict(np.load(sorted((folder / "calibration").iterdir())[0]))
+            known[name] = measured(path, folder / "built" / "qprof.yaml", sample, given.threads)
+            if given.keep:
+                given.keep.write_bytes(pickle.dumps(known))
+        ratios.append((name, compared(name, known[name], table, given.worst)))
+    print(summary(ratios))
+
+
+if __name__ == "__main__":
+    main()
