@@ -29,6 +29,9 @@ from .paths import absorbs_scales
 
 Floats = npt.NDArray[np.float64]
 
+CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
+"""Kinds of node whose quantized weights shift the means of their results."""
+
 
 @dataclass(frozen=True)
 class ChannelMeans:
@@ -57,7 +60,9 @@ def find_biases(
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         layout, name = product_layout(node), input_name(node, 0)
-        if plan.nodes[name_of(node)].kind is not Kind.QUANTIZED or layout is None or name not in means:
+        if plan.nodes[name_of(node)].kind not in CORRECTED or layout is None or name not in means:
+            continue
+        if plan.params_read(name_of(node), layout.index, input_name(node, layout.index)) is None:
             continue
         rank = len(graph.shape(name) or ())
         if not rank or not absorbs_scales(graph, (node, 0), means[name].axis % rank):

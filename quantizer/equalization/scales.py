@@ -198,7 +198,7 @@ def _is_in_lut(search: _Search, name: str) -> bool:
 def _is_float(graph: Graph, plan: QuantPlan, name: str) -> bool:
     """Whether an activation is made in float: a Mul then changes it before it is rounded."""
     producer = graph.producer(name)
-    return producer is not None and plan.nodes[name_of(producer)].kind is Kind.FLOAT
+    return producer is not None and plan.nodes[name_of(producer)].stays_float
 
 
 def _reader(graph: Graph, profile: Profile, node: ir.Node) -> Reader:

@@ -12,8 +12,9 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..equalization.apply import apply_biases
+from ..equalization.bias_correction import CORRECTED
 from ..model.scopes import check_scopes
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
 from ..rounding.quantized_weights import round_weights
 from .forms.integer import lower_integer
@@ -86,6 +87,6 @@ def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
 
     These weights are multiples of their scales, so that no form has to know how weights are rounded.
     """
-    integer = {name for name, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED}
-    biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in integer}
+    rounded = {name for name, entry in plan.nodes.items() if entry.kind in CORRECTED}
+    biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in rounded}
     return apply_biases(round_weights(model, plan), biases)

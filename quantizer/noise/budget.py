@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -20,7 +21,8 @@ from ..operators.table import rule_of
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..ranges.activation_ranges import ActivationRanges
-from .first_layers import cheap_nodes
+from .first_layers import cheap_nodes, varying_part
+from .float_weights import plan_with_int8_weights
 from .inner_rounding import inner_rounding
 from .propagation import NoiseFlow, NoiseGains, forecast_flow, noise_flow
 
@@ -65,16 +67,20 @@ class WeightErrors:
 
 
 def plan_within_noise_budget(
-    make: Callable[[FloatReasons], QuantPlan], activations: ActivationRanges, least: float
+    make: Callable[[FloatReasons], QuantPlan],
+    store: Callable[[QuantPlan, Collection[str]], QuantPlan],
+    activations: ActivationRanges,
+    least: float,
 ) -> QuantPlan:
     """Make a plan, and make it again with the nodes of most noise in float until each output is within
     budget.
 
     Then products at the head of the model that are cheap in float and add much noise go back to float too,
-    see `cheap_nodes`.
+    see `cheap_nodes`. What is left of the budget is for int8 weights of float nodes, see `float_weights`.
 
     Args:
         make: makes a plan in which the given nodes stay float, each with its reason.
+        store: returns a plan with int8 weights for its float nodes, but for those given.
         activations: of the model.
         least: SQNR in dB that each output must keep, as estimated by `noise_flow`; 0 for any.
 
@@ -88,8 +94,7 @@ def plan_within_noise_budget(
     estimator = NoiseEstimator(
         activations, NoiseGains(graph, profile, activations.opset), WeightErrors(graph)
     )
-    if least > 0.0:
-        plan = _within_budget(make, plan, estimator, least)
+    plan = _within_budget(make, store, plan, estimator, least) if least > 0.0 else store(plan, ())
     estimated = estimator.estimated_sqnr(plan)
     return replace(plan, origin=replace(plan.origin, estimated_sqnr=estimated))
 
@@ -125,7 +130,11 @@ class NoiseEstimator:
 
 
 def _within_budget(
-    make: Callable[[FloatReasons], QuantPlan], plan: QuantPlan, estimator: NoiseEstimator, least: float
+    make: Callable[[FloatReasons], QuantPlan],
+    store: Callable[[QuantPlan, Collection[str]], QuantPlan],
+    plan: QuantPlan,
+    estimator: NoiseEstimator,
+    least: float,
 ) -> QuantPlan:
     """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
     graph, profile = estimator.activations.graph, estimator.activations.profile
@@ -138,10 +147,18 @@ def _within_budget(
         more = _noisiest(noise, worst, allowed, flow.outputs[worst], noisy)
         if not more:
             cheap = cheap_nodes(graph, profile, flow, plan, noise)
-            return make(noisy | cheap) if cheap else plan
+            plan = make(noisy | cheap) if cheap else plan
+            break
         noisy |= more
         plan = make(noisy)
-    return plan
+    return plan_with_int8_weights(
+        plan,
+        partial(store, plan),
+        lambda trial: _by_node(estimator.sources(flow, trial)),
+        simulated=flow.recurrences.keys(),
+        varying=varying_part(profile, flow),
+        allowed=allowed,
+    )
 
 
 def _by_node(sources: Iterable[NoiseSource]) -> dict[str, Floats]:

@@ -50,7 +50,7 @@ def cheap_nodes(
         noise: by node, its noise power over signal power at each output of the flow.
     """
     total = sum(noise.values(), np.zeros(len(flow.outputs)))
-    varying = np.array([_variance(profile, name) / flow.powers[name] for name in flow.outputs])
+    varying = varying_part(profile, flow)
     level = np.divide(total, varying, out=np.zeros_like(total), where=varying > 0.0)
     if not level.size or level.max() <= 10.0 ** (-LOW_NOISE_DB / 10.0):
         return {}
@@ -75,6 +75,11 @@ def cheap_nodes(
         )
         after = _after_quantized(graph, products, found)
     return found
+
+
+def varying_part(profile: Profile, flow: NoiseFlow) -> Floats:
+    """Return the variance of each output of a flow over its power."""
+    return np.array([_variance(profile, name) / flow.powers[name] for name in flow.outputs])
 
 
 def _variance(profile: Profile, name: str) -> float:

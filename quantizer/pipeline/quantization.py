@@ -367,7 +367,7 @@ def summarize(plan: QuantPlan) -> Summary:
     counts = Counter(node.kind.value for node in plan.nodes.values())
     found: dict[tuple[ReasonCode, str], list[FloatReason]] = {}
     for node in plan.nodes.values():
-        if node.kind is Kind.FLOAT:
+        if node.stays_float:
             reason = node.float_reason
             words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
             found.setdefault((reason.code, words), []).append(reason)

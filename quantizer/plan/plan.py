@@ -78,8 +78,8 @@ class NodePlan:
 
     Attributes:
         kind: what becomes of it.
-        because: why it stays float (required for FLOAT), or a remark in words, such as the figures of a
-            weight.
+        because: why it stays float (required for FLOAT; of WEIGHT_ONLY, why nothing else became of it), or a
+            remark in words, such as the figures of a weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
@@ -103,6 +103,12 @@ class NodePlan:
     def reason(self) -> str:
         """Why it stays float, or a remark, in words."""
         return str(self.because)
+
+    @property
+    def stays_float(self) -> bool:
+        """Whether the node computes in float for a reason, with its weight stored in int8 or not."""
+        stored = self.kind is Kind.WEIGHT_ONLY and isinstance(self.because, FloatReason)
+        return self.kind is Kind.FLOAT or stored
 
     @property
     def float_reason(self) -> FloatReason:

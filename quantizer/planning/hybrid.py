@@ -13,8 +13,9 @@ time
    An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
    and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
-   `Kind.WEIGHT_ONLY`; in modes "dynamic" and "auto" those whose kernel computes with the quantized weight,
-   since the others pay for the smaller file with time.
+   `Kind.WEIGHT_ONLY`; in mode "dynamic" those whose kernel computes with the quantized weight.
+4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
+   when it loads the model, and where the noise budget allows (`noise.float_weights`).
 
 Each entry has its figures as a remark. Weights that would keep too low an SQNR stay float.
 """
@@ -22,7 +23,7 @@ Each entry has its figures as a remark. Weights that would keep too low an SQNR 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,16 +36,16 @@ from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import SCHEMAS, Schema, block_params, channel_params, dynamic_params
 from ..operators.table import Rule, rule_of
 from ..operators.weight_layout import WeightLayout
-from ..plan.plan import RUNTIME_FORMS, Kind
+from ..plan.plan import RUNTIME_FORMS, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..targets.config import AUTO_SQNR, QuantConfig
+from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.target import FEW_BITS, Target
 from .candidates import Choice
 from .facts import PlanningFacts
 
 LEAST_WEIGHT = 1024
-"""Fewest elements of a weight that is quantized: a smaller one saves less than its parameters add to the
-file."""
+"""Fewest elements of a weight that is quantized. The two nodes that dequantize it and the names of its
+parameters are about 500 bytes of the file and are loaded too; a smaller one saves less than 3 kB."""
 LEAST_RECURRENT = 16384
 """Elements of both weights of an LSTM from which it is dynamic unasked. Measured with onnxruntime 1.31 on
 AVX512-VNNI, one thread: 0.9 times float's speed at 8,192 elements, 1.5 at 32,768, 2.0 at 131,072, 2.9 at
@@ -52,8 +53,8 @@ AVX512-VNNI, one thread: 0.9 times float's speed at 8,192 elements, 1.5 at 32,76
 LEAST_TABLE = 16384
 """Fewest elements of an embedding table that is quantized whatever the mode."""
 LEAST_ROW = 8
-"""Minimum row length of an embedding table: with shorter rows the per-row scales are a noticeable part of the
-size."""
+"""Fewest elements for each scale of an embedding table or of the weight of a float node: with fewer the
+scales are a noticeable part of the size."""
 TABLE_SQNR = 35.0
 """SQNR (dB) that an embedding table must keep, where no limit was asked for."""
 DYNAMIC_SQNR = 10.0
@@ -138,7 +139,7 @@ def _hybrid(node: ir.Node, choice: Choice, facts: PlanningFacts, floats: FloatRe
     if hybrid is None and _may_be_dynamic(node, rule, facts, floats):
         unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
         hybrid = None if unfit else _dynamic(node, choice, facts)
-    if hybrid is None and facts.config.mode != "static":
+    if hybrid is None and facts.config.mode in DATA_FREE:
         hybrid = _weight_only(node, choice, facts)
     if hybrid is None and unfit is not None:
         return Hybrid(replace(choice, reason=unfit), {})
@@ -258,8 +259,8 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid 
             remarks.append(f"weight {_shape(array)} in {params.qtype.name}{blocks}: {sqnr:.1f} dB")
     if not inputs:
         return None
-    reason = "; ".join([*([str(choice.reason)] if config.mode == "auto" else []), *remarks])
-    folded = facts.target.folds_weights and not _kernel_reads_weight(node, facts)
+    reason = "; ".join(remarks)
+    folded = facts.target.folds == "arithmetic" and not _kernel_reads_weight(node, facts)
     return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "folded" if folded else ""), inputs)
 
 
@@ -270,20 +271,13 @@ def _kernel_reads_weight(node: ir.Node, facts: PlanningFacts) -> bool:
     where the weight is a matrix on the right that nothing else reads, in the graph of the node; for Gemm
     where it computes no more than the product and a bias for each column.
     """
-    graph, name = facts.graph, input_name(node, 1)
-    if node.op_type not in facts.target.weight_kernels or not graph.is_constant(name):
+    graph, name, rule = facts.graph, input_name(node, 1), rule_of(node)
+    if node.op_type not in facts.target.weight_kernels or rule is None or rule.refusal(node, graph):
         return False
-    if len(graph.shape(name) or ()) != 2 or len(graph.consumers(name)) != 1:
+    if not graph.is_constant(name) or graph.values[name].graph is not node.graph:
         return False
-    if graph.values[name].graph is not node.graph:
-        return False
-    attributes, bias = node.attributes, input_name(node, 2)
-    return node.op_type != "Gemm" or (
-        not attributes.get_int("transA", 0)
-        and not attributes.get_int("transB", 0)
-        and attributes.get_float("alpha", 1.0) == attributes.get_float("beta", 1.0) == 1.0
-        and (not bias or len(graph.shape(bias) or (0, 0)) == 1)
-    )
+    matrix = len(graph.shape(name) or ()) == 2 and len(graph.consumers(name)) == 1
+    return matrix and not node.attributes.get_int("transB", 0)
 
 
 def _weight_params(
@@ -326,6 +320,67 @@ def _whole_range_sqnr(facts: PlanningFacts, name: str) -> float:
     if tensor.count == 0:
         return math.inf
     return expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum)).sqnr_db
+
+
+def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collection[str] = ()) -> QuantPlan:
+    """Return a plan whose float nodes have int8 weights where these cost no time and make the file smaller.
+
+    Args:
+        facts: the model.
+        plan: of its graph; stays as it is in a mode without data, and where the runtime folds nothing.
+        without: nodes that have float weights.
+    """
+    if facts.config.mode in DATA_FREE or facts.target.folds == "nothing":
+        return plan
+    wanted = {
+        (name_of(node), index): params
+        for node in facts.graph.nodes
+        if plan.nodes[name_of(node)].kind is Kind.FLOAT and name_of(node) not in facts.requested_float
+        if name_of(node) not in without
+        for index, params in _int8_params(node, plan, facts)
+    }
+    tensors, inputs = dict(plan.tensors), dict[str, dict[int, QuantParams]]()
+    for node in facts.graph.nodes:
+        for index in range(len(node.inputs)):
+            name, params = input_name(node, index), wanted.get((name_of(node), index))
+            if params is None or not _read_quantized(name, wanted, facts.graph, plan):
+                continue
+            own = inputs.setdefault(name_of(node), {})
+            if tensors.setdefault(name, params) != params:
+                own[index] = params
+    how = "folded" if facts.target.folds == "arithmetic" else ""
+    stored = {n: NodePlan(Kind.WEIGHT_ONLY, plan.nodes[n].because, own, how) for n, own in inputs.items()}
+    return replace(plan, tensors=tensors, nodes={**plan.nodes, **stored})
+
+
+def _int8_params(node: ir.Node, plan: QuantPlan, facts: PlanningFacts) -> Iterator[tuple[int, QuantParams]]:
+    """Yield the parameters of the constants that a float node can have in int8, by input index."""
+    rule = rule_of(node)
+    if rule is None or rule.is_lookup or "int8" not in facts.target.weight_only.get(node.op_type, ()):
+        return
+    for weight in rule.constants:
+        name = input_name(node, weight.index)
+        array = _large(facts.graph, name, LEAST_WEIGHT)
+        if array is None:
+            continue
+        params = plan.tensors.get(name)  # those of a quantized node that reads the same weight
+        if params is None or params.qtype.bits > INT8.bits:
+            axis = weight.axis(node, array.ndim) if facts.config.granularity == "per-channel" else None
+            params = channel_params(array, axis, _symmetric(facts.config), INT8)
+        if array.size >= LEAST_ROW * len(params.scale):
+            yield weight.index, params
+
+
+def _read_quantized(name: str, wanted: Collection[tuple[str, int]], graph: Graph, plan: QuantPlan) -> bool:
+    """Whether no node reads a constant in float: else it would be in the file twice."""
+    return all(
+        (name_of(reader), index) in wanted
+        or (
+            plan.nodes[name_of(reader)].kind.has_weights
+            and plan.params_read(name_of(reader), index, name) is not None
+        )
+        for reader, index in graph.consumers(name)
+    )
 
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:

@@ -41,6 +41,7 @@ from ..targets.config import DATA_FREE, QuantConfig, split_shapes
 from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
+from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
 from .planner import NO_FLOATS, decide, make_plan, with_padding
 
@@ -255,12 +256,13 @@ def _plan_again(facts: PlanningFacts, floats: FloatReasons, before: QuantPlan) -
     activation are too uneven for that. The estimate is that of the plan before."""
     view = contracted(facts)
     plan = expanded(decide(view, view.by_planned_node(floats)), facts)
-    return replace(plan, origin=before.origin)
+    without = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}
+    return replace(with_int8_weights(facts, plan, without=without), origin=before.origin)
 
 
 def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
     """Return the nodes that stay float in further plans, each with its reason."""
-    return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
+    return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.stays_float}
 
 
 def _with_offsets(planned: PlannedModel, offsets: Mapping[str, RoundingOffsets]) -> PlannedModel:

@@ -7,7 +7,8 @@
     which parameters has each tensor?       `parameters.choose_parameters`
     how is each node written?               `_node_plan`
 
-The plan is made again with more nodes in float until its noise is within the budget (`noise.budget`).
+The plan is made again with more nodes in float until its noise is within the budget (`noise.budget`). What
+is left of that is for int8 weights of the nodes that stay float (`hybrid.with_int8_weights`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..plan.reasons import FloatReason, FloatReasons, UnfitNodesError
 from ..targets.config import DATA_FREE
 from .candidates import Choice
 from .facts import PlanningFacts
-from .hybrid import Hybrid, all_float, find_hybrids
+from .hybrid import Hybrid, all_float, find_hybrids, with_int8_weights
 from .parameters import Parameters, choose_parameters, touches_16_bits
 from .selection import select
 from .shared_scales import find_groups, shared_scales
@@ -59,7 +60,12 @@ def make_plan(
         plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
         return plan if model is None else _without_slower(facts, {**noisy, **floats}, plan, model)
 
-    return plan_within_noise_budget(make, facts.activations, facts.config.min_output_sqnr)
+    return plan_within_noise_budget(
+        make,
+        lambda plan, without: with_int8_weights(facts, plan, without=without),
+        facts.activations,
+        facts.config.min_output_sqnr,
+    )
 
 
 def _without_slower(

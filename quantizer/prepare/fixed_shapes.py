@@ -63,7 +63,9 @@ def _declared(
 ) -> tuple[int | str | None, ...]:
     """Return the dimensions of an input as the model has them: a size, a name, or None."""
     if name not in inputs:
-        raise ConfigError(f"fix_shapes: the model has no input '{name}'.{nearest(name, tuple(inputs))}")
+        raise ConfigError(
+            f"fix_shapes: the model has no input '{name}'; correct the name.{nearest(name, tuple(inputs))}"
+        )
     declared = inputs[name].shape
     if declared is None:
         return (None,) * len(shape)

@@ -148,14 +148,14 @@ class Target:
             "nothing else reads. The weights of the others are dequantized."
         ),
     ] = ()
-    folds_weights: Annotated[
-        bool,
+    folds: Annotated[
+        Literal["nothing", "arithmetic", "conversions"],
         Meta(
-            description="Whether it computes Cast and Mul of constants once, when it loads the model, but "
-            "DequantizeLinear in every run: weights that no kernel reads quantized are written so, "
-            "which costs no time."
+            description="What it computes once, when it loads the model, where only constants are read: "
+            "conversions (DequantizeLinear), arithmetic (Cast and Mul, but DequantizeLinear in every run) or "
+            "nothing. Quantized weights of float nodes cost no time then, and are written so."
         ),
-    ] = False
+    ] = "nothing"
 
     costs: Annotated[
         str,

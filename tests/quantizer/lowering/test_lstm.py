@@ -206,7 +206,7 @@ def test_a_dynamic_lstm_has_its_figures() -> None:
 def test_forms_for_every_reader_leave_an_lstm_float(form: str) -> None:
     model = model_of()
     plan = plan_of(model, form=form)
-    assert node_of(plan).kind is Kind.FLOAT
+    assert node_of(plan).stays_float
     assert node_of(plan).reason == f"form {form} has no operator for a dynamic LSTM; qdq has"
     assert not [n for n in lower(model, plan).model.graph if n.domain]
 
@@ -226,7 +226,7 @@ def test_what_the_runtime_has_no_kernel_for_stays_float(settings: dict[str, str]
 
 
 def test_limits_of_noise_hold_for_an_lstm() -> None:
-    assert node_of(plan_of(model_of(), min_sqnr=60.0)).kind is Kind.FLOAT
+    assert node_of(plan_of(model_of(), min_sqnr=60.0)).stays_float
     noisy = node_of(plan_of(model_of(), min_output_sqnr=60.0))
     assert noisy.kind is Kind.FLOAT
     assert "quantization noise alone" in noisy.reason

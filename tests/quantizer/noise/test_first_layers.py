@@ -48,7 +48,7 @@ def test_a_product_that_does_most_of_the_work_stays_in_codes(net):
 
 def test_the_plan_says_what_was_weighed(net, monkeypatch):
     monkeypatch.setattr("qprof_onnx.quantizer.noise.first_layers.LOW_NOISE_DB", 60.0)
-    reasons = [entry.reason for entry in net.plan().nodes.values() if entry.kind is Kind.FLOAT]
+    reasons = [entry.reason for entry in net.plan().nodes.values() if entry.stays_float]
     assert len(reasons) == 2
     assert all("% of the noise in output 'y'" in reason for reason in reasons)
 
