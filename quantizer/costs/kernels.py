@@ -109,6 +109,17 @@ def work_of(node: ir.Node, sizes: Sizes, *, integer: bool) -> Work:
     return _WORK.get(node.op_type, _elements)(node, sizes, integer)
 
 
+def saturating_works(node: ir.Node, sizes: Sizes) -> tuple[Work, ...]:
+    """Return the kernels of an activation function that is written as sums and products that saturate."""
+    work = work_of(node, sizes, integer=True)
+    kernels = {
+        "HardSigmoid": ("Add:scalar",),
+        "HardSwish": ("Add:scalar", "Mul"),
+        "PRelu": (work.kernel.replace("PRelu", "Mul", 1), "Add"),
+    }
+    return tuple(replace(work, kernel=kernel) for kernel in kernels[node.op_type])
+
+
 def filled_up(channels: int) -> int:
     """Return channels with those that fill up the last block."""
     return -(-channels // BLOCK) * BLOCK

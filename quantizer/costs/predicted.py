@@ -24,7 +24,7 @@ from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_cl
 from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from .fusions import Fusion, fused_nodes, fused_work
-from .kernels import Sizes, Work, work_of
+from .kernels import Sizes, Work, saturating_works, work_of
 from .layouts import Layouts, layouts_of
 from .records import Costs
 from .shapes import padded_shapes, shapes_of
@@ -167,6 +167,9 @@ class CostModel:
             return 0.0
         work = work_of(node, sizes or self.sizes, integer=True)
         last = layouts is None or input_name(node, 0) in layouts.last
+        if entry.implementation == "saturating":
+            works = saturating_works(node, sizes or self.sizes)
+            return sum(self._called(self._time(work, "integer", last)) for work in works)
         form = "integer"
         if entry.kind is Kind.DYNAMIC:
             form = "dynamic"
