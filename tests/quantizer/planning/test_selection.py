@@ -162,3 +162,18 @@ def test_softmax_stays_float_where_the_kernel_is_wrong(weight: tuple[int, ...], 
 def test_a_product_of_two_activations_does_not_start_integers() -> None:
     net = network("t = Transpose <perm = [1, 0]> (x) y = MatMul (x, t)", {}, (4, 8))
     assert kinds(net.plan())["MatMul"] is Kind.FLOAT
+
+
+def test_a_convolution_of_few_products_is_quantized_where_conversions_are_written_by_other_kernels() -> None:
+    net = network("a = Conv (x, w) b = HardSwish (a) y = Conv (b, v)", {"w": (8, 8, 2, 2), "v": WIDE}, LARGE)
+    assert net.plan("openvino").nodes["Conv_a"].kind is Kind.QUANTIZED
+    assert net.plan().nodes["Conv_a"].kind is Kind.FLOAT
+
+
+def test_a_product_that_takes_no_time_is_not_worth_int8_by_itself() -> None:
+    net = network("a = Conv (x, w) y = HardSwish (a)", {"w": WIDE}, (1, 8, 3, 3))
+    assert net.plan("openvino").nodes["Conv_a"].kind is Kind.FLOAT
+    assert net.plan().nodes["Conv_a"].kind is Kind.QUANTIZED
+
+
+LARGE = (1, 8, 40, 40)
