@@ -73,10 +73,27 @@ def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Cho
 
 
 def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
-    """Whether quantization starts at a node: the rule says so, or the target of products of activations."""
-    return rule.compute_bound(node, facts.graph) or (
-        rule.weight is not None and wants_symmetric_inputs(node, rule, facts)
-    )
+    """Whether quantization starts at a node: the rule says so, or what the target says of products."""
+    per_output = _products_per_output(node, rule, facts.graph)
+    if per_output is None:
+        return rule.compute_bound(node, facts.graph) or (
+            rule.weight is not None and wants_symmetric_inputs(node, rule, facts)
+        )
+    elements = sum(facts.profile[name].count for name in outputs_of(node) if name in facts.profile)
+    if per_output * elements < facts.target.node_products * facts.profile.data.samples:
+        return False
+    enough = node.op_type == "Conv" and 0 < facts.target.conv_products <= per_output
+    return enough or rule.compute_bound(node, facts.graph)
+
+
+def _products_per_output(node: ir.Node, rule: Rule, graph: Graph) -> float | None:
+    """Return the multiplications for each output element of a product with a constant weight; else None."""
+    value = None if rule.weight is None else node.inputs[rule.weight.index]
+    weight = None if value is None else graph.constant(name_of(value))
+    if rule.weight is None or weight is None or weight.ndim < 2:
+        return None
+    axis = rule.weight.axis(node, weight.ndim)
+    return None if axis is None else float(weight.size / max(weight.shape[axis], 1))
 
 
 def wants_symmetric_inputs(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:

@@ -96,6 +96,20 @@ class Target:
             "node that reads activations alone, too."
         ),
     ] = field(default_factory=dict)
+    conv_products: Annotated[
+        int,
+        Meta(
+            description="Multiplications for each output element from which int8 pays for a convolution's "
+            "conversions, where fewer than usual do: the kernels of float operators write quantized values."
+        ),
+    ] = 0
+    node_products: Annotated[
+        int,
+        Meta(
+            description="Multiplications of one sample below which a product is not worth int8 by itself: "
+            "it takes no longer than a kernel takes to start."
+        ),
+    ] = 0
     bias: Annotated[
         Literal["int32", "float"],
         Meta(description="int32 (with scale(x) * scale(w)), or float where it reads no integer bias."),

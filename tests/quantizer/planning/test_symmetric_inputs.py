@@ -43,6 +43,7 @@ def test_the_input_of_a_product_with_a_weight_keeps_the_schema_that_was_asked_fo
 
 @pytest.mark.parametrize("activation_type", ["uint8", "int8"])
 def test_a_transposed_convolution_reads_zero_point_0(activation_type: str) -> None:
-    plan = network(UP, {"v": WIDE, "w": WIDE}).plan("openvino", activation_type=activation_type)
+    net = network(UP, {"v": WIDE, "w": WIDE}, (1, 8, 24, 24))
+    plan = net.plan("openvino", activation_type=activation_type)
     assert plan.nodes["ConvTranspose_b"].kind is Kind.QUANTIZED
     assert read(plan, "a") == ("int8", 0)
