@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quantizer/noise", "quantizer/equalization", "quantizer/rounding", "quantizer/costs"),
     ("quantizer/ranges", "quantizer/plan"),
     ("quantizer/targets", "quantizer/prepare"),
-    ("quantizer/operators",),
+    ("quantizer/operators", "quantizer/cost_table"),
     ("quantizer/runtime",),
     ("quantizer/model", "quantizer/numerics"),
     ("profiles/runner",),

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ...quantizer.speed.float_fallback import SpeedCheck
 
 
+SHOWN = 3
+"""Nodes executed otherwise than planned that are printed; JSON has all."""
+
+
 def summary_text(result: QuantizeResult) -> str:
     """Return the sizes, the number of nodes of each kind, the reasons of those that stay float, and notes."""
     ratio = result.float_bytes / max(result.quantized_bytes, 1)
@@ -41,11 +45,11 @@ def summary_json(result: QuantizeResult) -> str:
 
 def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
     """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
-    now = speed.after
+    now, made_up = speed.after, ", made up from the profile" if speed.demand.data is None else ""
     yield (
         f"speed: float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms: "
         f"{now.speedup:.2f} times as fast ({now.speedup_low:.2f} to {now.speedup_high:.2f}; "
-        f"threads: {now.threads}, samples: {now.samples})"
+        f"threads: {now.threads}, samples: {now.samples}{made_up})"
     )
     if speed.fallback:
         yield f"back to float ({speed.before.speedup:.2f} times as fast before):"
@@ -53,6 +57,10 @@ def _speed_lines(speed: SpeedCheck) -> Iterator[str]:
             more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
             times = f"{region.integer_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
             yield f"  {times}: {region.nodes[0]}{more}"
+    yield from (f"faster: {change}" for change in speed.changes if not speed.left_float)
+    yield from (f"executed otherwise than planned: {sentence}" for sentence in speed.undone[:SHOWN])
+    if speed.left_float:
+        yield speed.left_float
     if speed.slower:
         yield f"FLOAT IS FASTER: {'; '.join(speed.reasons)}"
     if not speed.passed:

@@ -91,6 +91,11 @@ class FileBatch:
         target = Destination(first.target.file.with_name(name), is_stream=False)
         self._staged.append(_Staged(first.path, target, first.folder, first.folder / name))
 
+    def size(self, temporary: Path) -> int:
+        """Return the bytes of an output and of the files that were written beside it."""
+        folder = next(staged.folder for staged in self._staged if staged.temporary == temporary)
+        return sum(s.temporary.stat().st_size for s in self._staged if s.folder == folder)
+
     def is_stream(self, temporary: Path) -> bool:
         """Return whether an output is no regular file: one without a folder in which another could be."""
         return any(s.target.is_stream for s in self._staged if s.temporary == temporary)

@@ -160,38 +160,45 @@ def _built(events: Iterable[yaml.Event]) -> list[object]:
     frames: list[list[object] | dict[str, object]] = [documents]
     keys: list[str | None] = [None]  # beside each frame: the key that waits for its value
     for event in events:
-        line = f"line {event.start_mark.line + 1}" if event.start_mark else "the document"
+        if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
+            raise _refusal(event)
         at_key = isinstance(frames[-1], dict) and keys[-1] is None
-        _refuse_extras(event, line)
         value: object
-        if isinstance(event, yaml.CollectionStartEvent):
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value if at_key or event.style else _resolved(event)
+        elif isinstance(event, yaml.CollectionStartEvent):
             if at_key:
-                raise MalformedError(f"{line}: a key must be a single word or a quoted text")
+                raise MalformedError(f"{_line(event)}: a key must be a single word or a quoted text")
             if len(frames) > _DEPTH_LIMIT:
-                raise MalformedError(f"{line}: lists and mappings are nested too deeply")
+                raise MalformedError(f"{_line(event)}: lists and mappings are nested too deeply")
             frames.append({} if isinstance(event, yaml.MappingStartEvent) else [])
             keys.append(None)
             continue
-        if isinstance(event, yaml.CollectionEndEvent):
+        elif isinstance(event, yaml.CollectionEndEvent):
             value = frames.pop()
             keys.pop()
-        elif isinstance(event, yaml.ScalarEvent):
-            value = event.value if at_key or event.style else _resolved(event.value, line)
         else:  # starts and ends of stream and documents
             continue
-        keys[-1] = _attached(frames[-1], keys[-1], value, line)
+        keys[-1] = _attached(frames[-1], keys[-1], value, event)
     return documents
 
 
-def _refuse_extras(event: yaml.Event, line: str) -> None:
+def _line(event: yaml.Event) -> str:
+    """Return where an event is, for messages."""
+    return f"line {event.start_mark.line + 1}" if event.start_mark else "the document"
+
+
+def _refusal(event: yaml.Event) -> MalformedError:
+    """Return the error of an event with an anchor or a tag."""
     if getattr(event, "anchor", None) is not None:
-        raise MalformedError(f"{line}: anchors and aliases are not used here", "write the value out")
-    if (tag := getattr(event, "tag", None)) is not None:
-        raise MalformedError(f"{line}: the tag '{tag}' is not used here", "remove the tag")
+        advice = "write the value out"
+        return MalformedError(f"{_line(event)}: anchors and aliases are not used here", advice)
+    tag = getattr(event, "tag", None)
+    return MalformedError(f"{_line(event)}: the tag '{tag}' is not used here", "remove the tag")
 
 
 def _attached(
-    parent: list[object] | dict[str, object], key: str | None, value: object, line: str
+    parent: list[object] | dict[str, object], key: str | None, value: object, event: yaml.Event
 ) -> str | None:
     """Put a value into its list or mapping, or return it when it is a key that waits for its value."""
     if isinstance(parent, list):
@@ -199,13 +206,15 @@ def _attached(
     elif key is not None:
         parent[key] = value
     elif value in parent:
-        raise MalformedError(f"{line}: duplicate key '{value}'", "keep one of the two entries")
+        raise MalformedError(f"{_line(event)}: duplicate key '{value}'", "keep one of the two entries")
     else:
         return str(value)
     return None
 
 
-def _resolved(word: str, line: str) -> object:
+def _resolved(event: yaml.ScalarEvent) -> object:
+    """Return the value of a word without quotes."""
+    word: str = event.value
     if word in NULL:
         return None
     if word in BOOL:
@@ -216,7 +225,7 @@ def _resolved(word: str, line: str) -> object:
         if FLOAT.fullmatch(word):
             return float(word.replace(".", "", 1) if word[-1] in "fFnN" else word)
     except ValueError:  # Python's limit on digits
-        raise MalformedError(f"{line}: a number of {len(word)} digits is too long") from None
+        raise MalformedError(f"{_line(event)}: a number of {len(word)} digits is too long") from None
     return word
 
 

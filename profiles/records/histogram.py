@@ -60,6 +60,12 @@ def grid_index(value: float, e: int) -> int:
     return min(index, -1) if value < 0.0 else index  # a tiny double underflows to -0.0, yet lies below zero
 
 
+def exact_sum(counts: npt.NDArray[np.int64]) -> int:
+    """Return the sum of at most 2**31 counts; numpy's could wrap round if a count were large."""
+    is_small = counts.max(initial=0) < 1 << 31
+    return int(counts.sum()) if is_small else sum(counts.tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class Histogram:
     """Counts of values in bins of width 2**exponent.
@@ -109,7 +115,16 @@ class Histogram:
     @property
     def total(self) -> int:
         """Number of values counted."""
-        return int(self.counts.sum())
+        return exact_sum(self.counts)
+
+    def spans(self, minimum: float, maximum: float) -> bool:
+        """Whether the smallest value lies in the first bin, and the largest in the last."""
+        last = self.first + self.counts.size - 1
+        try:
+            ends = grid_index(minimum, self.exponent), grid_index(maximum, self.exponent)
+        except OverflowError:
+            return False
+        return ends == (self.first, last)
 
     @property
     def width(self) -> float:

@@ -53,7 +53,7 @@ from ..base.strict_yaml import (
 )
 from . import glow_format
 from .channel_statistics import SUMS, Channels, fault
-from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, grid_index
+from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, exact_sum
 from .profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
 
 FAMILY, VERSION = "qprof-profile", 2
@@ -66,6 +66,7 @@ _MAX_EXPONENT = 1024
 _MAX_COUNT = (1 << 63) - 1
 _INTEGER, _DECIMAL = "[0-9]{1,19}", r"[0-9]+(?:[.][0-9]+)?(?:e[-+]?[0-9]{1,2})?"
 _ZEROS = r"\b0[*]([0-9]{1,9})\b"
+_PLAIN_COUNTS = re.compile("(?:(?:0[*][1-9][0-9]{0,8}+|[0-9]{1,18}+)(?: |$))*+")
 
 
 def save_profile(
@@ -254,6 +255,9 @@ def _histogram(value: object, where: str) -> Histogram | EqualBins:
             raise MalformedError(f"{where}: exponent {exponent} is outside {MIN_EXPONENT} .. {_MAX_EXPONENT}")
         if abs(first) >= 1 << INDEX_BITS:
             raise MalformedError(f"{where}: first {first} is beyond {INDEX_BITS} bits")
+        plain = _plain_counts(entries["counts"])
+        if plain is not None:
+            return Histogram(exponent, first, plain)
         words = _counts(entries["counts"], where, _INTEGER)
         exact = np.fromstring(" ".join(words), np.uint64, sep=" ")  # has room for 19 digits
         if exact.max(initial=0) > _MAX_COUNT:
@@ -266,6 +270,17 @@ def _histogram(value: object, where: str) -> Histogram | EqualBins:
         float_at(entries["maximum"], f"{where}: maximum"),
         np.array(counts, np.float64),
     )
+
+
+def _plain_counts(value: object) -> npt.NDArray[np.int64] | None:
+    """Return the counts of a text as `_counts_text` writes it, ten times as fast as `_counts`; None where it
+    is any other, for example one with an error to be named."""
+    if not isinstance(value, str) or not _PLAIN_COUNTS.fullmatch(value):
+        return None
+    # numpy reads all numbers in one pass if "0*12", which stands for 12 zeros, is written as -12.
+    numbers = np.fromstring(value.replace("0*", "-"), np.int64, sep=" ")
+    lengths = np.where(numbers < 0, -numbers, 1)
+    return np.repeat(np.maximum(numbers, 0), lengths) if lengths.sum() <= BINS else None
 
 
 def _counts(value: object, where: str, pattern: str) -> list[str]:
@@ -338,9 +353,7 @@ def _check(tensor: TensorProfile, where: str) -> None:
         raise MalformedError(f"{where}: {tensor.zeros} zeros in {tensor.count} elements")
     if tensor.histogram.counts.min(initial=0) < 0:
         raise MalformedError(f"{where}: the histogram has negative counts")
-    exact = isinstance(tensor.histogram, Histogram)
-    # numpy's sum of int64 could wrap round
-    total = sum(tensor.histogram.counts.tolist()) if exact else tensor.histogram.total
+    total = tensor.histogram.total
     if total != tensor.count:
         raise MalformedError(
             f"{where}: the histogram's counts add up to {total}, not to count {tensor.count}"
@@ -359,7 +372,7 @@ def _check_channels(tensor: TensorProfile, channels: Channels, where: str) -> No
     wrong = fault(channels)
     if wrong:
         raise MalformedError(f"{where}: channels: {wrong}")
-    if sum(channels.count.tolist()) != tensor.count:
+    if exact_sum(channels.count) != tensor.count:
         raise MalformedError(f"{where}: the counts of the channels do not add up to count {tensor.count}")
     full = channels.count > 0
     if tensor.count:
@@ -379,19 +392,8 @@ def _check_bins(tensor: TensorProfile, histogram: Histogram, where: str) -> None
         return
     if not (histogram.counts[0] and histogram.counts[-1]):
         raise MalformedError(f"{where}: the first or the last bin of the histogram is empty")
-    first, last = histogram.first, histogram.first + histogram.counts.size - 1
-    if not (
-        _in_bin(tensor.minimum, first, histogram.exponent)
-        and _in_bin(tensor.maximum, last, histogram.exponent)
-    ):
+    if not histogram.spans(tensor.minimum, tensor.maximum):
         raise MalformedError(
             f"{where}: the histogram is outside minimum .. maximum: {tensor.minimum} must lie in its first "
             f"bin, {tensor.maximum} in its last"
         )
-
-
-def _in_bin(value: float, index: int, exponent: int) -> bool:
-    try:
-        return grid_index(value, exponent) == index
-    except OverflowError:
-        return False

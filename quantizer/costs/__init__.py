@@ -1,6 +1,7 @@
-"""What nodes and conversions cost, and which nodes are faster in float by that. Pure.
+"""What a model costs on a target, by a table of measured kernels, and what is faster in float. Pure.
 
-Enters: a plan, and microseconds: measured, or predicted from the table of a target's kernels.
-Leaves: predicted microseconds of each node and conversion; the float regions that gain.
-Imports: plan, operators, model, numerics, profiles.records, profiles.base.
+Enters: a model, its plan and profile, the table of a target.
+Leaves: predicted microseconds of each node in float and in int8, and of each conversion; the nodes that are
+faster in float.
+Imports: plan, cost_table, operators, model, numerics, profiles.records.
 """

@@ -227,7 +227,8 @@ def _conv(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
     window = _Window(weight[1], weight[0], math.prod(weight[2:]), batch * pixels)
     if len(weight) != 4 and not integer:
         return _sequence(replace(window, pixels=pixels), groups, batch)
-    if groups > 1 and window.inputs == 1 and window.outputs == groups:
+    read = sizes.input(node)
+    if groups > 1 and window.inputs == 1 and len(read) > 1 and read[1] == window.outputs:
         return _depthwise(window, integer)
     if groups > 1:
         return _grouped(window, groups, integer)

@@ -16,17 +16,18 @@ from functools import cached_property
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
+from ..cost_table.table import LEAST, CostTable
 from ..model.graph import Graph, input_name, name_of, output_name
 from ..numerics.affine import UINT8, QuantParams
 from ..operators.operands import activation_names
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip, rule_of
+from ..plan.channel_groups import channel_groups
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from .fusions import Fusion, fused_nodes, fused_work
 from .kernels import Sizes, Work, work_of
 from .layouts import Layouts, layouts_of
 from .records import Costs
-from .shapes import shapes_of
-from .table import LEAST, CostTable
+from .shapes import padded_shapes, shapes_of
 
 DEFAULT = "Neg"
 """The kernel that stands for operators that were not measured: one pass over the elements."""
@@ -97,16 +98,26 @@ class CostModel:
             self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
         return times
 
+    def sizes_of(self, plan: QuantPlan) -> Sizes:
+        """Return the shapes as a plan has the model written: with more channels where it pads them."""
+        wanted = plan.adjustments.padded_channels
+        if not wanted:
+            return self.sizes
+        groups = channel_groups(self.graph, plan)
+        padded = {group: wanted[group.tensors[0]] for group in groups if group.tensors[0] in wanted}
+        return Sizes(self.graph, padded_shapes(self.sizes.shapes, self.graph, padded))
+
     def costs(self, plan: QuantPlan) -> Costs:
         """Return the costs of the model and of a plan."""
         quantized = {name for name, entry in plan.nodes.items() if entry.kind.reads_quantized}
         fused = {name: fusion for name, fusion in self.fused.items() if quantized.isdisjoint(fusion.parts)}
         layouts = layouts_of(self.graph, self.sizes, quantized, fused)
         times: dict[str, float] = {}
+        sizes = self.sizes_of(plan)
         for node in self.graph.nodes:
             entry = plan.nodes.get(name_of(node))
             if entry is not None and entry.kind.counts_as_quantized:
-                times[name_of(node)] = self.integer_time(node, entry, plan, layouts)
+                times[name_of(node)] = self.integer_time(node, entry, plan, layouts, sizes)
             else:
                 times[name_of(node)] = self.float_time(node, layouts, fused)
         crossing = set(converted_tensors(self.graph, plan))
@@ -134,7 +145,12 @@ class CostModel:
         return self._called(self._time(work, "float", blocked) + self._reading_weights(node, work, "float"))
 
     def integer_time(
-        self, node: ir.Node, entry: NodePlan, plan: QuantPlan | None = None, layouts: Layouts | None = None
+        self,
+        node: ir.Node,
+        entry: NodePlan,
+        plan: QuantPlan | None = None,
+        layouts: Layouts | None = None,
+        sizes: Sizes | None = None,
     ) -> float:
         """Return the microseconds of a node that computes on integers.
 
@@ -143,12 +159,13 @@ class CostModel:
             entry: what becomes of it; it need not be in the plan.
             plan: with the parameters of tensors; without one, the output is quantized and no clip is free.
             layouts: of the model with this plan; without one, pools have the channels last.
+            sizes: `sizes_of` the plan; None for those of the float model.
         """
         if plan is not None and changes_nothing(node, plan, self.graph):
             return 0.0
         if layouts is not None and name_of(node) in layouts.absorbed:
             return 0.0
-        work = work_of(node, self.sizes, integer=True)
+        work = work_of(node, sizes or self.sizes, integer=True)
         last = layouts is None or input_name(node, 0) in layouts.last
         form = "integer"
         if entry.kind is Kind.DYNAMIC:

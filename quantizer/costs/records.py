@@ -1,4 +1,4 @@
-"""Microseconds of the nodes of a model, quantized and in float, measured or predicted."""
+"""What running a model costs, node by node and conversion by conversion: measured or predicted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Costs:
     integer: Mapping[str, float]
     floating: Mapping[str, float]
     border: Mapping[str, float]
-    unfused: tuple[str, ...]
+    unfused: tuple[str, ...] = ()
 
 
 def is_quantized(name: str, plan: QuantPlan) -> bool:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
+from ..model.graph import Graph, input_name, name_of
+from ..plan.channel_groups import CHANNELS, ChannelGroup
 
 Shape = tuple[int, ...]
 
@@ -45,6 +46,21 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
                 elif sizes is not None:
                     shapes[value.name] = _filled(value.name, sizes, known, profile)
     return shapes
+
+
+def padded_shapes(
+    shapes: Mapping[str, Shape], graph: Graph, channels: Mapping[ChannelGroup, int]
+) -> dict[str, Shape]:
+    """Return shapes with as many channels as given in groups of activations, and in their constants."""
+    padded = dict(shapes)
+    nodes = {name_of(node): node for node in graph.nodes}
+    for group, size in channels.items():
+        axes = [(name, CHANNELS) for name in group.tensors]
+        axes += [(input_name(nodes[c.node], c.index), c.axis) for c in group.constants]
+        for name, axis in axes:
+            shape = padded.get(name, ())
+            padded[name] = tuple(size if place == axis else dim for place, dim in enumerate(shape))
+    return padded
 
 
 def _sizes(name: str, graph: Graph, profile: Profile) -> _Sizes | None:

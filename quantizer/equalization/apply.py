@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -44,7 +44,7 @@ def apply_equalization(
     if not scales:
         return model
     work = model.clone()
-    taken = value_names(work)
+    taken = Names(value_names(work), {node.name for node in work.graph.all_nodes() if node.name})
     graph = index(work)
     for name, entry in scales.items():
         _equalize(graph, name, entry, taken, f"{where}: adjustments: equalization of '{name}'")
@@ -78,7 +78,15 @@ def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
     return tuple(name_of(node) for node in adjusted.graph.all_nodes() if node.name not in old)
 
 
-def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str], where: str) -> None:
+@dataclass(frozen=True)
+class Names:
+    """The names of the values and of the nodes of a model, which grow by those that are given to new ones."""
+
+    values: set[str]
+    nodes: set[str]
+
+
+def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: Names, where: str) -> None:
     """Divide the channels of one activation, and multiply its readers' weights."""
     scales = _checked_scales(graph, name, entry, where)
     readers = [use for use in graph.consumers(name) if absorbs_scales(graph, use, entry.axis)]
@@ -90,15 +98,16 @@ def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: set[str
             raise PlanError(
                 f"{where}: its producer or readers cannot take all scales; set inserted, or remove it"
             )
-        _divide_upstream(path, scales, taken, where)
+        _divide_upstream(path, scales, taken.values, where)
         for equalized in (name, *(tensor.name for tensor in path.tensors)):
-            graph.values[equalized].name = _free_name(equalized_name(equalized), taken, where)
+            graph.values[equalized].name = _free_name(equalized_name(equalized), taken.values, where)
     for node, _ in readers:
         layout = product_layout(node)
         weight = None if layout is None else constant_of(node.inputs[layout.index])
         assert layout is not None
         assert weight is not None
-        _multiply(node, layout.index, weight_axes(node, weight.shape).along_inputs(scales), taken, where)
+        along_inputs = weight_axes(node, weight.shape).along_inputs(scales)
+        _multiply(node, layout.index, along_inputs, taken.values, where)
     if entry.inserted:
         _insert_mul(graph.values[name], entry, [node for node, _ in readers], taken, where)
 
@@ -130,7 +139,7 @@ def _divide_upstream(path: EqualizationPath, scales: Array, taken: set[str], whe
 
 
 def _insert_mul(
-    source: ir.Value, entry: EqualizationScales, readers: list[ir.Node], taken: set[str], where: str
+    source: ir.Value, entry: EqualizationScales, readers: list[ir.Node], taken: Names, where: str
 ) -> None:
     """Put a Mul by 1 / scales between an activation and some of its readers.
 
@@ -142,23 +151,21 @@ def _insert_mul(
     assert source.shape is not None
     inverse = 1 / np.asarray(entry.scales, np.float32)
     along = inverse.reshape(-1, *(1,) * (len(source.shape) - entry.axis - 1))
-    vector = add_initializer(graph, free_name(f"{name}_factors", taken), along)
-    first = next(node for node in graph if any(inner in readers for inner in _with_subgraphs(node)))
-    names = {node.name for node in graph.all_nodes() if node.name}
-    node = ir.Node("", "Mul", [source, vector], name=free_name(equalized_name(name), names))
+    vector = add_initializer(graph, free_name(f"{name}_factors", taken.values), along)
+    nested = any(reader.graph is not graph for reader in readers)
+    first = next(n for n in graph if n in readers or (nested and _runs_any(n, readers)))
+    node = ir.Node("", "Mul", [source, vector], name=free_name(equalized_name(name), taken.nodes))
     result = node.outputs[0]
-    result.name = _free_name(equalized_name(name), taken, where)
+    result.name = _free_name(equalized_name(name), taken.values, where)
     result.type, result.shape = source.type, source.shape.copy()
     for reader in readers:
         reader.replace_input_with(0, result)
     graph.insert_before(first, node)
 
 
-def _with_subgraphs(node: ir.Node) -> Iterator[ir.Node]:
-    """Yield a node and all nodes of the graphs that it holds."""
-    yield node
-    for subgraph in graph_attributes(node):
-        yield from subgraph.all_nodes()
+def _runs_any(node: ir.Node, readers: list[ir.Node]) -> bool:
+    """Whether the graphs that a node holds have one of the readers."""
+    return any(inner in readers for subgraph in graph_attributes(node) for inner in subgraph.all_nodes())
 
 
 def _free_name(name: str, taken: set[str], where: str) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.profile import Profile, TensorProfile
+from ...profiles.records.profile import Profile
 from ..model.graph import Graph, name_of, output_name
 from ..numerics.affine import TYPES
 from ..numerics.channel_density import ChannelDensities, ChannelDensity, channel_mse, equalized
@@ -38,7 +38,8 @@ from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.table import ChannelScaling, rule_of, weight_axes
 from ..plan.adjustments import EqualizationScales
 from ..plan.plan import Kind, QuantPlan
-from ..ranges.calibrators import calibrate
+from ..ranges.activation_ranges import RangeCache
+from ..ranges.calibrators import Range, calibrate
 from ..targets.config import QuantConfig
 from .apply import equalized_name
 from .paths import absorbs_scales, find_path
@@ -103,6 +104,7 @@ class _Search:
         config: what was asked for.
         plan: of the model without adjustments.
         densities: of the channels of the profile's tensors.
+        ranges: calibrated ranges of these tensors.
     """
 
     graph: Graph
@@ -110,6 +112,7 @@ class _Search:
     config: QuantConfig
     plan: QuantPlan
     densities: ChannelDensities
+    ranges: RangeCache
 
 
 def find_equalization_scales(
@@ -117,7 +120,9 @@ def find_equalization_scales(
     profile: Profile,
     config: QuantConfig,
     plan: QuantPlan,
+    *,
     densities: ChannelDensities | None = None,
+    ranges: RangeCache | None = None,
 ) -> dict[str, EqualizationScales]:
     """Return the equalization scales of every activation that gains enough by them, in graph order.
 
@@ -127,8 +132,10 @@ def find_equalization_scales(
         config: what was asked for.
         plan: the plan of the model without adjustments: only what is quantized there is considered.
         densities: of the profile's channels; what is estimated is kept there.
+        ranges: calibrated for `config`, those of the plan.
     """
-    search = _Search(graph, profile, config, plan, densities or ChannelDensities(profile))
+    densities, ranges = densities or ChannelDensities(profile), ranges or RangeCache()
+    search = _Search(graph, profile, config, plan, densities, ranges)
     order = [*graph.inputs, *(v.name for node in graph.nodes for v in node.outputs if v.name)]
     by_name = {name: _scales_of(search, name) for name in order if name in profile}
     return {name: scales for name, scales in by_name.items() if scales is not None}
@@ -149,7 +156,7 @@ def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     if not free and (config.equalization == "free" or not _is_float(graph, plan, name)):
         return None
     readers = [_reader(graph, search.profile, node) for node in nodes]
-    scales, gain = _best(search.profile[name], search.densities.of(name), readers, config)
+    scales, gain = _best(search, name, readers)
     if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
         return None
     return EqualizationScales(axis, tuple(scales.tolist()), not free)
@@ -213,17 +220,18 @@ def _per_channel(node: ir.Node, weight: Floats) -> tuple[Floats, Floats, int]:
     return energy, largest.reshape(groups * outs, groups * ins), taps
 
 
-def _best(
-    tensor: TensorProfile, density: ChannelDensity | None, readers: list[Reader], config: QuantConfig
-) -> tuple[Floats, float]:
+def _best(search: _Search, name: str, readers: list[Reader]) -> tuple[Floats, float]:
     """Return the scales with the least expected noise, and what they gain in dB."""
+    tensor, density, config = search.profile[name], search.densities.of(name), search.config
+    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
     channels = tensor.channels
     if channels is None or density is None:
         return np.ones(0), 0.0
     largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
     weights = np.sqrt(sum((r.energy for r in readers), np.zeros_like(largest)))
     ones = np.ones_like(largest)
-    before = _noise(tensor, density, ones, _weight_noise(density, ones, readers, config), config)
+    limits = search.ranges.calibrated(tensor, config, qtype)
+    before = _noise(limits, density, ones, _weight_noise(density, ones, readers, config), config)
     best, least = ones, before
     tried = {ones.tobytes()}
     for a, b in EXPONENTS:
@@ -234,7 +242,8 @@ def _best(
         weight_noise = _weight_noise(density, scales, readers, config)
         if sum(part.noise / part.signal for part in weight_noise) > least:
             continue  # the activation's noise, which takes longer to compute, can only add to that
-        noise = _noise(equalized(tensor, density, scales), density, scales, weight_noise, config)
+        limits = calibrate(equalized(tensor, density, scales), config.calibrator, schema, qtype)
+        noise = _noise(limits, density, scales, weight_noise, config)
         if noise < least:
             best, least = scales, noise
     return (ones, 0.0) if least <= 0.0 else (best, decibels(before, least))
@@ -254,7 +263,7 @@ def _powers_of_two(largest: Floats, weights: Floats, a: float, b: float) -> Floa
 
 
 def _noise(
-    tensor: TensorProfile,
+    limits: Range,
     density: ChannelDensity,
     scales: Floats,
     weight_noise: list[WeightNoise],
@@ -263,15 +272,13 @@ def _noise(
     """Return the expected noise of the readers' outputs relative to their signal, summed.
 
     Args:
-        tensor: profile of the equalized activation.
+        limits: range of the equalized activation.
         density: of the channels before they are equalized.
         scales: one for each channel.
         weight_noise: what the rounding of the readers' weights adds.
-        config: calibrator, schemas and types.
+        config: schemas and types.
     """
-    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
-    limits = calibrate(tensor, config.calibrator, schema, qtype)
-    params = choose_params(limits.low, limits.high, schema, qtype)
+    params = choose_params(limits.low, limits.high, SCHEMAS[config.schema], TYPES[config.activation_type])
     errors = channel_mse(density, scales, params) * scales**2
     total = 0.0
     for part in weight_noise:

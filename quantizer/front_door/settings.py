@@ -47,7 +47,9 @@ class Settings(TypedDict, total=False):
     equalization: Literal["auto", "free", "off"]
     bias_correction: Literal["auto", "off"]
     rounding: Literal["nearest", "squant", "gptq"]
+    cost_model: Literal["auto", "off"]
     keep_float: Collection[str]
+    fix_shapes: Collection[str]
 
 
 class RunOptions(TypedDict, total=False):

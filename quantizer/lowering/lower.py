@@ -22,6 +22,7 @@ from .forms.qdq import lower_qdq
 from .forms.qoperator import lower_qoperator
 from .forms.regions import lower_regions
 from .padded_channels import padded_channels
+from .sub_pixel import write_as_convolutions
 from .written import Lowered
 
 LOWERINGS: Mapping[str, Callable[[ir.Model, QuantPlan], Lowered]] = {
@@ -74,7 +75,8 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> Lowered:
         names = tuple(LOWERINGS)
         raise ConfigError(f"form '{form}': no such form; use {', '.join(names)}.{nearest(form, names)}")
     padded, padded_plan = padded_channels(compensated(model, plan), plan, whole=whole)
-    lowered = LOWERINGS[form](padded, padded_plan)
+    rewritten = write_as_convolutions(padded, padded_plan)
+    lowered = rewritten.in_original_names(LOWERINGS[form](rewritten.model, rewritten.plan))
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

@@ -21,6 +21,7 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..ranges.activation_ranges import ActivationRanges
 from .first_layers import cheap_nodes
+from .inner_rounding import inner_rounding
 from .propagation import NoiseFlow, NoiseGains, forecast_flow, noise_flow
 
 Floats = npt.NDArray[np.float64]
@@ -195,6 +196,7 @@ def noise_sources(
             yield from _conversions(node, flow, plan, activations)
         if entry.kind in (Kind.QUANTIZED, Kind.LOOKUP_TABLE):
             yield from _results(node, flow, plan, activations)
+            yield from _inside(node, flow, plan, activations)
         if entry.kind is Kind.DYNAMIC:
             yield from _at_run_time(node, flow, activations)
         if entry.kind is not Kind.FLOAT:
@@ -227,6 +229,16 @@ def _results(
         if name in plan.tensors and name in flow.reach:
             noise = activations.noise(name, plan.tensors[name])
             yield NoiseSource(name_of(node), name, flow.reach[name] * _power(noise))
+
+
+def _inside(
+    node: ir.Node, flow: NoiseFlow, plan: QuantPlan, activations: ActivationRanges
+) -> Iterator[NoiseSource]:
+    """What the node rounds on the way to its result."""
+    name = outputs_of(node)[0]
+    power = inner_rounding(node, plan, activations)
+    if power > 0.0 and name in flow.reach:
+        yield NoiseSource(name_of(node), name, flow.reach[name] * power)
 
 
 def _power(noise: Noise) -> float:

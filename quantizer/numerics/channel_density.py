@@ -67,11 +67,9 @@ def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
         nearest = np.abs((low + high) / 2.0 - channels.mean[empty, None]).argmin(1)
         base[np.flatnonzero(empty), nearest] = 1.0
     largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
-    unit = np.where(largest > 0.0, largest, 1.0)[:, None]
-    means = (low + high) / 2.0 / unit
-    squares = (low * low + low * high + high * high) / 3.0 / unit**2
-    fit = MaxEntropyFit(base, means, squares)
-    mass = fit.fit(channels.mean / unit[:, 0], channels.power / unit[:, 0] ** 2)
+    unit = np.where(largest > 0.0, largest, 1.0)
+    fit = MaxEntropyFit(base, (low + high) / 2.0, (low * low + low * high + high * high) / 3.0, unit)
+    mass = fit.fit(channels.mean / unit, channels.power / unit**2)
     return ChannelDensity(low, high, mass, channels.minimum, channels.maximum, channels.power)
 
 
@@ -104,29 +102,37 @@ def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]
 class MaxEntropyFit:
     """Densities of n channels over b bins with given means and mean squares, nearest to a base density.
 
-    The densities are mass[c, i] = base[c, i] g[i] exp(a[c] means[c, i] + b[c] squares[c, i]) / z[c], where z
-    makes each row add up to 1. Two kinds of update alternate:
+    The densities are mass[c, i] = base[c, i] g[i] exp(a[c] m[i] / u[c] + b[c] s[i] / u[c]^2) / z[c], where m
+    and s are mean and mean square of a bin, u the unit of a channel, and z makes each row add up to 1. Two
+    kinds of update alternate:
 
     - the tilts (a, b) of each channel, by damped Newton steps on the convex dual of the moment conditions:
-      (a, b) += H^-1 (wanted - found), with H the covariance of (means, squares) under the row's mass;
+      (a, b) += H^-1 (wanted - found), with H the covariance of (m / u, s / u^2) under the row's mass;
     - the factors g of the bins, by iterative proportional fitting (Deming and Stephan, "On a Least Squares
       Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
 
-    A row whose moments no tilt can meet (all its values in one bin) ends near them. The two work arrays are
-    large and are made once: fresh memory for each of some forty updates would cost more than the arithmetic.
+    A row whose moments no tilt can meet (all its values in one bin) ends near them. All bins have one m and s
+    in all channels, so exponents and moments are two matrix products; the work array is large and is made
+    once: fresh memory for each of some forty updates would cost more than the arithmetic.
 
     Args:
         base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range.
-        means, squares: mean and mean square of each bin in the channel's unit, (n, b).
+        means, squares: mean and mean square of each bin, (b,).
+        unit: unit of each channel, (n,): about its largest magnitude.
     """
 
-    def __init__(self, base: Floats, means: Floats, squares: Floats) -> None:
-        self._means, self._squares = means, squares
+    def __init__(self, base: Floats, means: Floats, squares: Floats, unit: Floats) -> None:
+        largest = max(float(np.abs(means).max(initial=0.0)), np.finfo(np.float64).tiny)
+        m, s = means / largest, squares / largest**2
+        self._values = np.stack([m, s])  # (2, b)
+        self._moments = np.stack([np.ones_like(m), m, s, m * m, m * s, s * s], 1)  # (b, 6)
+        ratio = (largest / unit)[:, None]
+        self._to_unit = ratio ** np.array([0, 1, 2, 2, 3, 4])  # (n, 6): moments of m / u and s / u^2
         self._log_base = np.log(base, where=base > 0.0, out=np.full_like(base, -np.inf))
         histogram = base.max(0)  # in some channel the bin lies within the range
         self._histogram = histogram / histogram.sum()
         self._tilt = np.zeros((base.shape[0], 2))
-        self._mass, self._work = np.empty_like(base), np.empty_like(base)
+        self._weight = np.empty_like(base)
 
     def fit(self, mean: Floats, power: Floats) -> Floats:
         """Return the density of each channel, (n, b); rows sum to 1. A fit can be made once.
@@ -138,38 +144,39 @@ class MaxEntropyFit:
             self._fit_tilts(mean, power)
             self._fit_columns()
         self._fit_tilts(mean, power)
-        return self._mass
+        return self._normalised()
 
     def _fit_tilts(self, mean: Floats, power: Floats) -> None:
         for _ in range(STEPS):
-            self._update_mass()
+            self._update_weight()
             self._tilt = np.clip(self._tilt + self._newton_step(mean, power), -MOST_TILT, MOST_TILT)
-        self._update_mass()
+        self._update_weight()
 
     def _fit_columns(self) -> None:
         """Multiply each column of the base by the ratio of the histogram to what the channels add up to."""
-        columns = self._mass.mean(0)
+        columns = self._normalised().mean(0)
         both = (columns > 0.0) & (self._histogram > 0.0)
         ratio = np.divide(self._histogram, columns, out=np.ones_like(columns), where=both)
         self._log_base += np.log(ratio)
 
-    def _update_mass(self) -> None:
-        """Set mass = exp(log base + a means + b squares), its rows adding up to 1."""
-        mass, work = self._mass, self._work
-        np.multiply(self._tilt[:, :1], self._means, out=mass)
-        mass += self._log_base
-        mass += np.multiply(self._tilt[:, 1:], self._squares, out=work)
-        mass -= mass.max(1, keepdims=True)
-        np.exp(mass, out=mass)
-        mass /= mass.sum(1, keepdims=True)
+    def _update_weight(self) -> None:
+        """Set weight = exp(log base + a m / u + b s / u^2), the largest of each row 1."""
+        weight = self._weight
+        np.matmul(self._tilt * self._to_unit[:, 1:3], self._values, out=weight)
+        weight += self._log_base
+        weight -= weight.max(1, keepdims=True)
+        np.exp(weight, out=weight)
+
+    def _normalised(self) -> Floats:
+        """Return the mass: the weights, their rows adding up to 1."""
+        self._weight /= self._weight.sum(1, keepdims=True)
+        return self._weight
 
     def _newton_step(self, mean: Floats, power: Floats) -> Floats:
         """Return H^-1 (wanted - found) for each row, (n, 2), shortened where it is long."""
-        mean_1, h_11 = self._mean_and_variance(self._means)
-        mean_2, h_22 = self._mean_and_variance(self._squares)
-        product = np.multiply(self._mass, self._means, out=self._work)
-        product *= self._squares
-        h_12 = product.sum(1) - mean_1 * mean_2
+        moments = (self._weight @ self._moments) * self._to_unit
+        mean_1, mean_2, square_1, product, square_2 = (moments[:, 1:] / moments[:, :1]).T
+        h_11, h_12, h_22 = square_1 - mean_1 * mean_1, product - mean_1 * mean_2, square_2 - mean_2 * mean_2
         ridge = 1e-9 + 1e-6 * (h_11 + h_22)
         h_11, h_22 = h_11 + ridge, h_22 + ridge
         g_1, g_2 = mean - mean_1, power - mean_2
@@ -177,13 +184,6 @@ class MaxEntropyFit:
         step = np.stack([h_22 * g_1 - h_12 * g_2, h_11 * g_2 - h_12 * g_1], 1) / determinant[:, None]
         length = np.abs(step).max(1, keepdims=True)
         return np.asarray(step * np.minimum(1.0, MOST_STEP / np.maximum(length, 1e-300)))
-
-    def _mean_and_variance(self, values: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of what each bin holds, under the mass of each row, (n,)."""
-        product = np.multiply(self._mass, values, out=self._work)
-        mean = product.sum(1)
-        product *= values
-        return mean, product.sum(1) - mean * mean
 
 
 def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -> TensorProfile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,15 @@ class Density:
     points: Floats
     point_mass: Floats
 
+    @cached_property
+    def changes(self) -> tuple[Floats, Floats]:
+        """Ends of bins at which the density changes, and by how much it falls there, per unit of value."""
+        width = np.diff(self.edges)
+        height = np.divide(self.mass, width, out=np.zeros_like(width), where=width > 0.0)
+        falls = np.append(0.0, height) - np.append(height, 0.0)
+        matters = falls != 0.0  # an edge between bins of equal density cancels out
+        return self.edges[matters], falls[matters]
+
 
 def density(profile: TensorProfile) -> Density:
     """Return the distribution of the values of `profile`, whose histogram must not be empty."""
@@ -51,8 +61,14 @@ def mean_of(distribution: Density, function: Callable[[Floats], Floats]) -> floa
     with np.errstate(all="ignore"):
         bins = function((distribution.edges[:-1] + distribution.edges[1:]) / 2.0)
         points = function(distribution.points)
-    bins, points = (np.nan_to_num(v, nan=0.0, posinf=0.0, neginf=0.0) for v in (bins, points))
+    bins, points = _zeros_where_not_finite(bins), _zeros_where_not_finite(points)
     return float(distribution.mass @ bins + distribution.point_mass @ points)
+
+
+def _zeros_where_not_finite(values: Floats) -> Floats:
+    if np.isfinite(values).all():  # nearly always, and far faster to see than to replace what is not there
+        return values
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def signal_power(profile: TensorProfile) -> float:

@@ -146,13 +146,9 @@ def total_noise(values: Density, scales: Floats, zero_points: Floats, low: int, 
         are much narrower than a step: `expected_noise` is the definition.
     """
     first, last = (low - zero_points)[:, None], (high - zero_points)[:, None]
-    width = np.diff(values.edges)
-    weight = np.divide(values.mass, width, out=np.zeros_like(width), where=width > 0.0)
-    # sum of weight[i] * (F(edge[i + 1]) - F(edge[i])), gathered by edge
-    by_edge = np.append(0.0, weight) - np.append(weight, 0.0)
-    matters = by_edge != 0.0  # an edge between bins of equal density cancels out
-    by_edge = by_edge[matters]
-    edges, integral = values.edges[matters], np.empty(scales.size)
+    # sum over bins of height * (F(high end) - F(low end)), gathered by edge
+    edges, falls = values.changes
+    integral = np.empty(scales.size)
     space = np.empty((3, ROWS, edges.size))
     for start in range(0, scales.size, ROWS):
         part = slice(start, start + ROWS)
@@ -166,7 +162,7 @@ def total_noise(values: Density, scales: Floats, zero_points: Floats, low: int, 
         cubes *= steps
         cubes *= 4.0
         cubes += rounded
-        integral[part] = cubes @ by_edge
+        integral[part] = cubes @ falls
     integral /= 12.0
     at = values.points / scales[:, None]
     error = np.square(at - np.clip(np.rint(at), first, last)) @ values.point_mass

@@ -52,6 +52,16 @@ def many_products(node: ir.Node, graph: Graph) -> bool:
     return weight is None or weight.size >= PRODUCTS * max(weight.shape[0], 1)
 
 
+def many_products_of_phases(node: ir.Node, graph: Graph) -> bool:
+    """Each weight of a ConvTranspose meets one in `strides` of the elements of its output."""
+    weight = graph.constant(name_of(node.inputs[1])) if node.inputs[1] is not None else None
+    if weight is None:
+        return True
+    phases = math.prod(node.attributes.get_ints("strides", (1,)))
+    outputs = weight.shape[1] * node.attributes.get_int("group", 1)
+    return bool(weight.size >= PRODUCTS * phases * max(outputs, 1))
+
+
 def attribute_is(name: str, allowed: object, default: object) -> Refusal:
     """Refuse nodes whose attribute `name` (or its `default`) is not `allowed`."""
 

@@ -32,6 +32,7 @@ from .conditions import (
     hard_sigmoid_rises,
     hard_swish_rises,
     many_products,
+    many_products_of_phases,
     never,
     one_number,
     several_along_axis,
@@ -216,7 +217,7 @@ _RULES: tuple[Rule, ...] = (
     Rule(
         "ConvTranspose",
         weight=CONV_TRANSPOSE,
-        compute_bound=always,
+        compute_bound=many_products_of_phases,
         refuse=(constant_input(1, "weight"), constant_bias),
     ),
     Rule(

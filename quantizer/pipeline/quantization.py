@@ -266,7 +266,7 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
     data = facts.measured.data.samples
     elements = {name: tensor.count / max(1, data) for name, tensor in facts.measured.items()}
     specs = input_specs(facts.prepared.model)
-    if samples is None and steps.speed is not None:
+    if samples is None and steps.speed is not None and steps.speed.data is not None:
         samples = open_samples(steps.speed.data, specs, CHECKED)
     return _Made(planned, check, elements, samples or ())
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.atomic_files import FileBatch
-from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..runtime.sessions import open_session
@@ -68,7 +67,7 @@ def write_checked(
     name = f"{output} (not written, quantized from {original})"
     session = open_session(_loadable(temporary), name)
     note = smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
-    return WrittenModel(temporary, model_bytes(temporary), () if note is None else (note,))
+    return WrittenModel(temporary, batch.size(temporary), () if note is None else (note,))
 
 
 def _loadable(file: Path) -> str | bytes:

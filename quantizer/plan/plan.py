@@ -20,8 +20,15 @@ from ..targets.config import QuantConfig
 from .adjustments import NONE, Adjustments
 from .reasons import FloatReason, ReasonCode, because
 
-IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "integer", "leaky-relu", "folded")
-"""Ways of writing a node that the plan can ask for; `lowering.implementations` has each."""
+SUB_PIXEL = "sub-pixel"
+"""ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
+
+IMPLEMENTATIONS = (
+    *("runtime", "sigmoid", "portable", "saturating"),
+    *("integer", "leaky-relu", "channels-last", SUB_PIXEL),
+    *("folded", "clip", "sum"),
+)
+"""Ways of writing a node that the plan can ask for."""
 
 RUNTIME_FORMS = ("qdq", "qoperator")
 """Forms that may hold operators of one runtime alone; the others are for every reader of ONNX."""
@@ -76,11 +83,15 @@ class NodePlan:
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone.
         implementation: which of the equivalent ways the lowering writes the node in, "" for the usual one.
-            For LOOKUP_TABLE "runtime", "sigmoid" or "portable"; for PASS_THROUGH "integer" (the operator
-            directly on integers) or "leaky-relu" (Relu as LeakyRelu with slope 0). For DYNAMIC "runtime" (the
-            runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer" (rows of a quantized
-            embedding table are looked up, then dequantized) or "folded" (dequantized once, when the model is
-            loaded). `lowering.forms.qdq` describes each.
+            For LOOKUP_TABLE "runtime", "sigmoid", "portable" or "saturating" (HardSigmoid and HardSwish as
+            sums and products that saturate, with a gate of 8 bits); for PASS_THROUGH "integer" (the operator
+            directly on integers), "leaky-relu" (Relu as LeakyRelu with slope 0) or "channels-last" (MaxPool
+            and Resize on integers whose last axis is the channels). For QUANTIZED "integer" (of Max and Min),
+            "saturating" (of PRelu) or "sub-pixel" (ConvTranspose as Conv, see `lowering.sub_pixel`). For
+            DYNAMIC "runtime" (the runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer"
+            (rows of a quantized embedding table are looked up, then dequantized) or "folded" (dequantized
+            once, when the model is loaded). For FLOAT "clip" (a Clip without bounds after it) or "sum" (Add
+            as Sum). `lowering.forms.qdq` describes each.
     """
 
     kind: Kind

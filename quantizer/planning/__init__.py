@@ -2,6 +2,6 @@
 
 Enters: `PreparedModel`, `Profile`, `Recipe`.
 Leaves: `QuantPlan` and the model that it is for.
-Imports: equalization, noise, rounding, plan, ranges, prepare, targets, operators, model, numerics,
+Imports: costs, equalization, noise, rounding, plan, ranges, prepare, targets, operators, model, numerics,
 profiles.samples, profiles.records, profiles.base.
 """

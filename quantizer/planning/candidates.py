@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from ..model.graph import FLOAT_TYPES, Graph, name_of
 from ..operators.operands import activation_names, operator_of, outputs_of
+from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip, rule_of
-from ..plan.plan import ON_CODES, Kind
+from ..plan.plan import ON_CODES, SUB_PIXEL, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.target import FLOAT, lut_implementation
 from .facts import PlanningFacts
@@ -67,7 +68,26 @@ def _candidate(node: ir.Node, facts: PlanningFacts, floats: FloatReasons) -> Cho
         Kind.PASS_THROUGH if moves else Kind.QUANTIZED,
         "",
         rule,
-        compute_bound=rule.compute_bound(node, facts.graph),
+        compute_bound=is_compute_bound(node, rule, facts),
+    )
+
+
+def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
+    """Whether quantization starts at a node: the rule says so, or the target of products of activations."""
+    return rule.compute_bound(node, facts.graph) or (
+        rule.weight is not None and wants_symmetric_inputs(node, rule, facts)
+    )
+
+
+def wants_symmetric_inputs(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
+    """Whether the target's kernel wants zero point 0 in the activations that a node reads."""
+    wanted = facts.target.symmetric_inputs.get(node.op_type)
+    inputs = [value for value in node.inputs if value is not None]
+    varying = activation_names(node, rule, facts.graph)
+    return wanted == "always" or (
+        wanted == "activations"
+        and len(varying) == len(inputs)
+        and all(facts.graph.constant(name) is None for name in varying)
     )
 
 
@@ -80,11 +100,17 @@ def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
         return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=op)
     if node.op_type not in facts.target.operators and not _lut(node, rule, facts):
         return because(ReasonCode.NO_KERNEL, target=facts.target.name, operator=op)
-    if refusal := rule.refusal(node, facts.graph):
+    if refusal := rule.refusal(node, facts.graph) or _unfit_implementation(node, facts):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
     if _narrows_full_range(node, facts):
         return because(ReasonCode.CLIPPED_FULL_RANGE, operator=node.op_type)
     return _unfit_tensor(node, rule, facts) or _below_limit(node, rule, facts)
+
+
+def _unfit_implementation(node: ir.Node, facts: PlanningFacts) -> str:
+    """Return why the target's implementation cannot write a node, "" where it can."""
+    sub_pixel = facts.target.implementations.get(node.op_type) == SUB_PIXEL
+    return sub_pixel_refusal(node, facts.graph) if sub_pixel else ""
 
 
 def _lut(node: ir.Node, rule: Rule, facts: PlanningFacts) -> str:
@@ -137,7 +163,7 @@ def _below_limit(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason
     """Return the reason of a tensor that must stay float and would be quantized, None when there is none."""
     names = activation_names(node, rule, facts.graph)
     may_return_float = FLOAT in facts.target.operators.get(node.op_type, ())
-    if not (rule.compute_bound(node, facts.graph) and may_return_float):
+    if not (is_compute_bound(node, rule, facts) and may_return_float):
         names += outputs_of(node)
     precisions = (facts.precisions.get(name) for name in names)
     return next((found for found in precisions if isinstance(found, FloatReason)), None)

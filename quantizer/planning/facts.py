@@ -18,11 +18,12 @@ from ..operators.operands import activation_names, match_nodes, outputs_of
 from ..operators.table import rule_of
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..prepare.fixed_shapes import fix_shapes
 from ..prepare.opening import PreparedModel
 from ..ranges.activation_ranges import ActivationRanges, RangeCache
 from ..ranges.calibrators import Range
 from ..ranges.clipped_activations import with_clip_profiles
-from ..targets.config import QuantConfig, with_limit
+from ..targets.config import QuantConfig, split_shapes, with_limit
 from ..targets.target import Recipe, Target
 
 
@@ -46,6 +47,7 @@ class PlanningFacts:
         cache: calibrated ranges, kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
+        usual: nodes that are written in the usual way, whatever way the target has of its own.
     """
 
     prepared: PreparedModel
@@ -60,6 +62,7 @@ class PlanningFacts:
     channel_densities: ChannelDensities
     cache: RangeCache
     unfit: FloatReasons = field(default_factory=dict)
+    usual: frozenset[str] = frozenset()
 
     @property
     def target(self) -> Target:
@@ -135,13 +138,24 @@ def planning_facts(
         recipe: what was asked for and what the runtime can execute.
         notes: remarks of earlier steps besides those of preparation.
     """
-    clipped = with_clip_profiles(profile, prepared.graph)
+    fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
+    graph = fixed.graph
+    clipped = with_clip_profiles(profile, graph)
+    if fixed is not prepared:  # some activations are constants now
+        clipped = replace(
+            clipped,
+            tensors={
+                name: tensor
+                for name, tensor in clipped.tensors.items()
+                if name in graph.values and not graph.is_constant(name)
+            },
+        )
     return PlanningFacts(
-        prepared=prepared,
+        prepared=fixed,
         recipe=recipe,
         config=with_limit(recipe.config),
         measured=clipped,
-        graph=prepared.graph,
+        graph=graph,
         profile=clipped,
         profile_digest=profile_digest(profile) if profile.tensors else "",
         notes=(*prepared.notes, *notes),

@@ -11,12 +11,13 @@ import onnx_ir as ir
 from ...profiles.base.errors import QprofError
 from ..model.graph import input_name, name_of
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
-from ..numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params, weight_for_bias
+from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.operands import activation_names, outputs_of
+from ..operators.saturating import slope_params
 from ..operators.table import Rule
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
-from .candidates import Choice
+from .candidates import Choice, wants_symmetric_inputs
 from .facts import PlanningFacts, type_16bit
 from .shared_scales import ScaleGroup
 
@@ -102,8 +103,8 @@ def _activation_params(
     facts: PlanningFacts, choices: Mapping[str, Choice], groups: Iterable[ScaleGroup]
 ) -> dict[str, QuantParams]:
     """Return the parameters of every activation that is quantized, as the schema has them, in graph order."""
-    schema, qtype = SCHEMAS[facts.config.schema], TYPES[facts.config.activation_type]
-    groups = list(groups)
+    qtype = TYPES[facts.config.activation_type]
+    groups, symmetric = list(groups), _symmetric(facts, choices)
     in_16_bits = {name for group in groups if _has_16_bits(facts, group) for name in group.members}
     params: dict[str, QuantParams] = {}
     for group in groups:
@@ -111,11 +112,31 @@ def _activation_params(
             own = QuantParams((TANH_SCALE,), (0 if qtype.signed else 128,), qtype)
         else:
             wide = _has_16_bits(facts, group)
+            schema = _schema(facts, is_symmetric=not symmetric.isdisjoint(group.members))
             own = choose_params(
                 group.range.low, group.range.high, schema, type_16bit(facts.config) if wide else qtype
             )
         params.update(dict.fromkeys(group.members, own))
     return {name: params[name] for name in facts.graph.values if name in params}
+
+
+def _symmetric(facts: PlanningFacts, choices: Mapping[str, Choice]) -> frozenset[str]:
+    """Return the activations that a quantized node reads whose kernel wants zero point 0."""
+    return frozenset(
+        name
+        for node in facts.graph.nodes
+        if (choice := choices[name_of(node)]).quantized
+        and choice.rule is not None
+        and wants_symmetric_inputs(node, choice.rule, facts)
+        for name in activation_names(node, choice.rule, facts.graph)
+    )
+
+
+def _schema(facts: PlanningFacts, *, is_symmetric: bool) -> Schema:
+    """Return the schema of an activation: with zero point 0 where a reader wants that."""
+    if not is_symmetric:
+        return SCHEMAS[facts.config.schema]
+    return SCHEMAS["symmetric" if TYPES[facts.config.activation_type].signed else "symmetric-uint8"]
 
 
 TANH_SCALE = 1.0 / 128.0
@@ -153,7 +174,12 @@ def _operand_params(
     qtype = type_16bit(config) if wide else TYPES[config.activation_type]
     for index in choice.rule.activations(node):
         constant = facts.graph.constant(input_name(node, index))
-        if constant is not None:
+        if constant is None:
+            continue
+        if facts.target.implementations.get(node.op_type) == "saturating" and not wide:  # slopes of PRelu
+            powers = SCHEMAS[config.schema].power_of_two
+            found[index] = slope_params(constant, qtype, power_of_two=powers)
+        else:
             ends = float(constant.min()), float(constant.max())
             found[index] = choose_params(*ends, SCHEMAS[config.schema], qtype)
     return found

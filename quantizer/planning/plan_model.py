@@ -22,6 +22,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.records.profile import Profile
 from ...profiles.samples.samples import Sample
+from ..costs.predicted import CostModel
 from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
 from ..equalization.equalized_profile import equalized_profile
@@ -31,16 +32,17 @@ from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
+from ..prepare.fixed_shapes import fix_shapes
 from ..prepare.opening import PreparedModel
 from ..rounding.collect import collect_moments
 from ..rounding.gptq_rounding import find_roundings, rebased
 from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
-from ..targets.config import DATA_FREE, QuantConfig
+from ..targets.config import DATA_FREE, QuantConfig, split_shapes
 from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
 from .needed_tensors import weighted_channels
-from .planner import NO_FLOATS, decide, make_plan
+from .planner import NO_FLOATS, decide, make_plan, with_padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         planned = bias_corrected(planned)
     else:
         planned = squant_rounded(_without_channels(planned))
-    return _verified(planned)
+    return _verified(channels_padded(planned))
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -119,7 +121,9 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     if facts.config.equalization == "off":
         return planned
     densities = facts.channel_densities
-    scales = find_equalization_scales(facts.graph, facts.profile, facts.config, planned.plan, densities)
+    scales = find_equalization_scales(
+        facts.graph, facts.profile, facts.config, planned.plan, densities=densities, ranges=facts.cache
+    )
     if not scales:
         return planned
     model = apply_equalization(planned.model, scales)
@@ -135,6 +139,15 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     adjustments = replace(planned.plan.adjustments, equalization=scales)
     plan = _plan_again(after, floats, planned.plan)
     return PlannedModel(replace(plan, adjustments=adjustments), model, graph, after)
+
+
+def channels_padded(planned: PlannedModel) -> PlannedModel:
+    """Return the plan with more channels where integer kernels are predicted to be faster so."""
+    facts = _facts(planned)
+    if facts.recipe.costs is None:
+        return planned
+    model = CostModel(planned.graph, facts.profile, facts.recipe.costs)
+    return replace(planned, plan=with_padding(planned.plan, model))
 
 
 def squant_rounded(planned: PlannedModel) -> PlannedModel:
@@ -216,6 +229,7 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
         PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
     """
     check_identity(plan, prepared.identity, where)
+    prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))
     adjusted = apply_equalization(prepared.model, plan.adjustments.equalization, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)
     verify_plan(plan, index(corrected), prepared.identity, where)

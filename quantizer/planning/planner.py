@@ -13,14 +13,19 @@ The plan is made again with more nodes in float until its noise is within the bu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from ...profiles.base.tool import tool_name
-from ..model.graph import name_of
+from ..costs.channel_padding import find_padding
+from ..costs.predicted import CostModel
+from ..costs.slower_nodes import slower_nodes
+from ..model.graph import Graph, name_of, output_name
 from ..noise.budget import plan_within_noise_budget
 from ..numerics.affine import QuantParams
 from ..operators.operands import activation_names, outputs_of
+from ..operators.table import Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, UnfitNodesError
 from ..targets.config import DATA_FREE
@@ -47,11 +52,32 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    return plan_within_noise_budget(
-        lambda noisy: decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere),
-        facts.activations,
-        facts.config.min_output_sqnr,
-    )
+    table = facts.recipe.costs
+    model = None if table is None else CostModel(facts.graph, facts.profile, table)
+
+    def make(noisy: FloatReasons) -> QuantPlan:
+        plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
+        return plan if model is None else _without_slower(facts, {**noisy, **floats}, plan, model)
+
+    return plan_within_noise_budget(make, facts.activations, facts.config.min_output_sqnr)
+
+
+def _without_slower(
+    facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan, model: CostModel
+) -> QuantPlan:
+    """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
+    while True:
+        slower = slower_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+        if not slower:
+            return plan
+        floats = {**floats, **slower}
+        plan = decide(facts, floats)
+
+
+def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
+    """Return a plan with the channels padded where that is predicted to be faster."""
+    padded = find_padding(model, plan)
+    return replace(plan, adjustments=replace(plan.adjustments, padded_channels=padded))
 
 
 def decide(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False) -> QuantPlan:
@@ -132,9 +158,33 @@ def _implementation(
 ) -> str:
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
+    if name_of(node) in facts.usual:
+        return choice.implementation
+    if choice.kind is Kind.FLOAT:
+        return _float_implementation(facts, node, activations)
     if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits
-        return {"sigmoid": "runtime"}.get(choice.implementation, choice.implementation)
-    return choice.implementation or (facts.target.implementations.get(node.op_type, "") if shares else "")
+        return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
+    own = (
+        choice.quantized
+        and choice.rule is not None
+        and choice.rule.constraint in (Constraint.OWN, Constraint.FIXED)
+    )
+    preferred = facts.target.implementations.get(node.op_type, "") if shares or own else ""
+    return choice.implementation or preferred
+
+
+def _float_implementation(facts: PlanningFacts, node: ir.Node, activations: Mapping[str, QuantParams]) -> str:
+    """Return how a float node is written, "" for as it is, which it is where the runtime does it no harm."""
+    how = facts.target.float_implementations.get(node.op_type, "")
+    name = output_name(node)
+    harmed = {"": False, "clip": name in activations, "sum": bool(how) and _is_normalized(facts.graph, name)}
+    return how if harmed[how] else ""
+
+
+def _is_normalized(graph: Graph, name: str) -> bool:
+    """Whether a LayerNormalization reads a tensor, or the operators that it consists of."""
+    readers = {reader.op_type for reader, index in graph.consumers(name) if index == 0}
+    return "LayerNormalization" in readers or {"ReduceMean", "Sub"} <= readers
 
 
 def _note_16_bits(

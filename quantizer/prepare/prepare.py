@@ -16,7 +16,7 @@ from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 from ..model.subgraphs import subgraphs
 from .fusion.batch_norm import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
 from .fusion.gemm import flatten_biases, join_biases
-from .fusion.hard_swish import fuse_hard_swish
+from .fusion.hard_swish import fuse_hard_sigmoid, fuse_hard_swish
 from .fusion.mul_add import merge_affine_chains
 from .fusion.pad import fold_pads, pad_all_axes
 from .passes.cleanup import (
@@ -71,6 +71,7 @@ REPEATED: Sequence[Callable[[ir.Model], int]] = (
     fold_scales_and_shifts,
     merge_affine_chains,
     fuse_hard_swish,
+    fuse_hard_sigmoid,
     join_biases,
     flatten_biases,
     remove_dead,
@@ -131,11 +132,16 @@ def prepare(model: ir.Model) -> Prepared:
         sentences = step(work)
         if isinstance(sentences, tuple):
             notes.extend(sentences)
-    while _improve(work):
+    improve(work)
+    return Prepared(work, tuple(notes), narrow, collect_origin(work))
+
+
+def improve(model: ir.Model) -> None:
+    """Do the repeated steps and the last ones on a model that has passed the first, in place."""
+    while _improve(model):
         pass
     for step in LAST:
-        step(work)
-    return Prepared(work, tuple(notes), narrow, collect_origin(work))
+        step(model)
 
 
 def _improve(model: ir.Model) -> int:

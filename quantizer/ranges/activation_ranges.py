@@ -14,6 +14,7 @@ from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
 from ..operators.table import Constraint, rule_of
+from ..targets.config import QuantConfig
 from ..targets.target import Recipe
 from .calibrators import Range, calibrate, parse_calibrator
 from .following_function import FollowingFunction, evaluated, find_following
@@ -52,6 +53,27 @@ class RangeCache:
             self.densities[key] = density(tensor)
         return self.densities[key]
 
+    def calibrated(
+        self,
+        tensor: TensorProfile,
+        config: QuantConfig,
+        qtype: QuantType,
+        followed: FollowingFunction | None = None,
+    ) -> Range:
+        """Return the range that a tensor should cover in a type.
+
+        Args:
+            tensor: its profile.
+            config: names calibrator and schema, the same in all calls.
+            qtype: the type.
+            followed: the function after it by whose error the range is chosen, one of `functions`.
+        """
+        key = (self.key(tensor), qtype.name, followed)
+        if key not in self.ranges:
+            curve = None if followed is None else self.functions[key[0], followed]
+            self.ranges[key] = calibrate(tensor, config.calibrator, SCHEMAS[config.schema], qtype, curve)
+        return self.ranges[key]
+
 
 class ActivationRanges:
     """The ranges of a model's activations, each computed when it is first asked for: many are never
@@ -82,6 +104,7 @@ class ActivationRanges:
         self._aims = parse_calibrator(recipe.config.calibrator)[0].for_function is not None
         self._following: dict[str, FollowingFunction | None] = {}
         self._effective: dict[str, Interval] = {}
+        self._noise: dict[tuple[str, QuantParams], Noise] = {}
 
     def calibrated(self, name: str, qtype: QuantType | None = None) -> Range:
         """Return the range that one activation should cover in a type; None for the activation type."""
@@ -89,15 +112,9 @@ class ActivationRanges:
         producer = self.graph.producer(name)
         if bounds is not None and producer is not None and producer.op_type in self._recipe.target.full_range:
             return Range(*bounds)
-        tensor, qtype = self.profile[name], qtype or TYPES[config.activation_type]
+        qtype = qtype or TYPES[config.activation_type]
         followed = self._followed(name) if qtype == TYPES[config.activation_type] else None
-        key = (self._cache.key(tensor), qtype.name, followed)
-        if key not in self._cache.ranges:
-            curve = None if followed is None else self._cache.functions[key[0], followed]
-            self._cache.ranges[key] = calibrate(
-                tensor, config.calibrator, SCHEMAS[config.schema], qtype, curve
-            )
-        chosen = self._cache.ranges[key]
+        chosen = self._cache.calibrated(self.profile[name], config, qtype, followed)
         return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._changes(name))
 
     def effective(self, name: str) -> Interval:
@@ -113,9 +130,11 @@ class ActivationRanges:
 
     def noise(self, name: str, params: QuantParams) -> Noise:
         """Return the expected noise of quantizing an activation, within its effective range."""
-        tensor = self.profile[name]
-        seen = self._cache.density(tensor) if tensor.histogram.total else None
-        return expected_noise(tensor, params, self.effective(name), seen)
+        if (name, params) not in self._noise:
+            tensor = self.profile[name]
+            seen = self._cache.density(tensor) if tensor.histogram.total else None
+            self._noise[name, params] = expected_noise(tensor, params, self.effective(name), seen)
+        return self._noise[name, params]
 
     def _bounds(self, name: str) -> Interval | None:
         """Return the smallest and the largest value that the mathematics allows, where it bounds them."""

@@ -192,6 +192,10 @@ def _mse_after(
     return _least(profile, schema, qtype, partial(noise_after, density(profile), curve=curve))
 
 
+COARSE, FINE = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
+"""Factors by which the ends of a range are cut: of the whole, and of the best of these."""
+
+
 def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judge) -> tuple[float, float]:
     """Return the range of least error.
 
@@ -205,9 +209,8 @@ def _least(profile: TensorProfile, schema: Schema, qtype: QuantType, judge: Judg
         i = int(np.argmin(judge(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
         return float(low[i]), float(high[i])
 
-    coarse, fine = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
-    low, high = best(floor * coarse, ceiling * coarse)
-    for around_low, around_high in ((floor * coarse, ceiling * coarse), (low * fine, high * fine)):
+    low, high = best(floor * COARSE, ceiling * COARSE)
+    for around_low, around_high in ((floor * COARSE, ceiling * COARSE), (low * FINE, high * FINE)):
         if ceiling > 0.0:
             highs = np.append(high, np.minimum(around_high, ceiling))
             low, high = best(np.full(highs.size, low), highs)

@@ -105,6 +105,17 @@ class MatMulIntegerToFloat(OpRun):
         return (_sums(a, a_zero, b, b_zero).astype(np.float32) * scale,)
 
 
+class NhwcMaxPool(OpRun):
+    """MaxPool of integers whose last axis is the channels."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, quantized: Array, **attributes: Any) -> tuple[Array]:
+        first = np.moveaxis(quantized, -1, 1).astype(np.float32)
+        pooled = _run_float(self.onnx_node, "MaxPool", [first])
+        return (np.moveaxis(pooled, 1, -1).astype(quantized.dtype),)
+
+
 class DynamicQuantizeLSTM(OpRun):
     """LSTM with quantized weights, [directions, inputs, 4 * hidden], zero points 0."""
 
@@ -136,6 +147,7 @@ CONTRIB: list[type[OpRun]] = [
     ),
     QGemm,
     MatMulIntegerToFloat,
+    NhwcMaxPool,
     DynamicQuantizeLSTM,
 ]
 """Every operator of domain com.microsoft that form qoperator writes."""

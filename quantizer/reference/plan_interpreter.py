@@ -6,6 +6,8 @@ One function for each kind of node:
 Conv, ConvTranspose, Gemm, MatMul      exact sums of integers, one rescale in float32 (`_quantized_product`)
 other nodes that compute on quantized  float64 on the dequantized values, rounded once (`_rounded_once`):
 values                                 q = saturate(round(y / scale) + zero_point), halves to even
+HardSwish, PRelu with implementation   the gate, or what is added to x, is rounded to 8 bits first
+"saturating"                           (`_gated`, `_corrected`)
 DYNAMIC                                parameters of the data from its values (`_dynamic_product`,
                                        `_dynamic_lstm`)
 WEIGHT_ONLY                            constants quantized and dequantized, the operator in float
@@ -101,7 +103,7 @@ class Call:
     """One node with everything that it computes with.
 
     Attributes:
-        node, kind: the node, and its kind in the plan.
+        node, kind, implementation: the node, and its kind and implementation in the plan.
         reads: its inputs.
         results: parameters of its outputs; None for float.
         tensors: every tensor so far: what subgraphs of the node read by name.
@@ -110,6 +112,7 @@ class Call:
 
     node: ir.Node
     kind: Kind
+    implementation: str
     reads: tuple[Read, ...]
     results: tuple[QuantParams | None, ...]
     tensors: Mapping[str, Tensor]
@@ -143,7 +146,8 @@ def run_plan(model: ir.Model, plan: QuantPlan, sample: Mapping[str, Array]) -> d
 
 
 def _call(node: ir.Node, plan: QuantPlan, tensors: Mapping[str, Tensor], opset: int) -> Call:
-    kind = plan.nodes[name_of(node)].kind
+    entry = plan.nodes[name_of(node)]
+    kind = entry.kind
     reads = []
     for position, value in enumerate(node.inputs):
         name = input_name(node, position)
@@ -152,7 +156,7 @@ def _call(node: ir.Node, plan: QuantPlan, tensors: Mapping[str, Tensor], opset: 
         data = _is_data(node, kind, position) and not (kind is Kind.LOOKUP_TABLE and constant)
         reads.append(Read(tensors.get(name) if name else None, params, data, constant))
     results = tuple(plan.tensors.get(name_of(value)) for value in node.outputs)
-    return Call(node, kind, tuple(reads), results, tensors, opset)
+    return Call(node, kind, entry.implementation, tuple(reads), results, tensors, opset)
 
 
 def _is_data(node: ir.Node, kind: Kind, position: int) -> bool:
@@ -174,6 +178,10 @@ def run_node(call: Call) -> list[Tensor]:
             return _dynamic_product(call)
         case Kind.QUANTIZED if call.node.op_type in PRODUCTS and all(read.params for read in call.reads):
             return _quantized_product(call)
+        case Kind.LOOKUP_TABLE if call.implementation == "saturating" and call.node.op_type == "HardSwish":
+            return _gated(call)
+        case Kind.QUANTIZED if call.implementation == "saturating" and call.node.op_type == "PRelu":
+            return _corrected(call)
         case _:
             return _rounded_once(call)
 
@@ -204,6 +212,28 @@ def _rounded_once(call: Call) -> list[Tensor]:
         else _saturated(np.rint(array / params.scale[0]) + params.zero_point[0], params)
         for array, params in outputs
     ]
+
+
+def _gated(call: Call) -> list[Tensor]:
+    """HardSwish: x times relu6(x + 3) / 6, which is rounded to 255ths."""
+    x, (result,) = call.reads[0].dequantized(), call.results
+    assert result is not None
+    gate = np.rint(np.clip(x + 3.0, 0.0, 6.0) * 255.0 / 6.0) * float(np.float32(1.0 / 255.0))
+    return [_saturated(np.rint(x * gate / result.scale[0]) + result.zero_point[0], result)]
+
+
+def _corrected(call: Call) -> list[Tensor]:
+    """PRelu: x + (slope - 1) min(x, 0), of which the second term is rounded to 255 steps of its range."""
+    (x, params), (slopes, slope) = ((read.dequantized(), read.given()[1]) for read in call.reads)
+    (result,) = call.results
+    assert result is not None
+    steps = 1.0 / slope.scale[0]
+    if slope.zero_point[0] + round(steps) > slope.qtype.high or abs(steps - round(steps)) > 1e-3:
+        return _rounded_once(call)  # 1 is no quantized slope
+    lowest = params.scale[0] * (params.qtype.low - params.zero_point[0])
+    step = float(np.float32(-lowest * slope.scale[0])) or 1.0
+    correction = step * np.rint(np.minimum(x, 0.0) * (slopes - 1.0) / step)
+    return [_saturated(np.rint((x + correction) / result.scale[0]) + result.zero_point[0], result)]
 
 
 def _in_float64(read: Read, node: ir.Node) -> Array | None:

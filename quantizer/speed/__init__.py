@@ -1,7 +1,7 @@
-"""Float fallback: of what cannot be written or run, and by measured time.
+"""What is written and run at all, and the fastest plan by measured time.
 
 Enters: planned model, samples.
 Leaves: a plan that runs; a faster plan and what was measured.
-Imports: lowering, planning, costs, plan, prepare, targets, operators, runtime, model, numerics,
+Imports: lowering, planning, costs, plan, prepare, targets, cost_table, operators, runtime, model, numerics,
 profiles.samples, profiles.records, profiles.base.
 """

@@ -1,19 +1,19 @@
-"""Is the quantized model faster than float, and which of its nodes had better stay float? Measured.
+"""Is the quantized model faster than float, and which plan is the fastest? Measured.
 
-1. The plan is written and timed against the float model, in turns, on the same samples.
-2. Both are run with onnxruntime's profiler; `float_regions` finds the nodes that cost more in int8, with
-their
-   conversions, than in float.
-3. A plan without these is made, written and timed against the plan before, in turns. It takes its place when
-   it is faster in three of four rounds. If it is not, the regions with the larger half of the gain are tried.
-4. From 2 again, until nothing gains.
+1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or ones
+   made up from the profile.
+2. Both are run with onnxruntime's profiler: what each node costs in int8 and in float, and what onnxruntime
+   executes otherwise than planned.
+3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
+   One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
+4. Where float is faster still, the whole model is left in float: with int8 weights, where these cost no time.
 """
 
 from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,23 +23,31 @@ from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.numbers import check_finite
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
-from ..costs.float_regions import FloatRegion, find_float_regions
+from ..costs.float_regions import FloatRegion
 from ..costs.records import Costs
 from ..costs.slower_nodes import reasons_of
 from ..lowering.lower import lower
 from ..lowering.written import WrittenNames
+from ..model.graph import name_of
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
-from ..plan.reasons import ReasonCode
+from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel, plan_from
+from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Inputs, open_session, run
+from ..targets.target import Recipe
+from .alternatives import ALTERNATIVES, Change, Findings
+from .made_up_samples import made_up_samples
 from .node_costs import find_costs
+from .undone import Undone, find_undone
 
 TRIALS = 8
 """Plans that are made and timed at most, besides the first."""
+
+NOT_SLOWER = 0.97
+"""Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
 
 PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
 """What the name of a target begins with, and the machines on which onnxruntime's times are its times."""
@@ -50,13 +58,14 @@ class SpeedDemand:
     """What the speed is checked on, and what is asked of it.
 
     Attributes:
-        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        data: folder of samples, "module:function", or an object of Python (`open_samples`); None for samples
+            made up from the profile.
         limit: number of samples used, from the first; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.
     """
 
-    data: DataLike
+    data: DataLike | None = None
     limit: int | None = None
     threads: int = 1
     min_speedup: float | None = None
@@ -73,11 +82,14 @@ class SpeedCheck:
     Attributes:
         demand: what was asked for.
         before: float against the plan as it was made.
-        after: float against the plan as it is now; `before` when nothing was taken back.
+        after: float against the plan as it is now; `before` when nothing was changed.
         fallback: the regions that fell back to float, in this order.
         trials: plans that were made and timed besides the first.
-        reasons: where the time goes, in sentences, when float is faster still; else empty.
+        reasons: where the time went, in sentences, when float was faster still; else empty.
         unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
+        undone: what else onnxruntime executed otherwise than first planned, in sentences, the longest first.
+        changes: what was done that made the model faster, in sentences, in this order.
+        left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
     """
 
     demand: SpeedDemand
@@ -87,11 +99,14 @@ class SpeedCheck:
     trials: int
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
+    undone: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    left_float: str = ""
 
     @property
     def slower(self) -> bool:
-        """Whether float is faster."""
-        return self.after.speedup < 1.0
+        """Whether float is faster; a model that is float itself is as fast."""
+        return self.after.speedup < 1.0 and not self.left_float
 
     @property
     def passed(self) -> bool:
@@ -144,11 +159,15 @@ class _Bench:
             replace(QUICK, threads=self.demand.threads),
         )
 
-    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
+    def costs(
+        self, planned: PlannedModel, prepared: Path, quantized: Path
+    ) -> tuple[Costs, tuple[Undone, ...]]:
+        """Return what the nodes cost, and what is executed otherwise than planned."""
         models = {"prepared model": prepared, "quantized model": quantized}
-        floats, codes = node_times(models, self.feeds, threads=self.demand.threads)
-        names, prepared_graph = self.names[quantized], self.subject.facts.prepared.graph
-        return find_costs(planned.graph, planned.plan, floats, codes, names=names, prepared=prepared_graph)
+        floats, executed = node_times(models, self.feeds, threads=self.demand.threads)
+        names, graph = self.names[quantized], self.subject.facts.prepared.graph
+        costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
+        return costs, find_undone(planned.graph, planned.plan, executed, names)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
@@ -178,65 +197,125 @@ def check_speed(
         ModelError: a model cannot be run.
     """
     check_demand(demand, planned.plan.config.target)
-    specs = input_specs(subject.facts.prepared.model)
-    samples = list(open_samples(demand.data, specs, demand.limit or QUICK.samples))
+    samples = _samples(subject.facts, demand)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        bench = _Bench(subject, demand, samples, Path(folder))
+        return _searched(bench, planned)
+
+
+def _samples(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
+    """Return the samples that latency is measured on.
+
+    Raises:
+        DataError: there are none.
+    """
+    specs, count = input_specs(facts.prepared.model), demand.limit or QUICK.samples
+    if demand.data is None:
+        return made_up_samples(specs, facts.prepared.graph, facts.measured, count)
+    samples = tuple(sample.arrays for sample in open_samples(demand.data, specs, count))
     if not samples:
         raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        bench = _Bench(subject, demand, tuple(sample.arrays for sample in samples), Path(folder))
-        return _searched(bench, planned)
+    return samples
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The fastest plan so far: what it is, its file, and the changes that made it."""
+
+    planned: PlannedModel
+    path: Path
+    changes: tuple[Change, ...] = ()
+
+    def changed(self, facts: PlanningFacts, change: Change) -> PlannedModel:
+        """Return the plan with one more change."""
+        changes = (*self.changes, change)
+        floats = {name: reason for c in changes for name, reason in c.floats.items()}
+        regions = [region for c in changes for region in c.regions]
+        floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
+        usual = frozenset(name for c in changes for name in c.usual)
+        return plan_from(replace(facts, usual=usual), floats)
 
 
 def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
     prepared = bench.folder / "prepared.onnx"
     save_model(bench.subject.facts.prepared.model, prepared)
-    path = bench.written(planned, "plan-0")
-    before = bench.compared(bench.subject.float_path, path)
-    taken: tuple[FloatRegion, ...] = ()
-    trials = 0
+    state = _State(planned, bench.written(planned, "plan-0"))
+    before = bench.compared(bench.subject.float_path, state.path)
+    tried: set[tuple[frozenset[str], frozenset[str]]] = set()
+    undone: tuple[Undone, ...] | None = None
     while True:
-        costs = bench.costs(planned, prepared, path)
-        regions = _gainful_regions(planned, costs)
-        accepted = False
-        while regions and trials < TRIALS and not accepted:
-            trials += 1
-            slower = reasons_of((*taken, *regions), ReasonCode.SLOWER_IN_INT8)
-            changed = plan_from(bench.subject.facts, slower)
-            candidate = bench.written(changed, f"plan-{trials}")
-            accepted = bench.compared(path, candidate).speedup_low > 1.0
-            if accepted:
-                planned, path, taken = changed, candidate, (*taken, *regions)
-            else:
-                regions = _better_half(regions)
-        if not accepted:
+        costs, now = bench.costs(state.planned, prepared, state.path)
+        undone = now if undone is None else undone
+        better = _better(bench, state, Findings(state.planned, costs, now), tried)
+        if better is None:
             break
-    after = bench.compared(bench.subject.float_path, path) if taken else before
-    reasons = _reasons(planned.plan, costs) if after.speedup < 1.0 else ()
-    found = SpeedCheck(bench.demand, before, after, taken, trials, reasons, costs.unfused)
+        state = better
+    after = bench.compared(bench.subject.float_path, state.path) if state.changes else before
+    found = SpeedCheck(
+        bench.demand,
+        before,
+        after,
+        fallback=tuple(region for change in state.changes for region in change.regions),
+        trials=len(tried),
+        reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
+        unfused=costs.unfused,
+        undone=tuple(str(found) for found in undone if found.node not in costs.unfused),
+        changes=tuple(change.sentence for change in state.changes),
+    )
+    planned = state.planned
+    if found.slower:
+        planned, found = _left_float(bench, found)
     notes = (*planned.plan.notes, *notes_of(found))
     return replace(planned, plan=replace(planned.plan, notes=notes)), found
 
 
-def _gainful_regions(planned: PlannedModel, costs: Costs) -> tuple[FloatRegion, ...]:
-    """Return the regions of a plan that are expected to gain by float."""
-    assert planned.facts is not None
-    regions = find_float_regions(planned.graph, planned.plan, planned.facts.profile, costs)
-    return tuple(region for region in regions if region.gain_ms > 0.0)
+def _better(
+    bench: _Bench, state: _State, found: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
+) -> _State | None:
+    """Return the first change that makes the plan faster; None where there is none, or no trial left."""
+    for change in (change for alternative in ALTERNATIVES for change in alternative(found)):
+        if len(tried) >= TRIALS:
+            return None
+        if change.key not in tried:
+            tried.add(change.key)
+            planned = state.changed(bench.subject.facts, change)
+            path = bench.written(planned, f"plan-{len(tried)}")
+            if bench.compared(state.path, path).speedup_low > 1.0:
+                return _State(planned, path, (*state.changes, change))
+    return None
 
 
-def _better_half(regions: Sequence[FloatRegion]) -> tuple[FloatRegion, ...]:
-    """Return the first regions with half of the expected gain, at least one less than all."""
-    half, sum_so_far = sum(region.gain_ms for region in regions) / 2.0, 0.0
-    for number, region in enumerate(regions):
-        sum_so_far += region.gain_ms
-        if sum_so_far >= half:
-            return tuple(regions[: min(number + 1, len(regions) - 1)])
-    return ()
+def _left_float(bench: _Bench, found: SpeedCheck) -> tuple[PlannedModel, SpeedCheck]:
+    """Return the model in float, with int8 weights where it is as fast with them."""
+    for words, planned in _in_float(bench.subject.facts, found.after):
+        after = bench.compared(bench.subject.float_path, bench.written(planned, f"float-{words}"))
+        if words == "all" or after.speedup >= NOT_SLOWER:
+            break
+    sentence = "the whole model is left in float" + (", with int8 weights" if words == "weights" else "")
+    lost = f"{sentence}: int8 was {found.after.speedup:.2f} times as fast as float"
+    return planned, replace(found, after=after, fallback=(), left_float=lost)
+
+
+def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, PlannedModel]]:
+    """Yield the model with quantized weights alone, and the model as it is."""
+    if facts.target.weight_only:
+        config = replace(facts.config, mode="weight-only")
+        recipe = Recipe(config, facts.target)
+        yield "weights", plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.notes))
+    reason = because(
+        ReasonCode.SLOWER_IN_INT8,
+        int8_ms=measured.quantized_ms,
+        float_ms=measured.float_ms,
+        region=", the whole model",
+    )
+    yield "all", plan_from(facts, {name_of(node): reason for node in facts.prepared.graph.nodes})
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:
     """Return what the plan remembers of the check."""
     where = f"onnxruntime {ort.__version__}, {found.after.threads} thread{'s'[: found.after.threads != 1]}"
+    if found.demand.data is None:
+        where += ", samples made up from the profile's ranges and shapes"
     notes = [f"measured {found.after.speedup:.2f} times as fast as float ({where})"]
     if found.fallback:
         count = sum(len(region.nodes) for region in found.fallback)
@@ -244,6 +323,10 @@ def notes_of(found: SpeedCheck) -> tuple[str, ...]:
             f"{count} nodes fall back to float, being slower in int8: {found.before.speedup:.2f} times "
             "as fast as float before"
         )
+    others = [change for change in found.changes if "slower in int8" not in change]
+    notes += [] if found.left_float else [f"{change}: faster when measured" for change in others]
+    if found.left_float:
+        notes.append(found.left_float)
     if found.slower:
         notes.append(f"FLOAT IS FASTER: {'; '.join(found.reasons)}")
     if found.unfused:
@@ -252,6 +335,9 @@ def notes_of(found: SpeedCheck) -> tuple[str, ...]:
             f"{len(found.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
             f"{names}"
         )
+    if found.undone:
+        more = f", and {len(found.undone) - 1} more" if len(found.undone) > 1 else ""
+        notes.append(f"executed otherwise than planned: {found.undone[0]}{more}")
     return tuple(notes)
 
 

@@ -21,10 +21,10 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
+from ..cost_table.table import Conditions, CostTable
 from ..costs.fusions import fused_nodes, fused_work
 from ..costs.kernels import Sizes, work_of
 from ..costs.records import Costs
-from ..costs.table import Conditions, CostTable
 from ..lowering.lower import lower
 from ..model.graph import Graph, index, input_name, name_of, output_name
 from ..model.saving import save_model

@@ -66,6 +66,18 @@ def find_costs(
     return Costs(integer, floating, border, tuple(unfused))
 
 
+def owners(graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> tuple[str, ...]:
+    """Return for each executed node the node of a model that it stands for, "" for conversions and layouts.
+
+    Args:
+        graph: the model.
+        executed: what was executed of it, or of the quantized model that was written for it.
+        names: what stands for the nodes of `graph` in the model that was executed.
+    """
+    charged = _Charged(graph, executed, names)
+    return tuple(charged.owner(node) for node in executed)
+
+
 class _Charged:
     """The executed nodes of one model, and the node or tensor that each belongs to."""
 
@@ -92,7 +104,7 @@ class _Charged:
         products: dict[str, str] = {}
         chains: dict[str, list[int]] = defaultdict(list)
         for number, executed in enumerate(self._executed):
-            owner, tensor = self._owner(executed), self._converted(number)
+            owner, tensor = self.owner(executed), self._converted(number)
             if owner:
                 spent[owner] += executed.microseconds
                 products[owner] = executed.op_type
@@ -111,7 +123,7 @@ class _Charged:
                 spent[self._downstream(chain[-1]) if maker is None or converted else name_of(maker)] += time
         return dict(spent), border, products
 
-    def _owner(self, executed: Executed) -> str:
+    def owner(self, executed: Executed) -> str:
         """Return the node that an executed node carries the name of; "" for conversions and others."""
         if executed.op_type in CONVERSIONS:
             return ""
@@ -151,7 +163,7 @@ class _Charged:
                 return ""
             executed = self._executed[here]
             if executed.op_type not in (*CONVERSIONS, *LAYOUTS):
-                maker = self._nodes.get(self._owner(executed))
+                maker = self._nodes.get(self.owner(executed))
                 return "" if maker is None else output_name(maker)
             for name in (*executed.outputs, *executed.inputs[:1]):
                 tensor = next((self._tensors[stem] for stem in _stems(name) if stem in self._tensors), "")
@@ -165,7 +177,7 @@ class _Charged:
         waiting, seen = [number], {number}
         while waiting:
             here = waiting.pop(0)
-            owner = self._owner(self._executed[here])
+            owner = self.owner(self._executed[here])
             if owner:
                 return owner
             for name in self._executed[here].outputs:

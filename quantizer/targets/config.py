@@ -7,7 +7,8 @@ so it imports nothing that is slow to start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -57,6 +58,21 @@ def _decibels(name: str, value: float) -> None:
         raise malformed(
             f"{name} {value:g} is no number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
         )
+
+
+def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a setting such as `x=1x3x224x224`, by the name of the input.
+
+    Raises:
+        MalformedError: one is written otherwise.
+    """
+    shapes = {}
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        if not name or not re.fullmatch("[1-9][0-9]{0,9}(x[1-9][0-9]{0,9})*", sizes):
+            raise malformed(f"fix_shapes '{text}' is no input and shape", "write it as NAME=1x3x224x224")
+        shapes[name] = tuple(map(int, sizes.split("x")))
+    return shapes
 
 
 MOST_DECIBELS = 300.0
@@ -219,12 +235,31 @@ class QuantConfig:
             "error at the output of each product; needs samples, --data).",
         ),
     ] = "nearest"
+    cost_model: Annotated[
+        Literal["auto", "off"],
+        _setting(
+            "Quality",
+            "Nodes that the target's table of measured kernel times predicts to be slower in int8 than in "
+            "float, conversions included, stay float, and channels are padded where that is faster: auto, or "
+            "off.",
+        ),
+    ] = "auto"
     keep_float: Annotated[
         tuple[str, ...],
         _setting(
             "Quality",
             "Nodes that stay float: names, operator types or globs of names.",
             metavar="NAME|TYPE|GLOB",
+        ),
+    ] = ()
+    fix_shapes: Annotated[
+        tuple[str, ...],
+        _setting(
+            "Output format",
+            "Inputs whose free dimensions are fixed, such as x=1x3x224x224: what depends on sizes alone is "
+            "computed once, and the quantized model takes inputs of this shape only.",
+            metavar="NAME=SHAPE",
+            check=split_shapes,
         ),
     ] = ()
 

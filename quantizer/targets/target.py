@@ -8,14 +8,15 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
+from ..cost_table.table import CostTable, costs_of
 from ..operators.functions import CHAIN
 from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 
 KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
 FEW_BITS = ("int4", "uint4")
-LutImplementation = Literal["runtime", "sigmoid", "portable", "separate"]
-LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable")
+LutImplementation = Literal["runtime", "sigmoid", "portable", "saturating", "separate"]
+LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "saturating")
 CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 
 
@@ -43,17 +44,27 @@ class Target:
     lookup_tables: Annotated[
         Mapping[str, LutImplementation],
         Meta(
-            description="Operator type to the implementation of its look-up table: runtime, sigmoid or "
-            "portable; '*' stands for all unary functions not named, 'Chain' for several operators that "
-            "together are a unary function: separate when each is planned by itself, else runtime or "
-            "portable."
+            description="Operator type to the implementation of its look-up table: runtime, sigmoid, "
+            "portable or saturating (HardSigmoid and HardSwish as sums and products that saturate); '*' "
+            "stands for all unary functions not named, 'Chain' for several operators that together are a "
+            "unary function: separate when each is planned by itself, else runtime or portable."
         ),
     ] = field(default_factory=dict)
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu"]],
+        Mapping[str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel"]],
         Meta(
-            description="Operator type to the way in which a pass-through node is written where conversions "
-            "around it would make the runtime compute it in float."
+            description="Operator type to the way in which a node is written where conversions around it "
+            "would make the runtime compute it in float, or with a slow kernel of integers: a pass-through "
+            "node on integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as "
+            "sub-pixel convolution."
+        ),
+    ] = field(default_factory=dict)
+    float_implementations: Annotated[
+        Mapping[str, Literal["clip", "sum"]],
+        Meta(
+            description="Operator type to the way in which a float node is written where the runtime would "
+            "put something slower in its place: clip for one before a conversion that the runtime would move "
+            "in front of it, sum for an Add that it would fuse with the normalization after it."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[
@@ -77,6 +88,14 @@ class Target:
     zero_points: Annotated[
         Literal["any", "zero"], Meta(description="any, or zero where it takes zero point 0 only.")
     ] = "any"
+    symmetric_inputs: Annotated[
+        Mapping[str, Literal["always", "activations"]],
+        Meta(
+            description="Operator types whose integer kernel wants zero point 0 in the activations that it "
+            "reads: always, or where all inputs are activations (MatMul). Such products are worth int8 at a "
+            "node that reads activations alone, too."
+        ),
+    ] = field(default_factory=dict)
     bias: Annotated[
         Literal["int32", "float"],
         Meta(description="int32 (with scale(x) * scale(w)), or float where it reads no integer bias."),
@@ -138,6 +157,14 @@ class Target:
         ),
     ] = False
 
+    costs: Annotated[
+        str,
+        Meta(
+            description="Name of the packaged table of measured kernel times, by which nodes that would be "
+            "slower in int8 stay float and channels are padded; empty where none was measured."
+        ),
+    ] = ""
+
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
         return op_type in self.kernels_16bit or "*" in self.kernels_16bit
@@ -151,11 +178,20 @@ class Recipe:
         config: the settings, all filled in.
         target: the runtime.
         filled_in: a sentence for each setting that another one decided.
+        measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
     """
 
     config: QuantConfig
     target: Target
     filled_in: tuple[str, ...] = field(default=(), compare=False)
+    measured: CostTable | None = field(default=None, compare=False)
+
+    @property
+    def costs(self) -> CostTable | None:
+        """The times of the kernels that decide about speed, None where there are none or none are wanted."""
+        if self.config.cost_model == "off":
+            return None
+        return self.measured or (costs_of(self.target.costs) if self.target.costs else None)
 
 
 def chain_implementation(target: Target, setting: str) -> str:

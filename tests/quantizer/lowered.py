@@ -19,14 +19,16 @@ from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.written import Lowered
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
+from qprof_onnx.quantizer.operators.saturating import slope_params
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
+from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 Feed = dict[str, np.ndarray]
 MOVES = {"Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Slice", "Pad", "Split"}
-TABLES = {"Sigmoid", "Tanh", "LeakyRelu"}
+TABLES = {"Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "HardSigmoid"}
 # operator: index and channel axis of the weight
 WEIGHT_AXIS = {"Conv": 0, "ConvTranspose": 1, "MatMul": -1}
 
@@ -90,7 +92,10 @@ def ranges_of(model: ir.Model, feed: Feed) -> dict[str, tuple[float, float]]:
     proto = ir.to_proto(model)
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    found = dict(zip(names, ReferenceEvaluator(proto).run(None, feed), strict=True)) | feed
+    found = (
+        dict(zip(names, ReferenceEvaluator(proto, new_ops=FIXED_OPERATORS).run(None, feed), strict=True))
+        | feed
+    )
     return {k: (float(v.min()), float(v.max())) for k, v in found.items() if v.dtype == np.float32}
 
 
@@ -132,7 +137,7 @@ def plan_of(
         name = node.name or ""
         implementation = (implementations or {}).get(name, "")
         if name in floats:
-            nodes[name] = NodePlan(Kind.FLOAT, "kept float by request")
+            nodes[name] = NodePlan(Kind.FLOAT, "kept float by request", implementation=implementation)
             continue
         kind = (
             Kind.PASS_THROUGH
@@ -149,7 +154,9 @@ def plan_of(
             if _name(value) in own:
                 tensors.setdefault(_name(value), own[_name(value)])
         special = dict((overrides or {}).get(name, {}))
-        for index, params in _constants(node, kind, tensors, config, per_channel).items():
+        for index, params in _constants(
+            node, kind, tensors, config, per_channel, implementation=implementation
+        ).items():
             if tensors.setdefault(_name(node.inputs[index]), params) != params:
                 special[index] = params
         for value in node.outputs if kind not in (Kind.DYNAMIC, Kind.WEIGHT_ONLY) else ():
@@ -169,7 +176,13 @@ def _name(value: ir.Value | None) -> str:
 
 
 def _constants(
-    node: ir.Node, kind: Kind, tensors: Mapping[str, QuantParams], config: QuantConfig, per_channel: bool
+    node: ir.Node,
+    kind: Kind,
+    tensors: Mapping[str, QuantParams],
+    config: QuantConfig,
+    per_channel: bool,
+    *,
+    implementation: str,
 ) -> dict[int, QuantParams]:
     symmetric, weights = SCHEMAS["symmetric"], TYPES[config.weight_type]
     if not weights.signed:
@@ -187,6 +200,9 @@ def _constants(
             found[1] = channel_params(array, channel, symmetric, weights)
         elif axis is not None and index == 2 and kind is Kind.QUANTIZED:
             found[2] = bias_params(tensors[_name(node.inputs[0])], found[1])
+        elif implementation == "saturating":
+            powers = SCHEMAS[config.schema].power_of_two
+            found[index] = slope_params(array, TYPES[config.activation_type], power_of_two=powers)
         elif node.op_type in ("Add", "Mul", "Concat"):
             bounds = float(array.min()), float(array.max())
             found[index] = choose_params(*bounds, SCHEMAS[config.schema], TYPES[config.activation_type])

@@ -42,6 +42,10 @@ class Speed:
         trials: plans that were made and timed besides the first.
         reasons: where the time goes, when float is faster still.
         unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
+        undone: what else onnxruntime executed otherwise than first planned.
+        changes: what was done that made the model faster, in this order.
+        left_float: how the whole model was left in float at last; "" where it was not.
+        made_up: whether the samples were made up from the profile.
     """
 
     min_speedup: float | None
@@ -52,6 +56,10 @@ class Speed:
     trials: int
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
+    undone: tuple[str, ...]
+    changes: tuple[str, ...]
+    left_float: str
+    made_up: bool
 
     @classmethod
     def of(cls, check: SpeedCheck) -> Speed:
@@ -66,6 +74,10 @@ class Speed:
             check.trials,
             check.reasons,
             check.unfused,
+            check.undone,
+            check.changes,
+            check.left_float,
+            check.demand.data is None,
         )
 
 

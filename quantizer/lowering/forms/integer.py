@@ -5,7 +5,8 @@ Conv, Gemm,   ConvInteger or MatMulInteger, Add of the int32 bias, then one resc
 MatMul        scale(x) * scale(w) / scale(y), QuantizeLinear with scale 1 (round, halves to even; add the zero
               point; saturate). A float result ends with the Mul, by scale(x) * scale(w). See `products`
 PASS_THROUGH  the operator on integers; a Relu or Clip that changes no value is left out
-LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan
+LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan but
+              "saturating", which is as in form qdq
 DYNAMIC       as in form qdq
 others        between conversions, as in form qdq: arithmetic, pooling, and ConvTranspose, which has no
               integer operator
@@ -16,6 +17,8 @@ onnxruntime has no fast ConvInteger: on x86-64 such a model is several times as 
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
@@ -24,7 +27,17 @@ from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.pass_through import direct
 from ..writers.products import dynamic_product, fits, integer_sums, static_product
-from ..writers.task import Task, between_conversions, direct_table, float_node, folded_weight, weight_only
+from ..writers.saturating import hard_function, prelu
+from ..writers.task import (
+    Task,
+    as_sum,
+    between_conversions,
+    direct_table,
+    float_node,
+    folded_weight,
+    weight_only,
+    with_clip,
+)
 from ..written import Lowered
 
 
@@ -37,18 +50,23 @@ def _integer(task: Task) -> bool:
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): _integer,
     (Kind.QUANTIZED, "integer"): direct,
+    (Kind.QUANTIZED, "saturating"): prelu,
     (Kind.PASS_THROUGH, ""): direct,
     (Kind.PASS_THROUGH, "integer"): direct,
     (Kind.PASS_THROUGH, "leaky-relu"): direct,
+    (Kind.PASS_THROUGH, "channels-last"): direct,
     (Kind.LOOKUP_TABLE, ""): direct_table,
     (Kind.LOOKUP_TABLE, "runtime"): direct_table,
     (Kind.LOOKUP_TABLE, "sigmoid"): direct_table,
     (Kind.LOOKUP_TABLE, "portable"): direct_table,
+    (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, otherwise=direct_table),
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
+    (Kind.FLOAT, "clip"): with_clip,
+    (Kind.FLOAT, "sum"): as_sum,
 }
 """Every way to write a node, by kind and implementation."""
 

@@ -14,10 +14,15 @@ PASS_THROUGH  integer         the operator directly on (unsigned) integers; Relu
                               as ""). Also for QUANTIZED Max and Min
 PASS_THROUGH  leaky-relu      Relu (or Clip from 0) as LeakyRelu with slope 0 between conversions: onnxruntime
                               has an integer kernel of LeakyRelu only
+PASS_THROUGH  channels-last   MaxPool as onnxruntime's own NhwcMaxPool between two Transpose, Resize (nearest,
+                              by whole factors, sizes known) as Gather of each axis between them: its MaxPool
+                              and Resize of integers take ten times as long. Any other node as ""
 LOOKUP_TABLE  runtime         as QUANTIZED; for runtimes that build the table themselves
 LOOKUP_TABLE  sigmoid         Tanh as 2 sigmoid(2x) - 1: the input dequantized with twice its scale, Sigmoid,
                               QuantizeLinear with scale 1/256 and zero point 0. The same integers are tanh in
                               128ths, uint8
+LOOKUP_TABLE  saturating      HardSigmoid and HardSwish as Add and Mul between conversions that saturate; see
+                              `writers.saturating`. Also for QUANTIZED PRelu
 LOOKUP_TABLE  portable        Cast to int32 (unsigned), Gather from a constant table: exact everywhere, slow
                               in onnxruntime
 LOOKUP_TABLE  any, and a      nothing where the later node that has the table is portable, else the operator
@@ -29,6 +34,10 @@ WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, th
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
 WEIGHT_ONLY   integer         Gather from a quantized embedding table, and of a scale for each row; Cast, Mul
 FLOAT         ""              unchanged, reading float values
+FLOAT         clip            the same, and a Clip without bounds before the QuantizeLinear of its result,
+                              which onnxruntime would otherwise move in front of the node. It drops the Clip
+FLOAT         sum             Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that
+                              takes several times as long as Add and LayerNormalization
 ============  ==============  ================================================================================
 
 What onnxruntime 1.31 executes on x86-64 (opset 13 to 23, found by experiment). Integer kernels: Conv (its
@@ -45,6 +54,8 @@ x86-64 wants uint8 activations (or the session option session.qdqisint8allowed =
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
@@ -52,34 +63,42 @@ from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.lstm import dynamic_lstm
-from ..writers.pass_through import leaky_relu, on_integers, pass_through
+from ..writers.pass_through import channels_last, leaky_relu, on_integers, pass_through
 from ..writers.products import dynamic_product
+from ..writers.saturating import hard_function, prelu
 from ..writers.task import (
+    as_sum,
     between_conversions,
     float_node,
     folded_weight,
     portable_table,
     tanh_through_sigmoid,
     weight_only,
+    with_clip,
 )
 from ..written import Lowered
 
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): between_conversions,
     (Kind.QUANTIZED, "integer"): on_integers,
+    (Kind.QUANTIZED, "saturating"): prelu,
     (Kind.PASS_THROUGH, ""): pass_through,
     (Kind.PASS_THROUGH, "integer"): on_integers,
     (Kind.PASS_THROUGH, "leaky-relu"): leaky_relu,
+    (Kind.PASS_THROUGH, "channels-last"): partial(channels_last, otherwise=pass_through),
     (Kind.LOOKUP_TABLE, ""): between_conversions,
     (Kind.LOOKUP_TABLE, "runtime"): between_conversions,
     (Kind.LOOKUP_TABLE, "sigmoid"): tanh_through_sigmoid,
     (Kind.LOOKUP_TABLE, "portable"): portable_table,
+    (Kind.LOOKUP_TABLE, "saturating"): hard_function,
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
+    (Kind.FLOAT, "clip"): with_clip,
+    (Kind.FLOAT, "sum"): as_sum,
 }
 """Every way to write a node, by kind and implementation."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -22,9 +23,10 @@ from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.graph_writer import Attributes, integer_type, new_value
 from ..writers.lstm import dynamic_lstm
-from ..writers.pass_through import direct
+from ..writers.pass_through import channels_last, direct
 from ..writers.products import dynamic_product, fits
-from ..writers.task import Task, direct_table, float_node, folded_weight, weight_only
+from ..writers.saturating import hard_function, prelu, qlinear_binary
+from ..writers.task import Task, as_sum, direct_table, float_node, folded_weight, weight_only, with_clip
 from ..written import Lowered
 
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0
@@ -227,19 +229,24 @@ def _triple(task: Task, index: int) -> tuple[ir.Value, ir.Value, ir.Value]:
 WRITERS: Writers = {
     (Kind.QUANTIZED, ""): qlinear,
     (Kind.QUANTIZED, "integer"): direct,
+    (Kind.QUANTIZED, "saturating"): partial(prelu, binary=qlinear_binary),
     (Kind.PASS_THROUGH, ""): direct,
     (Kind.PASS_THROUGH, "integer"): direct,
     (Kind.PASS_THROUGH, "leaky-relu"): direct,
+    (Kind.PASS_THROUGH, "channels-last"): partial(channels_last, otherwise=direct),
     (Kind.LOOKUP_TABLE, ""): qlinear,
     (Kind.LOOKUP_TABLE, "runtime"): qlinear,
     (Kind.LOOKUP_TABLE, "sigmoid"): _sigmoid_of_tanh,
     (Kind.LOOKUP_TABLE, "portable"): direct_table,
+    (Kind.LOOKUP_TABLE, "saturating"): partial(hard_function, binary=qlinear_binary, otherwise=direct_table),
     (Kind.DYNAMIC, ""): dynamic_product,
     (Kind.DYNAMIC, "runtime"): dynamic_lstm,
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
     (Kind.FLOAT, ""): float_node,
+    (Kind.FLOAT, "clip"): with_clip,
+    (Kind.FLOAT, "sum"): as_sum,
 }
 """Every way to write a node, by kind and implementation."""
 

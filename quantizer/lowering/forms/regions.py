@@ -23,7 +23,7 @@ from ...model.graph import name_of, output_name
 from ...model.subgraphs import subgraphs
 from ...numerics.affine import QuantParams
 from ...operators.functions import nodes_between
-from ...plan.plan import Kind, QuantPlan
+from ...plan.plan import Kind, NodePlan, QuantPlan
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import (
     WIDE_OPSET,
@@ -38,6 +38,7 @@ from ..writers.graph_walk import (
     writer_of,
 )
 from ..writers.graph_writer import constant_array, integer_type
+from ..writers.pass_through import pass_through
 from ..writers.task import Task, data_inputs
 from ..written import Lowered, with_record
 from .qdq import WRITERS as QDQ_WRITERS
@@ -46,11 +47,16 @@ DOMAIN, DOMAIN_VERSION = "qprof", 1
 FUNCTIONS_IR_VERSION = 8
 """The first with functions of the model."""
 
-WRITERS: Writers = {key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")}
+WRITERS: Writers = {
+    **{key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, "runtime")},
+    (Kind.PASS_THROUGH, "channels-last"): pass_through,
+}
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""
 
-WITHOUT_FUNCTION = ((Kind.FLOAT, ""), (Kind.WEIGHT_ONLY, "folded"))
-"""What computes in float, as in the model itself."""
+
+def _computes_in_float(entry: NodePlan) -> bool:
+    """Whether a node is written as in the model itself, outside of any function."""
+    return entry.kind is Kind.FLOAT or (entry.kind, entry.implementation) == (Kind.WEIGHT_ONLY, "folded")
 
 
 @dataclass
@@ -118,7 +124,7 @@ def _write_graph(
         for subgraph in subgraphs(group[0]):
             _write_graph(subgraph, emitter.inside(subgraph, group[0]), plan, opsets, functions)
         tasks = [task_of(node, plan, emitter, opsets[""]) for node in group]
-        if (tasks[0].entry.kind, tasks[0].entry.implementation) in WITHOUT_FUNCTION:
+        if _computes_in_float(tasks[0].entry):
             writer_of(tasks[0], "regions", WRITERS)(tasks[0])
             continue
         with unfit_in_form("regions", tasks[-1]):

@@ -80,6 +80,7 @@ class Emitter(GraphWriter):
         self._outside = outside
         self._inner: list[Emitter] = []
         self._forms: dict[ir.Value, _Forms] = {}
+        self._clipped: set[ir.Value] = set()
 
     def inside(self, subgraph: ir.Graph, owner: ir.Node) -> Emitter:
         """Return an emitter for a subgraph of `owner`, a node of this graph."""
@@ -96,6 +97,10 @@ class Emitter(GraphWriter):
         """Record that a tensor is stored in the form `quantized`."""
         self._taken.add(self._names.setdefault(value, name_of(value)))
         self._forms[value] = _Forms(params, {params: quantized})
+
+    def clip_before_quantizing(self, value: ir.Value) -> None:
+        """Have a Clip without bounds put before each QuantizeLinear of a tensor that is stored as float."""
+        self._clipped.add(value)
 
     def quantize_output(self, value: ir.Value, params: QuantParams, after: ir.Node) -> None:
         """Put QuantizeLinear after the node of a tensor, which is stored quantized from then on."""
@@ -127,6 +132,9 @@ class Emitter(GraphWriter):
                 form = emitter._quantized_constant(value, constant, params)
             else:
                 source = emitter.floating(value, place)
+                if value in emitter._clipped:
+                    clipped = new_value(f"{self.name(value)}_clipped", ir.DataType.FLOAT, value)
+                    source = emitter.add("Clip", [source], clipped, place)
                 form = emitter._insert(emitter._quantize_nodes(source, self.name(value), params), place)
             forms.quantized[params] = form
         return forms.quantized[params]

@@ -5,14 +5,34 @@ Each is a writer as in `lowering.writers.task`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ...numerics.affine import QuantParams, dequantize, quantize
 from ...operators.fills import Fill, FillSource
-from ...operators.table import Constraint, rule_of
-from .graph_writer import constant_array, integer_type
+from ...operators.table import MICROSOFT, Constraint, rule_of
+from .graph_writer import Array, Attributes, constant_array, integer_type
 from .task import Task, between_conversions, data_inputs, unsigned
+
+Step = tuple[str, Attributes, tuple[Array, ...]]
+"""A node to write: its operator and attributes, and the constants that it reads after its first input."""
+
+_Numbers = npt.NDArray[np.float64]
+
+_COORDINATES: Mapping[str, Callable[[_Numbers, int], _Numbers]] = {
+    "asymmetric": lambda index, factor: index / factor,
+    "half_pixel": lambda index, factor: (index + 0.5) / factor - 0.5,
+}
+"""Coordinate in the input of an index in the output, as ONNX defines it."""
+_ROUNDED: Mapping[str, Callable[[_Numbers], _Numbers]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda place: np.ceil(place - 0.5),
+    "round_prefer_ceil": lambda place: np.floor(place + 0.5),
+}
 
 
 def pass_through(task: Task) -> bool:
@@ -65,6 +85,85 @@ def _write_on_integers(task: Task, result: QuantParams, own: QuantParams) -> boo
             value.type = ir.TensorType(integer_type(own))
             emitter.store(value, value, own)
     return False
+
+
+def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
+    """Write MaxPool or Resize directly on integers whose last axis is the channels.
+
+    Args:
+        task: of a MaxPool or a Resize whose input and output have the same parameters.
+        otherwise: writes what this cannot: a Resize that does not repeat elements, or of unknown size.
+    """
+    node, emitter, result = task.node, task.emitter, task.result()
+    value, output = node.inputs[0], node.outputs[0]
+    rank = 0 if value is None or value.shape is None else len(value.shape)
+    if value is None or rank < 3 or result is None or task.params(0) != result or result.qtype.bits != 8:
+        return otherwise(task)
+    steps = _POOL_OR_RESIZE[node.op_type](node)
+    if steps is None:
+        return otherwise(task)
+    last, first = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
+    steps = [("Transpose", {"perm": last}, ()), *steps, ("Transpose", {"perm": first}, ())]
+    made = emitter.quantized(value, result, node)
+    for number, (op_type, attributes, indices) in enumerate(steps):
+        others = [emitter.constant(f"{emitter.name(output)}_indices", array) for array in indices]
+        is_result = number == len(steps) - 1
+        name = f"{emitter.name(output)}_{'quantized' if is_result else 'channels_last'}"
+        shape = output.shape.copy() if is_result and output.shape is not None else None
+        step = ir.Value(name=name, type=ir.TensorType(integer_type(result)), shape=shape)
+        domain = MICROSOFT if op_type == "NhwcMaxPool" else ""
+        made = emitter.add(op_type, [made, *others], step, node, attributes, domain=domain)
+    emitter.store(output, made, result)
+    return True
+
+
+def _channels_last_pool(node: ir.Node) -> list[Step] | None:
+    if len(node.outputs) > 1:
+        return None
+    kept = {name: value for name, value in node.attributes.items() if name != "storage_order"}
+    return [("NhwcMaxPool", kept, ())]
+
+
+def _channels_last_resize(node: ir.Node) -> list[Step] | None:
+    """Return a Gather for each axis of a Resize by whole factors, None for another Resize.
+
+    With a whole factor the coordinates of elements are either exact in float32 or far from where they are
+    rounded, so that these are the indices of every implementation.
+    """
+    place = _COORDINATES.get(_string(node, "coordinate_transformation_mode", "half_pixel"))
+    rounded = _ROUNDED.get(_string(node, "nearest_mode", "round_prefer_floor"))
+    factors = _whole_factors(node)
+    if place is None or rounded is None or factors is None:
+        return None
+    steps: list[Step] = []
+    for axis, (size, factor) in enumerate(factors, start=1):
+        if factor > 1:
+            index = (
+                rounded(place(np.arange(size * factor, dtype=np.float64), factor))
+                .clip(0, size - 1)
+                .astype(np.int64)
+            )
+            steps.append(("Gather", {"axis": axis}, (index,)))
+    return steps
+
+
+def _whole_factors(node: ir.Node) -> list[tuple[int, int]] | None:
+    """Return size and factor of each axis after batch and channels, None where one is not whole or known."""
+    value, output = node.inputs[0], node.outputs[0]
+    scales = node.inputs[2] if len(node.inputs) > 2 else None
+    given = None if scales is None else constant_array(scales)
+    if value is None or value.shape is None or output.shape is None or (scales is not None and given is None):
+        return None
+    if {"axes", "keep_aspect_ratio_policy"} & set(node.attributes) or value.shape[:2] != output.shape[:2]:
+        return None
+    factors: list[tuple[int, int]] = []
+    for size, wanted in zip(value.shape[2:], output.shape[2:], strict=True):
+        if not isinstance(size, int) or not isinstance(wanted, int) or size < 1 or wanted % size:
+            return None
+        factors.append((size, wanted // size))
+    if given is not None and given.size and given.tolist()[2:] != [factor for _, factor in factors]:
+        return None
+    return factors
 
 
 def leaky_relu(task: Task) -> bool:
@@ -193,3 +292,10 @@ def _is_float(value: ir.Value | None) -> bool:
 def _string(node: ir.Node, name: str, default: str) -> str:
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_string()
+
+
+_POOL_OR_RESIZE: Mapping[str, Callable[[ir.Node], list[Step] | None]] = {
+    "MaxPool": _channels_last_pool,
+    "Resize": _channels_last_resize,
+}
+"""What `channels_last` writes between its two Transpose."""

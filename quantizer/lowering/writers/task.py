@@ -17,12 +17,12 @@ from ....profiles.instrumentation.subgraphs import graph_attributes
 from ...model.graph import name_of
 from ...model.subgraphs import subgraphs
 from ...numerics.affine import UINT8, QuantParams, unsigned_equivalent
+from ...numerics.lookup_tables import build_table
 from ...operators.functions import PointwiseChain, function_of_chain, nodes_between
 from ...plan.plan import Kind, NodePlan
 from .emitter import Emitter
 from .float_islands import hide_from_fusion
 from .graph_writer import constant_array, integer_type, new_value
-from .lookup_tables import build_table
 
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
 
@@ -162,10 +162,28 @@ def float_node(task: Task) -> bool:
     opaque = () if subgraphs(task.node) else graph_attributes(task.node)
     for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
         for index, value in enumerate(node.inputs):
-            if value is not None and task.emitter.stored(value) is not None:
-                node.replace_input_with(index, task.emitter.floating(value, task.node))
+            params = None if value is None else task.emitter.stored(value)
+            if value is None or params is None:
+                continue
+            if node is task.node and node.op_type in ("Shape", "Size"):  # the same of the quantized tensor
+                form = task.emitter.quantized(value, params, node)
+            else:
+                form = task.emitter.floating(value, task.node)
+            node.replace_input_with(index, form)
     hide_from_fusion(task.node, task.entries, task.emitter)
     return False
+
+
+def with_clip(task: Task) -> bool:
+    """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
+    task.emitter.clip_before_quantizing(task.node.outputs[0])
+    return float_node(task)
+
+
+def as_sum(task: Task) -> bool:
+    """Write a float Add as Sum, which is the same."""
+    task.node.op_type = "Sum"
+    return float_node(task)
 
 
 def unsigned(params: QuantParams) -> QuantParams:

@@ -4,6 +4,7 @@ target (as model hubs store them); nowhere else."""
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 import onnx
@@ -20,8 +21,22 @@ def external_files(path: str | os.PathLike[str]) -> set[Path]:
     Raises:
         ModelError: the model cannot be read, or is no ONNX model.
     """
-    outside = [tensor for tensor in all_tensors(read_proto(path)) if is_outside(tensor)]
-    return {Path(path).parent / location_of(tensor) for tensor in outside}
+    return {Path(path).parent / location for location in _locations(os.fspath(path), _version(path))}
+
+
+def _version(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """Return what differs when a file is replaced or written to; () where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=16)
+def _locations(path: str, version: tuple[int, ...]) -> frozenset[str]:
+    """Return the locations that a model names; kept, since one command asks several times for each file."""
+    return frozenset(location_of(tensor) for tensor in all_tensors(read_proto(path)) if is_outside(tensor))
 
 
 def location_of(tensor: onnx.TensorProto) -> str:

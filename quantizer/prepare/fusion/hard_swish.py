@@ -1,4 +1,4 @@
-"""HardSwish fused from the small operators that exporters write it in.
+"""HardSwish and HardSigmoid fused from the small operators that exporters write them in.
 
 With the fused operator the intermediate tensors (x * (x + 3), ...) are neither profiled nor planned, and
 runtimes have a kernel for the whole function.
@@ -9,20 +9,30 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import ORIGIN, feeding, is_standard, origins, rank, sole_user, take_over
+from ...model.editing import (
+    ORIGIN,
+    feeding,
+    free_name,
+    is_standard,
+    origins,
+    rank,
+    sole_user,
+    take_over,
+    value_names,
+)
 from ...model.graph import constant_of
 
 HARD_SWISH_OPSET = 14
+SIXTH = {"alpha": 1 / 6, "beta": 0.5}
+"""Of the HardSigmoid that HardSwish multiplies x by."""
 
 
 def fuse_hard_swish(model: ir.Model) -> int:
     """Fuse x * clip(x + 3, 0, 6) / 6, in any order of its factors, into HardSwish; return how many.
 
     HardSigmoid with slope 1/6 and offset 1/2 is accepted for the clip divided by 6. HardSwish is an operator
-    since opset 14; models of older opsets stay as they are.
+    since opset 14; models of older opsets get that HardSigmoid, and Mul by x.
     """
-    if model.graph.opset_imports.get("", 0) < HARD_SWISH_OPSET:
-        return 0
     fused = 0
     for node in list(model.graph):
         if node.graph is None or not is_standard(node, "Mul"):
@@ -33,6 +43,36 @@ def fuse_hard_swish(model: ir.Model) -> int:
                 fused += 1
                 break
     return fused
+
+
+def fuse_hard_sigmoid(model: ir.Model) -> int:
+    """Fuse clip(x + b, 0, c) / c, the sum being optional, into HardSigmoid; return how many."""
+    fused = 0
+    for node in list(model.graph):
+        found = None if node.graph is None else _hard_sigmoid(node)
+        if found is not None:
+            nodes, source, attributes = found
+            _replace(model, nodes, [ir.node("HardSigmoid", [source], attributes, name=node.name)])
+            fused += 1
+    return fused
+
+
+def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[str, float]] | None:
+    """Return the nodes up to this one that compute a HardSigmoid, what they read, and its attributes."""
+    scaled = _product(node, None)
+    clip = None if scaled is None else feeding(scaled[0], "Clip")
+    if scaled is None or clip is None or len(clip.inputs) != 3 or rank(clip.inputs[0]) == 0:
+        return None
+    (source, *bounds), alpha = clip.inputs, scaled[1]
+    low, high = (_scalar(value, source) for value in bounds)
+    if low != 0.0 or high is None or not np.isclose(high * alpha, 1.0, rtol=1e-6):
+        return None
+    add = feeding(source, "Add")
+    for inner, term in () if add is None else (add.inputs, add.inputs[::-1]):
+        offset = _scalar(term, inner)
+        if add is not None and offset is not None:
+            return [add, clip, node], inner, {"alpha": alpha, "beta": offset * alpha}
+    return [clip, node], source, {"alpha": alpha, "beta": 0.0}
 
 
 def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
@@ -99,11 +139,23 @@ def _fuse(
         if not np.isclose(factor * scaled[1], 1 / 6, rtol=1e-6):
             return False
         last, nodes = after, [*nodes, after]
-    fused = ir.Node("", "HardSwish", [source], name=last.name)
-    fused.meta[ORIGIN] = origins(nodes)
-    output = last.outputs[0]
-    model.graph.insert_before(last, fused)
-    take_over(fused.outputs[0], output)
+    if model.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
+        _replace(model, nodes, [ir.node("HardSwish", [source], name=last.name)])
+        return True
+    if parts[0].op_type == "HardSigmoid":
+        return False
+    gate, output = ir.node("HardSigmoid", [source], SIXTH), last.outputs[0]
+    gate.outputs[0].name = free_name(f"{output.name}_gate", value_names(model))
+    gate.outputs[0].type, gate.outputs[0].shape = output.type, output.shape
+    _replace(model, nodes, [gate, ir.node("Mul", [source, gate.outputs[0]], name=last.name)])
+    return True
+
+
+def _replace(model: ir.Model, nodes: list[ir.Node], new: list[ir.Node]) -> None:
+    """Put new nodes in the place of others; the last of each makes the result."""
+    for node in new:
+        node.meta[ORIGIN] = origins(nodes)
+    model.graph.insert_before(nodes[-1], new)
+    take_over(new[-1].outputs[0], nodes[-1].outputs[0])
     for node in reversed(nodes):
         model.graph.remove(node, safe=True)
-    return True

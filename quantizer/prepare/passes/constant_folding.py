@@ -30,7 +30,7 @@ COMPUTES = frozenset(
         *("Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor"),
         *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Min", "Mod"),
         *("Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean"),
-        *("ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Round", "ScatterElements", "ScatterND"),
+        *("ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Resize", "Round", "ScatterElements", "ScatterND"),
         *("Shape", "Sigmoid", "Sign", "Sin", "Size", "Sqrt", "Sub", "Sum", "Tanh", "Trilu"),
         *("Where", "Xor"),
     }
@@ -78,7 +78,8 @@ def lift_constants(model: ir.Model) -> int:
 def fold_constants(model: ir.Model) -> int:
     """Compute the nodes of the main graph whose inputs are all constants; return how many.
 
-    `Shape` and `Size` of a value whose shape is fully known fold too. Float32 and narrower inputs are
+    `Shape` and `Size` of a value whose shape is fully known fold too, and what takes known sizes alone out of
+    a shape: of the position embedding of a model with a free batch too. Float32 and narrower inputs are
     converted to float64 and the result is rounded once: additions, products, quotients and square roots are
     correctly rounded on every machine, and other functions are in all but a few of many million values.
     A subgraph does not get a large constant computed from one outside that has other consumers: each of them
@@ -96,6 +97,8 @@ def fold_constants(model: ir.Model) -> int:
         if results is None:
             inputs = _constant_inputs(node)
             results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
+        if results is None and node.op_type in ("Gather", "Slice"):
+            results = _known_sizes(node, versions.get("", 1))
         if results is not None and not _is_copy(node, results):
             _replace(node, results)
             folded += 1
@@ -144,9 +147,33 @@ def _known_shape(node: ir.Node) -> list[Array] | None:
         return None
     if node.op_type == "Size":
         return [np.array(int(np.prod(shape)), np.int64)]
-    start = node.attributes["start"].as_int() if "start" in node.attributes else 0
-    end = node.attributes["end"].as_int() if "end" in node.attributes else len(shape)
-    return [np.array(shape[start:end], np.int64)]
+    return [_part_of_shape(node, shape)]
+
+
+def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
+    """Return what Shape gives for a tensor of these sizes."""
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(sizes))
+    return np.array(sizes[start:end], np.int64)
+
+
+def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
+    """Return the result of a node that takes sizes out of a Shape, None where one of them is not known.
+
+    The result is known where it does not depend on what stands for the sizes that are not.
+    """
+    shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
+    others = [constant_of(value) for value in node.inputs[1:]]
+    if shape_node is None or not is_standard(shape_node, "Shape") or not others:
+        return None
+    shape = None if shape_node.inputs[0] is None else shape_node.inputs[0].shape
+    if shape is None or any(a is None and v for a, v in zip(others, node.inputs[1:], strict=True)):
+        return None
+    results = []
+    for unknown in (-1, -2):
+        sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
+        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
+    first, second = results
+    return first if first and second and all(map(np.array_equal, first, second)) else None
 
 
 def _constant_inputs(node: ir.Node) -> list[Array | None] | None:

@@ -170,3 +170,13 @@ def test_a_binary_file_is_refused_with_its_first_wrong_byte(tmp_path: Path) -> N
 def test_a_byte_order_mark_and_windows_line_ends_are_taken_off(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_text(tmp_path / "x", PlanError) == "a: 1\nb: 2\n"
+
+
+def test_the_size_of_an_output_has_the_files_beside_it(tmp_path: Path) -> None:
+    with replacing_together() as batch:
+        model, other = batch.add(tmp_path / "m.onnx"), batch.add(tmp_path / "plan.yaml")
+        model.write_bytes(b"123")
+        other.write_bytes(b"1")
+        model.with_name("m.data").write_bytes(b"12345")
+        batch.add_beside(model, "m.data")
+        assert batch.size(model) == 8

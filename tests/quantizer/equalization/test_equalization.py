@@ -101,7 +101,7 @@ def test_even_channels_are_left_alone() -> None:
 
 
 def test_a_mul_is_put_in_where_no_constant_can_divide() -> None:
-    net = uneven("a = Conv(x, w, b) t = HardSwish(a) y = Conv(t, v)")
+    net = uneven("a = Conv(x, w, b) t = Elu(a) y = Conv(t, v)")
     made = planned(net, bias_correction="off")
     (name,) = made.plan.adjustments.equalization
     assert made.plan.adjustments.equalization[name].inserted
@@ -294,7 +294,7 @@ def test_an_activation_that_a_setting_names_is_left_alone() -> None:
 
 
 def test_what_is_float_without_adjustments_stays_float() -> None:
-    net = uneven("a = Conv(x, w, b) t = HardSwish(a) y = Conv(t, v)")
+    net = uneven("a = Conv(x, w, b) t = Elu(a) y = Conv(t, v)")
     plain, made = planned(net, **PLAIN).plan, planned(net).plan
     assert made.adjustments.equalization
     assert {name: made.nodes[name] for name, e in plain.nodes.items() if e.kind is Kind.FLOAT} == {

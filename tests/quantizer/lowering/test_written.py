@@ -63,14 +63,19 @@ def test_activations_are_found_in_the_model_of_every_form(small: Network, form: 
     assert found == {"x", "b", "p", "c", "y"}
 
 
-def test_a_model_whose_tensors_have_their_own_names_has_no_record(small: Network) -> None:
-    assert RECORD not in lowered(small, "qdq").model.metadata_props
+def test_a_model_whose_tensors_have_their_own_names_has_no_record() -> None:
+    net = network("a = Conv (x, v) b = Relu (a) y = Erf (b)", {"v": WIDE})
+    assert RECORD not in lowered(net, "qdq").model.metadata_props
+
+
+def test_a_tensor_that_is_read_as_integers_alone_is_in_the_record_of_form_qdq(small: Network) -> None:
+    assert list(read_record(lowered(small, "qdq").model)) == ["b"]
 
 
 def test_a_record_of_an_earlier_model_is_replaced(small: Network) -> None:
     small.model.metadata_props[RECORD] = json.dumps({"old": {}})
     try:
-        assert RECORD not in lowered(small, "qdq").model.metadata_props
+        assert "old" not in read_record(lowered(small, "qdq").model)
         assert "old" not in read_record(lowered(small, "qoperator").model)
     finally:
         del small.model.metadata_props[RECORD]

@@ -16,7 +16,7 @@ from qprof_onnx.quantizer.numerics.channel_density import (
 def reference_fit(
     base: np.ndarray, means: np.ndarray, squares: np.ndarray, mean: np.ndarray, power: np.ndarray
 ) -> np.ndarray:
-    """Return what `MaxEntropyFit` computes, channel by channel, straight from its formulas."""
+    """Return what `MaxEntropyFit` computes, channel by channel in its unit, straight from its formulas."""
     channels, bins = base.shape
     histogram = base.max(0) / base.max(0).sum()
     factors, tilts = np.ones(bins), np.zeros((channels, 2))
@@ -46,50 +46,50 @@ def reference_fit(
 
 
 def drawn(channels: int = 5, bins: int = 40) -> tuple[np.ndarray, ...]:
-    """Return base, means and squares of bins over -1 to 1, and moments that some density has."""
+    """Return base, means and squares of bins over -1 to 1, units, and moments that some density has."""
     rng = np.random.default_rng(2)
     edges = np.linspace(-1.0, 1.0, bins + 1)
     low, high = edges[:-1], edges[1:]
     prior = np.exp(-3.0 * np.abs(low + high))
     widths = np.linspace(0.2, 1.0, channels)[:, None]
     base = np.where((low > -widths) & (high < widths), prior / prior.sum(), 0.0)
-    means = np.broadcast_to((low + high) / 2.0, base.shape)
-    squares = np.broadcast_to((low * low + low * high + high * high) / 3.0, base.shape)
+    means, squares = (low + high) / 2.0, (low * low + low * high + high * high) / 3.0
     wanted = base * np.exp(rng.normal(size=(channels, 1)) * means)
     wanted /= wanted.sum(1, keepdims=True)
-    return base, means, squares, (wanted * means).sum(1), (wanted * squares).sum(1)
+    unit = widths[:, 0]
+    return base, means, squares, unit, wanted @ means / unit, wanted @ squares / unit**2
 
 
 def test_the_fit_is_its_formulas() -> None:
-    base, means, squares, mean, power = drawn()
-    fitted = MaxEntropyFit(base, means, squares).fit(mean, power)
-    expected = reference_fit(base, means, squares, mean, power)
+    base, means, squares, unit, mean, power = drawn()
+    fitted = MaxEntropyFit(base, means, squares, unit).fit(mean, power)
+    expected = reference_fit(base, means / unit[:, None], squares / unit[:, None] ** 2, mean, power)
     # Forty updates of sums in another order, each off in the last bits.
     np.testing.assert_allclose(fitted, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_a_fit_has_the_wanted_moments() -> None:
-    base, means, squares, mean, power = drawn()
-    fitted = MaxEntropyFit(base, means, squares).fit(mean, power)
-    np.testing.assert_allclose((fitted * means).sum(1), mean, atol=1e-6)
-    np.testing.assert_allclose((fitted * squares).sum(1), power, atol=1e-6)
+    base, means, squares, unit, mean, power = drawn()
+    fitted = MaxEntropyFit(base, means, squares, unit).fit(mean, power)
+    np.testing.assert_allclose(fitted @ means / unit, mean, atol=1e-6)
+    np.testing.assert_allclose(fitted @ squares / unit**2, power, atol=1e-6)
 
 
 def test_rows_of_a_fit_sum_to_one_within_their_range() -> None:
-    base, means, squares, mean, power = drawn()
-    fitted = MaxEntropyFit(base, means, squares).fit(mean, power)
+    base, means, squares, unit, mean, power = drawn()
+    fitted = MaxEntropyFit(base, means, squares, unit).fit(mean, power)
     np.testing.assert_allclose(fitted.sum(1), 1.0, rtol=1e-12)
     assert not fitted[base == 0.0].any()
 
 
 def test_moments_that_no_tilt_meets_leave_a_density() -> None:
-    base, means, squares, _, _ = drawn()
-    fitted = MaxEntropyFit(base, means, squares).fit(np.full(5, 2.0), np.full(5, 4.0))
+    base, means, squares, unit, _, _ = drawn()
+    fitted = MaxEntropyFit(base, means, squares, unit).fit(np.full(5, 2.0), np.full(5, 4.0))
     np.testing.assert_allclose(fitted.sum(1), 1.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize("channels", [1, 7])
 def test_the_same_fit_gives_the_same_bits(channels: int) -> None:
-    base, means, squares, mean, power = drawn(channels)
-    first, second = (MaxEntropyFit(base.copy(), means, squares).fit(mean, power) for _ in range(2))
+    base, means, squares, unit, mean, power = drawn(channels)
+    first, second = (MaxEntropyFit(base.copy(), means, squares, unit).fit(mean, power) for _ in range(2))
     assert first.tobytes() == second.tobytes()

@@ -125,6 +125,26 @@ def test_tanh_through_the_sigmoid_table_is_in_128ths() -> None:
     assert (plan.tensors["b"].scale, plan.tensors["b"].zero_point) == ((1 / 128,), (128,))
 
 
+@pytest.mark.parametrize("target", ["onnxruntime-x86", "onnxruntime-x86-avx2", "onnxruntime-arm"])
+def test_activation_functions_without_a_kernel_saturate_where_the_target_says_so(target: str) -> None:
+    net = network(
+        "a = Conv <pads = [1, 1, 1, 1]> (x, w) b = HardSwish (a) c = Conv (b, w) d = PRelu (c, s) "
+        "y = Conv (d, w)",
+        {"w": WIDE, "s": np.linspace(-0.2, 0.7, 8).astype(np.float32).reshape(8, 1, 1)},
+    )
+    plan = net.plan(target)
+    found = {name: (plan.nodes[name].kind, plan.nodes[name].implementation) for name in plan.nodes}
+    assert found["HardSwish_b"] == (Kind.LOOKUP_TABLE, "saturating")
+    assert found["PRelu_d"] == (Kind.QUANTIZED, "saturating")
+    slopes = plan.tensors["s"]
+    assert slopes.zero_point[0] + round(1.0 / slopes.scale[0]) == slopes.qtype.high
+
+
+def test_functions_with_16_bits_do_not_saturate() -> None:
+    net = network("a = Conv (x, w) b = HardSwish (a) y = Conv (b, w)", {"w": WIDE})
+    assert net.plan(keep_16bit=["a"]).nodes["HardSwish_b"].implementation == "runtime"
+
+
 def test_renaming_tensors_changes_nothing_but_names() -> None:
     text = "a = Conv (x, w) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, w) d = Add (c, b) y = Conv (d, w)"
     one = network(text, {"w": WIDE})

@@ -162,3 +162,32 @@ def test_softmax_stays_float_where_the_kernel_is_wrong(weight: tuple[int, ...], 
 def test_a_product_of_two_activations_does_not_start_integers() -> None:
     net = network("t = Transpose <perm = [1, 0]> (x) y = MatMul (x, t)", {}, (4, 8))
     assert kinds(net.plan())["MatMul"] is Kind.FLOAT
+
+
+def deconvolution(attributes: str, shape: tuple[int, ...]) -> tuple[Kind, str, str]:
+    """Return kind, implementation and reason of a ConvTranspose on onnxruntime."""
+    net = network(f"y = ConvTranspose <{attributes}> (x, w)", {"w": shape})
+    (entry,) = net.plan().nodes.values()
+    return entry.kind, entry.implementation, entry.reason
+
+
+def test_a_deconvolution_is_written_as_convolution_of_its_phases() -> None:
+    assert deconvolution("strides = [2, 2]", (8, 4, 8, 8)) == (Kind.QUANTIZED, "sub-pixel", "")
+
+
+def test_a_deconvolution_with_few_products_for_each_output_starts_nothing() -> None:
+    assert deconvolution("strides = [4, 4]", (8, 4, 4, 4))[0] is Kind.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("attributes", "size", "reason"),
+    [
+        ("dilations = [2, 2]", 8, "ConvTranspose with dilations is not written as Conv"),
+        ("auto_pad = 'SAME_UPPER'", 8, "whose padding depends on its input's size is not written as Conv"),
+        ("strides = [8, 8]", 9, "has 3.2 times as many products as Conv"),
+    ],
+)
+def test_a_deconvolution_that_is_no_convolution_stays_float(attributes: str, size: int, reason: str) -> None:
+    kind, _, found = deconvolution(attributes.replace("'", '"'), (8, 4, size, size))
+    assert kind is Kind.FLOAT
+    assert reason in found

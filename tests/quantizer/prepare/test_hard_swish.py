@@ -63,5 +63,44 @@ def test_what_is_another_function_stays_in_parts(nodes: str) -> None:
     assert "HardSwish" not in operators(parse(nodes))
 
 
-def test_an_opset_without_the_operator_keeps_the_parts() -> None:
-    assert "HardSwish" not in operators(parse(WRITTEN_OUT[0], opset=13))
+@pytest.mark.parametrize("nodes", WRITTEN_OUT)
+def test_an_opset_without_the_operator_has_its_gate_and_a_product(nodes: str) -> None:
+    proto = parse(nodes, opset=13)
+    assert operators(proto) == ["HardSigmoid", "Mul"]
+    once = prepare(ir.serde.deserialize_model(proto)).model
+    again = prepare(once).model
+    assert ir.serde.serialize_model(once) == ir.serde.serialize_model(again)
+    x = np.linspace(-5, 5, 10, dtype=np.float32).reshape(2, 5)
+    expected, got = (ReferenceEvaluator(m).run(None, {"x": x})[0] for m in (proto, ir.to_proto(once)))
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)  # products are rounded in another order
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = Add (x, three) b = Clip (a, zero, six) y = Div (b, six)",
+        "a = Add (three, x) b = Clip (a, zero, six) y = Mul (b, sixth)",
+        "a = Add (five, x) b = Clip (a, zero, six) y = Mul (sixth, b)",
+        "b = Clip (x, zero, five) y = Div (b, five)",
+    ],
+)
+def test_a_clipped_line_is_a_hard_sigmoid(nodes: str, opset: int) -> None:
+    proto = parse(nodes, opset)
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    assert [node.op_type for node in model.graph] == ["HardSigmoid"]
+    x = np.linspace(-5, 8, 10, dtype=np.float32).reshape(2, 5)
+    expected, got = (ReferenceEvaluator(m).run(None, {"x": x})[0] for m in (proto, ir.to_proto(model)))
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)  # the same
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = Add (x, three) b = Clip (a, zero, six) y = Div (b, five)",
+        "a = Add (x, three) b = Clip (a, three, six) y = Div (b, six)",
+        "a = Add (x, three) b = Clip (a, zero, six) c = Div (b, six) y = Add (c, b)",
+    ],
+)
+def test_what_does_not_end_at_0_and_1_is_no_hard_sigmoid(nodes: str) -> None:
+    assert "HardSigmoid" not in operators(parse(nodes))

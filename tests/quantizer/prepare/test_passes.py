@@ -203,6 +203,34 @@ def test_the_shape_of_a_static_value_folds_and_of_a_free_one_does_not():
     assert "Shape" in prepared(parse(text % "N"))[1]
 
 
+SIZES = """g (float[N,3,4] x) => (float[K] y)
+<int64[1] i = {%s}, int64[1] from = {1}, int64[1] to = {3}>
+{ s = Shape(x)  t = %s  f = Cast<to=1>(t)  r = ReduceMax<keepdims=0>(x)  y = Add(f, r) }"""
+
+
+@pytest.mark.parametrize("taken", ["Gather(s, i)", "Slice(s, from, to)"])
+def test_known_sizes_fold_beside_a_free_one(taken):
+    _, types = prepared(parse(SIZES % (2, taken)))
+    assert types == ["ReduceMax", "Add"]
+
+
+def test_a_free_size_that_is_taken_out_of_a_shape_does_not_fold():
+    assert "Shape" in prepared(parse(SIZES % (0, "Gather(s, i)")))[1]
+    assert "Shape" in prepared(parse(SIZES % (-3, "Gather(s, i)")))[1]
+
+
+def test_a_resized_position_embedding_is_computed_once():
+    """Its target is computed from the sizes of a picture, beside a free batch."""
+    proto = parse("""g (float[N,2,6,8] x) => (float[N,2,6,8] y)
+        <float[1,2,5,5] embedding, int64[2] which = {2, 3}, int64[2] first = {1, 2}>
+        { s = Shape(x)  size = Gather(s, which)  target = Concat<axis=0>(first, size)
+          e = Resize<mode="cubic">(embedding, , , target)  y = Add(x, e) }""")
+    embedding = np.random.default_rng(3).standard_normal((1, 2, 5, 5)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(embedding, "embedding"))
+    _, types = prepared(proto, atol=1e-5)  # float32 sums of 16 products in onnxruntime
+    assert types == ["Add"]
+
+
 def test_stale_value_info_is_not_believed():
     proto = parse("g (float[N,3] x) => (int64[2] y) { t = Relu(x)  s = Shape(t)  z = Neg(s)  y = Neg(z) }")
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("t", 1, [7, 3]))

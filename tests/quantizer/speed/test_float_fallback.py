@@ -10,14 +10,16 @@ from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.quantizer.costs.records import Costs
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
-from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
 from qprof_onnx.quantizer.runtime.latency import Latency
 from qprof_onnx.quantizer.runtime.node_times import node_times
 from qprof_onnx.quantizer.speed import float_fallback as module
+from qprof_onnx.quantizer.speed.alternatives import float_neighbours, usual_implementation
 from qprof_onnx.quantizer.speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
+from qprof_onnx.quantizer.speed.undone import Undone
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -58,6 +60,8 @@ class Machine:
         self, monkeypatch: pytest.MonkeyPatch, floats: dict[str, float], codes: dict[str, float]
     ) -> None:
         self.floats, self.codes = floats, codes
+        self.weights = 0.5
+        self.usual: dict[str, float] = {}
         self.plans: dict[Path, QuantPlan] = {}
         monkeypatch.setattr(module._Bench, "written", self.written)
         monkeypatch.setattr(module._Bench, "compared", self.compared)
@@ -70,16 +74,22 @@ class Machine:
 
     def spent(self, path: Path) -> float:
         plan = self.plans.get(path)
-        return sum(
-            self.codes[n] if plan is not None and plan.nodes[n].kind is not Kind.FLOAT else self.floats[n]
-            for n in self.floats
-        )
+        if plan is None or plan.config.mode == "weight-only":
+            return sum(self.floats.values()) / (1.0 if plan is None else self.weights)
+        return sum(self.node_time(plan.nodes[n], n) for n in self.floats)
+
+    def node_time(self, entry: NodePlan, name: str) -> float:
+        if entry.kind is Kind.FLOAT:
+            return self.floats[name]
+        return self.codes[name] if entry.implementation else self.usual.get(name, self.codes[name])
 
     def compared(self, first: Path, second: Path) -> Latency:
         return latency(self.spent(first), self.spent(second))
 
-    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
-        return Costs(self.codes, self.floats, {}, ())
+    def costs(
+        self, planned: PlannedModel, prepared: Path, quantized: Path
+    ) -> tuple[Costs, tuple[Undone, ...]]:
+        return Costs(self.codes, self.floats, {}, ()), ()
 
 
 def checked(subject: Subject, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
@@ -119,7 +129,7 @@ def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
     names = [n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED]
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     wrong = Costs({**machine.codes, names[0]: 400.0, names[-1]: 300.0}, machine.floats, {}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: wrong)
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (wrong, ()))
     changed, found = checked(subject)
     assert found.trials == 2  # both together, then the better of them
     assert found.fallback == ()
@@ -131,11 +141,68 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
 ) -> None:
     plan = first_plan(subject)
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: Costs({}, machine.floats, {"x": 250.0}, ()))
+    costs = Costs({}, machine.floats, {"x": 250.0}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
     changed, found = checked(subject, min_speedup=1.0)
-    assert (found.slower, found.passed) == (True, False)
     assert any("1 conversions cost 0.25 ms" in reason for reason in found.reasons)
-    assert any(note.startswith("FLOAT IS FASTER") for note in changed.notes)
+    assert (found.slower, found.passed, found.after.speedup) == (False, True, 1.0)
+    assert found.left_float == "the whole model is left in float: int8 was 0.67 times as fast as float"
+    assert found.left_float in changed.notes
+    assert {entry.kind for entry in changed.nodes.values()} == {Kind.FLOAT}
+
+
+def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
+    machine.weights = 1.0
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (Costs({}, machine.floats, {}, ()), ()))
+    changed, found = checked(subject)
+    assert found.left_float.startswith("the whole model is left in float, with int8 weights: ")
+    assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
+
+
+def test_a_float_node_that_is_executed_on_integers_gets_float_readers(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    moved, reader = "gate.pool", "head.flatten"
+    floats = dict.fromkeys(plan.nodes, 100.0)
+    Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), reader: 300.0})
+    undone = (Undone(moved, Kind.FLOAT, "MaxPool", 300.0),)
+    costs = Costs({**dict.fromkeys(plan.nodes, 50.0), moved: 300.0}, floats, {}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, undone))
+    monkeypatch.setattr(module, "ALTERNATIVES", (float_neighbours,))
+    changed, found = checked(subject)
+    assert found.changes == (f"what reads '{moved}' falls back to float, so that it is float as planned",)
+    assert f"onnxruntime computes '{moved}' on integers then" in changed.nodes[reader].reason
+    assert found.undone[0].startswith(f"'{moved}' is float in the plan; onnxruntime computes it on integers")
+
+
+def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    name = "gate.pool"
+    assert plan.nodes[name].implementation == "channels-last"
+    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
+    machine.usual = {name: 10.0}
+    costs = Costs({**machine.codes, name: 300.0}, machine.floats, {}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
+    monkeypatch.setattr(module, "ALTERNATIVES", (usual_implementation,))
+    changed, found = checked(subject)
+    assert found.changes == ("1 nodes are written in the usual way",)
+    assert changed.nodes[name].implementation == ""
+
+
+def test_without_samples_some_are_made_up_and_the_notes_say_so(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
+    changed, _ = check_speed(subject, first(subject), SpeedDemand())
+    assert any("samples made up from the profile" in note for note in changed.plan.notes)
 
 
 def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
         ),
         (
             "target: mine\nruntime: {lookup_tables: {Tanh: sigmoit}}",
-            "runtime: lookup_tables: Tanh 'sigmoit' is not one of runtime, sigmoid, portable, separate",
+            "runtime: lookup_tables: Tanh 'sigmoit' is not one of runtime, sigmoid, portable, saturating",
         ),
         ("target: glow\nsettings: {weight_schema: asymmetric, granularity: per-channel}", "are symmetric"),
         ("target: glow\nsettings: {calibrator: msee}", "settings: calibrator 'msee' is not one of minmax"),

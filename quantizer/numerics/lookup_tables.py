@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import PlanError
-from ...numerics.affine import QuantParams, Rounding, dequantize, quantize
-from ...numerics.arrays import Floats, UnaryFunction
+from ...profiles.base.errors import PlanError
+from .affine import QuantParams, Rounding, dequantize, quantize
+from .arrays import Floats, UnaryFunction
 
 Quantized = npt.NDArray[Any]
 

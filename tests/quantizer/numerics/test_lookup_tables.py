@@ -12,7 +12,6 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError
-from qprof_onnx.quantizer.lowering.writers.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.affine import (
     INT8,
     INT16,
@@ -23,6 +22,7 @@ from qprof_onnx.quantizer.numerics.affine import (
     dequantize,
     quantize,
 )
+from qprof_onnx.quantizer.numerics.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.operators.functions import function_of
 from qprof_onnx.quantizer.reference.glow import glow_table

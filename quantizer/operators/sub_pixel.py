@@ -1,0 +1,164 @@
+"""ConvTranspose as one Conv with an output channel for each phase, whose results are interleaved.
+
+With stride s, result o of a ConvTranspose with weight w, kernel k and padding p before is, along one axis,
+sum(x[i] * w[o + p - s * i]). Let o + p = s * q + r with phase r in 0..s-1: it is the sum over j of
+x[q - j] * w[r + s * j], for each phase a convolution of x with its own ceil(k / s) weights. A Conv with s
+times the output channels has all phases at each q ("sub-pixel convolution": Shi et al. 2016, "Is the
+deconvolution layer the same as a convolutional layer?", arXiv:1609.07009). A kernel that the stride does not
+divide is filled up with zeros.
+
+The sums are the same sums of the same products: what is exact for one is exact for the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.graph import Graph, input_name
+
+MOST_PRODUCTS = 3.0
+"""Products of the Conv for each product of the ConvTranspose up to which int8 gains. A product in int8 takes
+0.0055 / 0.019 of one in float (see `conditions.PRODUCTS`), so at 3.5 nothing is left."""
+
+
+@dataclass(frozen=True)
+class SubPixelAxis:
+    """One spatial axis.
+
+    Attributes:
+        stride: of the ConvTranspose; the number of phases.
+        taps: size of the Conv's kernel.
+        zeros: zero weights before and after the kernel, which make it `stride * taps` long.
+        pads: padding of the Conv, before and after.
+        crop: interleaved results before the first and after the last result of the ConvTranspose.
+    """
+
+    stride: int
+    taps: int
+    zeros: tuple[int, int]
+    pads: tuple[int, int]
+    crop: tuple[int, int]
+
+    @property
+    def growth(self) -> int:
+        """How much larger the Conv's result is than its input."""
+        return sum(self.pads) - self.taps + 1
+
+
+def sub_pixel_axis(kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> SubPixelAxis:
+    """Return how one axis is computed.
+
+    Zeros before the kernel shift the phases, so that the first result is of phase 0 and nothing has to be
+    cropped before it, where that makes the Conv's kernel no longer.
+
+    Args:
+        kernel, stride, output_padding: of the ConvTranspose.
+        pads: of the ConvTranspose, before and after.
+    """
+    taps, zeros = -(-kernel // stride), -pads[0] % stride
+    if -(-(kernel + zeros) // stride) > taps:
+        zeros = 0
+    last = stride * taps - kernel - zeros
+    before, after = pads[0] + zeros, pads[1] + last - output_padding
+    # A Conv that reads taps - 1 zeros on both sides has all results; one zero less saves `stride` of them.
+    first_pad, last_pad = (max(taps - 1 - size // stride, 0) for size in (before, after))
+    crop = (before - stride * (taps - 1 - first_pad), after - stride * (taps - 1 - last_pad))
+    return SubPixelAxis(stride, taps, (zeros, last), (first_pad, last_pad), crop)
+
+
+@dataclass(frozen=True)
+class SubPixel:
+    """A ConvTranspose as a Conv, whose output channels are (group, phases of each axis, channel of a group).
+
+    Attributes:
+        groups: of both.
+        channels: output channels of the ConvTranspose in one group.
+        axes: the spatial axes.
+    """
+
+    groups: int
+    channels: int
+    axes: tuple[SubPixelAxis, ...]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The number of phases along each axis."""
+        return tuple(axis.stride for axis in self.axes)
+
+    @property
+    def phases(self) -> int:
+        """The number of phases altogether."""
+        return math.prod(self.strides)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """The shape of the Conv's kernel."""
+        return tuple(axis.taps for axis in self.axes)
+
+    @property
+    def pads(self) -> tuple[int, ...]:
+        """Attribute `pads` of the Conv."""
+        return tuple(axis.pads[side] for side in (0, 1) for axis in self.axes)
+
+    @property
+    def crops(self) -> bool:
+        """Whether interleaved results have to be cropped."""
+        return any(any(axis.crop) for axis in self.axes)
+
+    def weight(self, weight: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Return the Conv's weight [groups * phases * channels, inputs of a group, *kernel].
+
+        Args:
+            weight: of the ConvTranspose, [inputs, channels, *its kernel].
+        """
+        zeros = [(0, 0), (0, 0), *(axis.zeros for axis in self.axes)]
+        split = [size for axis in self.axes for size in (axis.taps, axis.stride)]
+        padded = np.pad(weight, zeros).reshape(self.groups, -1, self.channels, *split)
+        taps = [3 + 2 * index for index in range(len(self.axes))]
+        order = (0, *(axis + 1 for axis in taps), 2, 1, *taps)
+        flipped = np.flip(padded.transpose(order), tuple(range(-len(taps), 0)))
+        return np.ascontiguousarray(flipped.reshape(-1, flipped.shape[-len(taps) - 1], *self.kernel))
+
+    def per_phase(self, numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Return one number for each output channel of the Conv from one for each of the ConvTranspose."""
+        by_group = numbers.reshape(self.groups, 1, self.channels)
+        return np.repeat(by_group, self.phases, axis=1).reshape(-1)
+
+
+def sub_pixel_of(node: ir.Node, weight_shape: tuple[int, ...]) -> SubPixel:
+    """Return how a ConvTranspose is written as a Conv; `sub_pixel_refusal` must have nothing against it.
+
+    Args:
+        node: the ConvTranspose.
+        weight_shape: of its weight, [inputs, channels of a group, *kernel].
+    """
+    kernel = weight_shape[2:]
+    count, attributes = len(kernel), node.attributes
+    strides = attributes.get_ints("strides", (1,) * count)
+    pads = attributes.get_ints("pads", (0,) * (2 * count))
+    extra = attributes.get_ints("output_padding", (0,) * count)
+    axes = (sub_pixel_axis(kernel[i], strides[i], (pads[i], pads[count + i]), extra[i]) for i in range(count))
+    return SubPixel(attributes.get_int("group", 1), weight_shape[1], tuple(axes))
+
+
+def sub_pixel_refusal(node: ir.Node, graph: Graph) -> str:
+    """Return why a ConvTranspose is not written as a Conv of its phases, "" if it is."""
+    weight = graph.constant(input_name(node, 1))
+    if weight is None:
+        return ""  # refused by the operator's own entry
+    if any(dilation != 1 for dilation in node.attributes.get_ints("dilations", ())):
+        return f"{node.op_type} with dilations is not written as Conv"
+    if node.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or (
+        "output_shape" in node.attributes
+    ):
+        return f"{node.op_type} whose padding depends on its input's size is not written as Conv"
+    form = sub_pixel_of(node, weight.shape)
+    ratio = form.phases * math.prod(form.kernel) / math.prod(weight.shape[2:])
+    if ratio > MOST_PRODUCTS:
+        return f"{node.op_type} with this kernel and stride has {ratio:.1f} times as many products as Conv"
+    return ""

@@ -1,0 +1,46 @@
+"""The rounding of a gate or correction is estimated to be as much as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from qprof_onnx.quantizer.model.graph import name_of
+from qprof_onnx.quantizer.noise.inner_rounding import inner_rounding
+from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
+from qprof_onnx.quantizer.operators.saturating import correction_of, gate_params
+from qprof_onnx.quantizer.planning.facts import planning_facts
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import network, plan_alone
+
+X = np.random.default_rng(3).standard_normal(200_000).astype(np.float32)
+
+
+def estimate(text: str, slopes: np.ndarray | None = None) -> tuple[float, object]:
+    """Return the estimated noise power of a network of one function, and its plan."""
+    net = network(text, {} if slopes is None else {"s": slopes}, shape=(1, 8, 30, 30))
+    recipe = load_recipe("onnxruntime-x86")
+    plan = plan_alone(net.model, net.profile, recipe, start_everywhere=True)
+    (node,) = net.graph.nodes
+    assert plan.nodes[name_of(node)].implementation == "saturating"
+    facts = planning_facts(net.prepared, net.profile, recipe)
+    return inner_rounding(node, plan, facts.activations), plan
+
+
+def test_the_gate_of_hard_swish() -> None:
+    found, plan = estimate("y = HardSwish (x)")
+    params = gate_params(plan.tensors["x"].qtype)
+    gate = np.clip(X / 6.0 + 0.5, 0.0, 1.0).astype(np.float32)
+    measured = np.mean((X * (dequantize(quantize(gate, params), params) - gate)) ** 2)
+    assert found == pytest.approx(measured, rel=0.1)  # of a histogram of 21600 values
+
+
+def test_the_correction_of_prelu() -> None:
+    slopes = np.linspace(-0.3, 0.6, 8).astype(np.float32)
+    found, plan = estimate("y = PRelu (x, s)", slopes.reshape(8, 1, 1))
+    correction = correction_of(plan.tensors["x"], plan.tensors["s"])
+    exact = np.minimum(X, 0.0) * (slopes[X.astype(np.int64) % 8] - 1.0)
+    params = correction.params
+    measured = np.mean((dequantize(quantize(exact.astype(np.float32), params), params) - exact) ** 2)
+    assert found == pytest.approx(measured, rel=0.1)
+    assert estimate("y = HardSigmoid (x)")[0] == 0.0
