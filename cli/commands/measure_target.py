@@ -34,7 +34,7 @@ def command(target: str, output: Path, threads: int) -> None:
     Example:
       qprof measure-target onnxruntime-x86 --threads 2 -o costs.json
     """
-    from ...quantizer.costs.table import save_table
+    from ...quantizer.cost_table.table import save_table
     from ...quantizer.speed.microbenchmarks import measure_target
     from ...quantizer.targets.loading import load_recipe
 

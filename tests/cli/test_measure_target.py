@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.costs.table import read_table
+from qprof_onnx.quantizer.cost_table.table import read_table
 from qprof_onnx.quantizer.speed import microbenchmarks
 from qprof_onnx.quantizer.speed.benchmark_net import Net
 

@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.costs.predicted import (
     total_microseconds,
 )
 from qprof_onnx.quantizer.costs.shapes import shapes_of
-from qprof_onnx.quantizer.costs.table import Conditions, CostTable
+from qprof_onnx.quantizer.cost_table.table import Conditions, CostTable
 
 from ..networks import Network, network
 

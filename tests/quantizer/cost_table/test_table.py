@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.costs.table import (
+from qprof_onnx.quantizer.cost_table.table import (
     Conditions,
     CostTable,
     Surface,
