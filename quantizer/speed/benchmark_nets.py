@@ -41,7 +41,7 @@ def convolutions() -> Iterator[Net]:
     ):
         yield from _to_and_fro(a, b, (side, side), kernel)
     for (a, b), side, kernel in itertools.product(
-        ((4, 4), (4, 12), (12, 12)), (28, 112), ((1, 1), (3, 3), (5, 5))
+        ((4, 4), (4, 12), (12, 12)), (28, 112), ((1, 1), (1, 3), (3, 3), (5, 5), (7, 7))
     ):
         yield from _to_and_fro(a, b, (side, side), kernel)
 

@@ -188,7 +188,7 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
     """Return a plan in which every node is quantized that the target has a kernel for."""
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
-        nodes[name_of(node)] = _entry(node, target, net)
+        nodes[name_of(node)] = _entry(node, graph, target, net)
     tensors: dict[str, QuantParams] = {}
     for node in graph.nodes:
         entry = nodes[name_of(node)]
@@ -206,9 +206,9 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
     return QuantPlan(identity, QuantConfig(target=target.name), tensors, nodes)
 
 
-def _entry(node: ir.Node, target: Target, net: Net) -> NodePlan:
+def _entry(node: ir.Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     rule, op = rule_of(node), node.op_type
-    if op in net.floats or rule is None:
+    if op in net.floats or rule is None or rule.refusal(node, graph):
         return NodePlan(Kind.FLOAT, "measured in float")
     if net.dynamic:
         implementation = "runtime" if op == "LSTM" else ""
