@@ -243,8 +243,7 @@ def _conv(node: ir.Node, sizes: Sizes, integer: bool) -> Work:
         return _depthwise(window, integer)
     if groups > 1:
         return _grouped(window, groups, integer)
-    column = ":column" if len(out) == 4 and out[-1] == 1 and out[-2] > 1 else ""
-    return _dense_integer(window) if integer else _dense_float(window, column)
+    return _dense_integer(window) if integer else _dense_float(window)
 
 
 @dataclass(frozen=True)
@@ -291,12 +290,12 @@ def _dense_integer(window: _Window) -> Work:
     return Work(kernel, window.sizes(window.inputs, window.outputs))
 
 
-def _dense_float(window: _Window, column: str) -> Work:
+def _dense_float(window: _Window) -> Work:
     if window.inputs < BLOCK:
         return Work("Conv:few", (window.inputs * window.taps, filled_up(window.outputs), window.pixels))
     if window.inputs % ALIGNED == 0:
         sizes = window.sizes(filled_up(window.inputs), filled_up(window.outputs))
-        return Work(f"{window.kernel}{column}", sizes)
+        return Work(window.kernel, sizes)
     return _sequence(window, 1, 1)
 
 

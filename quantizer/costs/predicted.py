@@ -110,7 +110,10 @@ class CostModel:
     def costs(self, plan: QuantPlan) -> Costs:
         """Return the costs of the model and of a plan."""
         quantized = {name for name, entry in plan.nodes.items() if entry.kind.reads_quantized}
-        fused = {name: fusion for name, fusion in self.fused.items() if quantized.isdisjoint(fusion.parts)}
+        apart = {n for n, entry in plan.nodes.items() if entry.kind is Kind.FLOAT and entry.implementation}
+        fused = {
+            n: fusion for n, fusion in self.fused.items() if (quantized | apart).isdisjoint(fusion.parts)
+        }
         layouts = layouts_of(self.graph, self.sizes, quantized, fused)
         times: dict[str, float] = {}
         sizes = self.sizes_of(plan)

@@ -40,10 +40,10 @@ def convolutions() -> Iterator[Net]:
         ((16, 16), (16, 64), (64, 64), (8, 8), (8, 24), (24, 24)), (14, 28, 56), ((1, 3), (5, 5), (7, 7))
     ):
         yield from _to_and_fro(a, b, (side, side), kernel)
-    for (a, b), length, taps in itertools.product(
-        ((32, 32), (32, 128), (128, 128), (128, 512)), (50, 200, 800), (1, 5)
+    for (a, b), side, kernel in itertools.product(
+        ((4, 4), (4, 12), (12, 12)), (28, 112), ((1, 1), (1, 3), (3, 3), (5, 5), (7, 7))
     ):
-        yield from _to_and_fro(a, b, (length, 1), (taps, 1))
+        yield from _to_and_fro(a, b, (side, side), kernel)
 
 
 def _to_and_fro(

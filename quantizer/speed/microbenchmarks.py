@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -32,6 +33,7 @@ from ..numerics.affine import INT8, INT32, UINT8, QuantParams
 from ..operators.operands import activation_names
 from ..operators.table import CONVERSIONS, Constraint, rule_of
 from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.reasons import UnfitNodesError
 from ..prepare.passes.shapes import infer_shapes
 from ..runtime.node_times import Executed, node_times
 from ..runtime.sessions import open_session, run
@@ -115,7 +117,12 @@ def measured(net: Net, target: Target, threads: int) -> Iterable[Timing]:
     graph = index(model)
     plan = uniform_plan(graph, target, net)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        lowered = lower(model, plan)
+        try:
+            lowered = lower(model, plan)
+        except UnfitNodesError as error:  # it wants other parameters than those of all the others
+            floats_too = dict.fromkeys(error.reasons, NodePlan(Kind.FLOAT, "not written"))
+            plan = replace(plan, nodes={**plan.nodes, **floats_too})
+            lowered = lower(model, plan)
         paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
         save_model(model, paths["float"])
         save_model(lowered.model, paths["int8"])
@@ -134,20 +141,21 @@ def _points(net: Net, plan: QuantPlan, sizes: Sizes, costs: Costs) -> Iterable[T
         name = name_of(node)
         if name not in net.measured:
             continue
-        if name not in fused:
+        if name not in fused and name in costs.floating:
             work = work_of(node, sizes, integer=False)
             yield (
                 f"{work.kernel}{net.context}:float",
                 work.sizes,
                 costs.floating.get(name, 0.0) / work.repeats,
             )
-        elif fused[name].kernel:
+        elif name in fused and fused[name].kernel:
             work = fused_work(node, fused[name].kernel, sizes)
             yield f"{work.kernel}:float", work.sizes, _fused_time(node, sizes.graph, costs.floating)
-        if plan.nodes[name].kind.counts_as_quantized and name not in costs.unfused:
+        executed = name in costs.integer and name not in costs.unfused
+        if plan.nodes[name].kind.counts_as_quantized and executed:
             work = work_of(node, sizes, integer=True)
             kernel = f"{work.kernel}{net.context}:{form_of(node, plan)}"
-            yield kernel, work.sizes, costs.integer.get(name, 0.0) / work.repeats
+            yield kernel, work.sizes, costs.integer[name] / work.repeats
 
 
 def _fused_time(node: ir.Node, graph: Graph, times: Mapping[str, float]) -> float:
@@ -180,7 +188,7 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
     """Return a plan in which every node is quantized that the target has a kernel for."""
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
-        nodes[name_of(node)] = _entry(node, target, net)
+        nodes[name_of(node)] = _entry(node, graph, target, net)
     tensors: dict[str, QuantParams] = {}
     for node in graph.nodes:
         entry = nodes[name_of(node)]
@@ -198,9 +206,9 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
     return QuantPlan(identity, QuantConfig(target=target.name), tensors, nodes)
 
 
-def _entry(node: ir.Node, target: Target, net: Net) -> NodePlan:
+def _entry(node: ir.Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     rule, op = rule_of(node), node.op_type
-    if op in net.floats or rule is None:
+    if op in net.floats or rule is None or rule.refusal(node, graph):
         return NodePlan(Kind.FLOAT, "measured in float")
     if net.dynamic:
         implementation = "runtime" if op == "LSTM" else ""
@@ -212,7 +220,7 @@ def _entry(node: ir.Node, target: Target, net: Net) -> NodePlan:
     if rule.constraint in (Constraint.SAME, Constraint.CLAMP) or op in ("Max", "Min"):
         kind = Kind.QUANTIZED if op in ("Max", "Min") else Kind.PASS_THROUGH
         return NodePlan(kind, "", {}, target.implementations.get(op, ""))
-    return NodePlan(Kind.QUANTIZED)
+    return NodePlan(Kind.QUANTIZED, "", {}, target.implementations.get(op, ""))
 
 
 def _constant_params(node: ir.Node, graph: Graph) -> dict[str, QuantParams]:

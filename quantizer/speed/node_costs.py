@@ -147,7 +147,7 @@ class _Charged:
         here = [node]
         for _ in range(FUSED):
             for candidate in here:
-                if not wanted or candidate.op_type == wanted:
+                if not wanted or candidate.op_type in PRODUCTS:
                     return candidate
             makers = [value.producer() for n in here for value in n.inputs if value is not None]
             here = [maker for maker in makers if maker is not None]
