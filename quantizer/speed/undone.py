@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 from ..lowering.written import WrittenNames
 from ..model.graph import Graph
-from ..operators.table import DEQUANTIZE
+from ..operators.table import RULES, Constraint
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..runtime.node_times import Executed
 from .node_costs import owners
 
 _MAKES_INTEGERS = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm", "Nhwc")
 """How the names of operators begin whose results are quantized."""
-_MAKES_FLOATS = (DEQUANTIZE, "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "Cast")
+_CARRIES = {
+    *(rule.op_type for rule in RULES.values() if rule.constraint not in (Constraint.OWN, Constraint.FIXED)),
+    *("Upsample", "ReorderInput", "ReorderOutput"),
+}
+"""Operators whose result is quantized where their input is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def find_undone(
     found = []
     for owner, node in zip(owners(graph, executed, names), executed, strict=True):
         reads = any(name in integers for name in node.inputs)
-        makes = node.op_type.startswith(_MAKES_INTEGERS) or (reads and node.op_type not in _MAKES_FLOATS)
+        makes = node.op_type.startswith(_MAKES_INTEGERS) or (reads and node.op_type in _CARRIES)
         if makes:
             integers.update(node.outputs)
         entry = plan.nodes.get(owner)
