@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..model.graph import FLOAT_TYPES, Graph, name_of
+from ..operators.conditions import attribute_value
 from ..operators.operands import activation_names, operator_of, outputs_of
 from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip, rule_of
@@ -82,7 +83,8 @@ def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
     elements = sum(facts.profile[name].count for name in outputs_of(node) if name in facts.profile)
     if per_output * elements < facts.target.node_products * facts.profile.data.samples:
         return False
-    enough = node.op_type == "Conv" and 0 < facts.target.conv_products <= per_output
+    ungrouped = node.op_type == "Conv" and attribute_value(node, "group", 1) == 1
+    enough = ungrouped and 0 < facts.target.conv_products <= per_output
     return enough or rule.compute_bound(node, facts.graph)
 
 

@@ -99,8 +99,8 @@ class Target:
     conv_products: Annotated[
         int,
         Meta(
-            description="Multiplications for each output element from which int8 pays for a convolution's "
-            "conversions, where fewer than usual do: the kernels of float operators write quantized values."
+            description="Multiplications for each output element from which int8 pays for the conversions of "
+            "an ungrouped convolution, where fewer than usual do: float kernels write quantized values."
         ),
     ] = 0
     node_products: Annotated[
