@@ -28,7 +28,7 @@ CHECKED = {
     SpeedDemand: lambda **given: SpeedDemand("data", **given),
 }
 """How the settings in each record are checked."""
-RESULTS = {"Member", "LstmSettings"}
+RESULTS = {"Member", "LstmSettings", "Work"}
 """Records that are no settings of a user."""
 FLOATS = [
     (record, field.name)

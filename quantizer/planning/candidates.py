@@ -85,7 +85,7 @@ def is_compute_bound(node: ir.Node, rule: Rule, facts: PlanningFacts) -> bool:
         return False
     ungrouped = node.op_type == "Conv" and attribute_value(node, "group", 1) == 1
     enough = ungrouped and 0 < facts.target.conv_products <= per_output
-    return enough or rule.compute_bound(node, facts.graph)
+    return enough or rule.compute_bound(node, facts.graph) or wants_symmetric_inputs(node, rule, facts)
 
 
 def _products_per_output(node: ir.Node, rule: Rule, graph: Graph) -> float | None:

@@ -37,7 +37,6 @@ from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from ..runtime.latency import QUICK, Latency, measure
 from ..runtime.node_times import node_times
 from ..runtime.sessions import Inputs, open_session, run
-from ..targets.target import Recipe
 from .alternatives import ALTERNATIVES, Change, Findings
 from .made_up_samples import made_up_samples
 from .node_costs import find_costs
@@ -301,8 +300,7 @@ def _left_float(bench: _Bench, found: SpeedCheck) -> tuple[PlannedModel, SpeedCh
 def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, PlannedModel]]:
     """Yield the model with quantized weights alone, and the model as it is."""
     if facts.target.weight_only:
-        config = replace(facts.config, mode="weight-only")
-        recipe = Recipe(config, facts.target)
+        recipe = replace(facts.recipe, config=replace(facts.config, mode="weight-only"))
         yield "weights", plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.notes))
     reason = because(
         ReasonCode.SLOWER_IN_INT8,
@@ -310,7 +308,8 @@ def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, Pl
         float_ms=measured.float_ms,
         region=", the whole model",
     )
-    yield "all", plan_from(facts, {name_of(node): reason for node in facts.prepared.graph.nodes})
+    nodes = {name_of(node): reason for node in facts.prepared.graph.nodes}
+    yield "all", plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
 
 
 def notes_of(found: SpeedCheck) -> tuple[str, ...]:

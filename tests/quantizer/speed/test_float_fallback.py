@@ -79,7 +79,7 @@ class Machine:
         return sum(self.node_time(plan.nodes[n], n) for n in self.floats)
 
     def node_time(self, entry: NodePlan, name: str) -> float:
-        if entry.kind is Kind.FLOAT:
+        if entry.kind in (Kind.FLOAT, Kind.WEIGHT_ONLY):
             return self.floats[name]
         return self.codes[name] if entry.implementation else self.usual.get(name, self.codes[name])
 
