@@ -22,9 +22,8 @@ from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
 from ..costs.predicted import CostModel
 from ..costs.slower_nodes import slower_nodes
-from ..model.graph import Graph, name_of, output_name
+from ..model.graph import Graph, input_name, name_of, output_name
 from ..noise.budget import plan_within_noise_budget
-from ..numerics.affine import QuantParams
 from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
@@ -142,7 +141,7 @@ def _node_plan(facts: PlanningFacts, node: ir.Node, choice: Choice, parameters: 
         kind,
         choice.reason,
         parameters.inputs[name_of(node)],
-        _implementation(facts, node, choice, shares, parameters.activations),
+        _implementation(facts, node, choice, shares, parameters),
     )
 
 
@@ -160,15 +159,15 @@ def _implementation(
     node: ir.Node,
     choice: Choice,
     shares: bool,
-    activations: Mapping[str, QuantParams],
+    parameters: Parameters,
 ) -> str:
     """Return how a node is written: the look-up table that was chosen, or the target's way to pass
     through."""
     if name_of(node) in facts.usual:
         return choice.implementation
     if choice.kind is Kind.FLOAT:
-        return _float_implementation(facts, node, activations)
-    if touches_16_bits(facts, node, choice, activations):  # the other ways are for 8 bits
+        return _float_implementation(facts, node, parameters)
+    if touches_16_bits(facts, node, choice, parameters.activations):  # the other ways are for 8 bits
         return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
     own = (
         choice.quantized
@@ -179,12 +178,28 @@ def _implementation(
     return choice.implementation or preferred
 
 
-def _float_implementation(facts: PlanningFacts, node: ir.Node, activations: Mapping[str, QuantParams]) -> str:
+def _float_implementation(facts: PlanningFacts, node: ir.Node, parameters: Parameters) -> str:
     """Return how a float node is written, "" for as it is, which it is where the runtime does it no harm."""
-    how = facts.target.float_implementations.get(node.op_type, "")
-    name = output_name(node)
-    harmed = {"": False, "clip": name in activations, "sum": bool(how) and _is_normalized(facts.graph, name)}
-    return how if harmed[how] else ""
+    how, name = facts.target.float_implementations.get(node.op_type, ""), output_name(node)
+    if how == "clip":
+        return how if name in parameters.activations else ""
+    if how == "sum":
+        harmed = _is_normalized(facts.graph, name) or _is_bias(node, facts.graph, parameters)
+        return how if harmed else ""
+    return how
+
+
+def _is_bias(node: ir.Node, graph: Graph, parameters: Parameters) -> bool:
+    """Whether an Add is the bias of a quantized MatMul of known shape: the runtime makes a float Gemm of both."""
+    for value in node.inputs:
+        maker = graph.producer(name_of(value))
+        if maker is None or maker.op_type != "MatMul" or len(graph.consumers(name_of(value))) != 1:
+            continue
+        weight, shape = input_name(maker, 1), graph.shape(input_name(maker, 0))
+        known = shape is not None and None not in shape
+        if known and graph.is_constant(weight) and weight in parameters.tensors:
+            return any(graph.is_constant(name_of(other)) for other in node.inputs if other is not value)
+    return False
 
 
 def _is_normalized(graph: Graph, name: str) -> bool:

@@ -209,3 +209,17 @@ def test_a_clip_after_moved_values_does_not_narrow_what_a_kernel_needs_in_full(m
     assert plan.nodes["Clip_c"].kind is Kind.QUANTIZED
     assert plan.tensors["s"].scale[0] * 255 >= 1.0 - 1e-6
     check_conformity(lower(net.model, plan).model, load_recipe().target, "net")  # refuses what it narrows
+
+
+@pytest.mark.parametrize(("target", "how"), [("onnxruntime-x86", "sum"), ("openvino", "")])
+def test_a_bias_after_a_quantized_product_of_known_shape_is_not_fused_into_a_float_one(
+    target: str, how: str
+) -> None:
+    weights = {"w": (32, 32), "b": np.ones(32, np.float32)}
+    net = network("p = MatMul (x, w) s = Add (p, b) y = Erf (s)", weights, (1, 8, 32))
+    assert net.plan(target).nodes["Add_s"].implementation == how
+
+
+def test_an_add_of_two_activations_stays_as_it_is() -> None:
+    net = network("p = MatMul (x, w) s = Add (p, x) y = Erf (s)", {"w": (32, 32)}, (1, 8, 32))
+    assert net.plan().nodes["Add_s"].implementation == ""
