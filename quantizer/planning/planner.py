@@ -190,7 +190,7 @@ def _float_implementation(facts: PlanningFacts, node: ir.Node, parameters: Param
 
 
 def _is_bias(node: ir.Node, graph: Graph, parameters: Parameters) -> bool:
-    """Whether an Add is the bias of a quantized MatMul of known shape: the runtime makes a float Gemm of both."""
+    """Whether an Add is the bias of a quantized MatMul of known shape, both of which become a float Gemm."""
     for value in node.inputs:
         maker = graph.producer(name_of(value))
         if maker is None or maker.op_type != "MatMul" or len(graph.consumers(name_of(value))) != 1:

@@ -64,8 +64,8 @@ class Target:
         Meta(
             description="Operator type to the way in which a float node is written where the runtime would "
             "put something slower in its place: clip for one before a conversion that the runtime would move "
-            "in front of it, sum for an Add that it would fuse with the normalization after it or the product "
-            "before it."
+            "in front of it, sum for an Add that it would fuse with the normalization after it or the "
+            "product before it."
         ),
     ] = field(default_factory=dict)
     unsigned_activations: Annotated[

@@ -36,8 +36,9 @@ WEIGHT_ONLY   integer         Gather from a quantized embedding table, and of a 
 FLOAT         ""              unchanged, reading float values
 FLOAT         clip            the same, and a Clip without bounds before the QuantizeLinear of its result,
                               which onnxruntime would otherwise move in front of the node. It drops the Clip
-FLOAT         sum             Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization (several times
-                              as slow as Add and LayerNormalization), nor with MatMul into Gemm of float
+FLOAT         sum             Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that
+                              takes several times as long as Add and LayerNormalization. Nor does it fuse it
+                              with a quantized MatMul into a float Gemm
 ============  ==============  ================================================================================
 
 What onnxruntime 1.31 executes on x86-64 (opset 13 to 23, found by experiment). Integer kernels: Conv (its
