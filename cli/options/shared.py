@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,13 @@ _SETTINGS = (
         help="YAML file of settings, or of a target of your own; options overrule it.",
     ),
     *map(_setting_option, settings().values()),
+    option(
+        "--costs",
+        group="Quality",
+        type=EXISTING,
+        metavar="COSTS.json",
+        help="Times of the kernels on your machine (qprof measure-target), instead of the target's own.",
+    ),
 )
 
 
@@ -162,7 +170,12 @@ def recipe_of(options: dict[str, Any]) -> Recipe | None:
         raise ConfigError(
             "--target and --config: they exclude each other; a configuration file names its target"
         )
+    costs = given.pop("costs", None)
     recipe = load_recipe(source or given.pop("target", None), given)
+    if costs is not None:
+        from ...quantizer.cost_table.table import read_table
+
+        recipe = replace(recipe, measured=read_table(costs))
     for sentence in recipe.filled_in:
         tell(f"note: {sentence}")
     return recipe

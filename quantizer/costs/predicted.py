@@ -9,6 +9,7 @@ for each element.
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -347,8 +348,8 @@ def price_of(node: ir.Node, plan: QuantPlan, model: CostModel, costs: Costs) -> 
     outputs = [value.name for value in node.outputs if value.name in costs.border]
     as_quantized = replace(
         plan,
-        nodes={**plan.nodes, name: NodePlan(Kind.QUANTIZED)},
-        tensors={**plan.tensors, **{n: plan.tensors.get(n, SOME) for n in outputs if n}},
+        nodes=ChainMap({name: NodePlan(Kind.QUANTIZED)}, plan.nodes),  # type: ignore[arg-type]  # it is only read
+        tensors=ChainMap({n: plan.tensors.get(n, SOME) for n in outputs if n}, plan.tensors),  # type: ignore[arg-type]
     )
     change = 0.0
     for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph
-from ..plan.plan import QuantPlan
-from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..model.graph import Graph, name_of
+from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
 from .float_regions import FloatRegion, find_float_regions
+from .predicted import CostModel, price_of
 from .records import Costs
 
 
@@ -38,3 +40,21 @@ def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons
         for region in regions
         for name in region.nodes
     }
+
+
+PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT8_CONSUMER)
+"""Reasons that are about time."""
+
+
+def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
+    """Return a plan in which nodes that are float for reasons of time have what int8 would save and cost."""
+    costs = model.costs(plan)
+    nodes = dict(plan.nodes)
+    for node in model.graph.nodes:
+        entry = nodes[name_of(node)]
+        reason = entry.because
+        if entry.kind is Kind.FLOAT and isinstance(reason, FloatReason) and reason.code in PRICED:
+            price = price_of(node, plan, model, costs)
+            words = price_in_words(price.floating, price.integer, price.conversions)
+            nodes[name_of(node)] = replace(entry, because=replace(reason, price=words))
+    return replace(plan, nodes=nodes)

@@ -150,10 +150,13 @@ class FloatReason:
     Attributes:
         code: the kind of reason.
         details: its names and figures: those that the sentence of the code has room for.
+        price: what int8 would save and cost by the target's measured times, in words; "" where that is not
+            known or was not asked.
     """
 
     code: ReasonCode
     details: Mapping[str, Detail] = field(default_factory=dict)
+    price: str = ""
 
     def __str__(self) -> str:
         return sentence(self)
@@ -196,7 +199,15 @@ _WHOLE = ("elements", "limit")
 
 def sentence(reason: FloatReason) -> str:
     """Return a reason in words."""
-    return _SENTENCES[reason.code].format(**reason.details)
+    text = _SENTENCES[reason.code].format(**reason.details)
+    return f"{text} ({reason.price})" if reason.price else text
+
+
+def price_in_words(float_us: float, int8_us: float, conversions_us: float) -> str:
+    """Return in milliseconds what int8 would save at a node and cost around it, given in microseconds."""
+    saved = float_us - int8_us
+    what = f"int8 would save {saved / 1e3:.2g} ms" if saved > 0.0 else "int8 would save nothing"
+    return f"{what}, its conversions cost {max(conversions_us, 0.0) / 1e3:.2g} ms, predicted"
 
 
 def summary(reasons: Sequence[FloatReason]) -> str:

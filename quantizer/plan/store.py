@@ -199,6 +199,8 @@ def _reason_text(reason: FloatReason | str) -> str:
     if reason.code is ReasonCode.UNKNOWN:
         return text(str(reason))
     details = {"code": reason.code.value, **reason.details}
+    if reason.price:
+        details["price"] = reason.price
     return "{" + ", ".join(f"{name}: {flow_text(value)}" for name, value in details.items()) + "}"
 
 
@@ -336,10 +338,12 @@ def _because(value: object, where: str) -> FloatReason | str:
     if not isinstance(value, dict):
         return text_at(value, where)
     code = ReasonCode(_word(value.get("code"), f"{where}: code", tuple(ReasonCode)))
-    details = fields(value, where, ("code", *detail_names(code)))
+    details = fields(value, where, ("code", *detail_names(code)), ("price",))
     figures = figure_names(code)
     return FloatReason(
-        code, {name: _detail(details[name], name in figures, where) for name in detail_names(code)}
+        code,
+        {name: _detail(details[name], name in figures, where) for name in detail_names(code)},
+        text_at(details.get("price", ""), where),
     )
 
 

@@ -23,6 +23,7 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.records.profile import Profile
 from ...profiles.samples.samples import Sample
 from ..costs.predicted import CostModel
+from ..costs.slower_nodes import with_prices
 from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
 from ..equalization.equalized_profile import equalized_profile
@@ -106,7 +107,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         planned = bias_corrected(planned)
     else:
         planned = squant_rounded(_without_channels(planned))
-    return _verified(channels_padded(planned))
+    return _verified(fitted_to_kernels(planned))
 
 
 def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
@@ -142,13 +143,13 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     return PlannedModel(replace(plan, adjustments=adjustments), model, graph, after)
 
 
-def channels_padded(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with more channels where integer kernels are predicted to be faster so."""
+def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
+    """Return the plan with channels padded where that is predicted to be faster, and its reasons priced."""
     facts = _facts(planned)
     if facts.recipe.costs is None:
         return planned
     model = CostModel(planned.graph, facts.profile, facts.recipe.costs)
-    return replace(planned, plan=with_padding(planned.plan, model))
+    return replace(planned, plan=with_prices(with_padding(planned.plan, model), model))
 
 
 def squant_rounded(planned: PlannedModel) -> PlannedModel:

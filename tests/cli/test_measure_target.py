@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.cost_table.table import read_table
+from qprof_onnx.quantizer.cost_table.table import costs_of, read_table, save_table
 from qprof_onnx.quantizer.speed import microbenchmarks
 from qprof_onnx.quantizer.speed.benchmark_net import Net
 
@@ -31,3 +33,23 @@ def test_the_times_of_the_networks_become_a_table(tmp_path: Path, monkeypatch: p
     table = read_table(path)
     assert set(table.kernels) == {"Neg:float", "Call"}
     assert table.conditions.threads == 1
+
+
+def test_a_table_of_ones_own_decides_instead_of_the_targets(tmp_path: Path) -> None:
+    """With integer convolutions that take a second each, all of the digits model stays float."""
+    table = costs_of("onnxruntime-x86")
+    assert table is not None
+    kernels = {
+        name: tuple((*point[:-1], 1e6) for point in points)
+        for name, points in table.kernels.items()
+        if name.endswith(("integer", "to-float"))
+    }
+    save_table(replace(table, kernels={**table.kernels, **kernels}), tmp_path / "costs.json")
+    digits = Path(__file__).parents[2] / "examples" / "digits"
+    model, profile, data = str(digits / "model.onnx"), str(tmp_path / "p.yaml"), str(digits / "calibration")
+    made = CliRunner().invoke(main, ["dump-profile", model, "--data", data, "-o", profile])
+    assert made.exit_code == 0, made.output
+    options = ["--profile", profile, "--costs", str(tmp_path / "costs.json"), "--json"]
+    found = CliRunner().invoke(main, ["quantize", model, *options, "-o", str(tmp_path / "m.onnx")])
+    assert found.exit_code == 0, found.output
+    assert "quantized" not in json.loads(found.stdout)["nodes"]
