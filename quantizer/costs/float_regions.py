@@ -9,7 +9,7 @@ before it) adds the difference to the cost of the boundary.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...profiles.records.profile import Profile
@@ -112,7 +112,7 @@ def find_float_regions(
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
     """Return the costs of nodes and conversions; see `Prices`."""
     quantized = [name_of(n) for n in graph.nodes if is_quantized(name_of(n), plan)]
-    crossings = tuple(_crossings(graph, plan, profile, costs))
+    crossings = (*_crossings(graph, plan, profile, costs), *_tied(costs.together, quantized))
     beside: dict[tuple[str, str], float] = defaultdict(float)
     for node in graph.nodes:
         name = name_of(node)
@@ -148,6 +148,13 @@ def cheapest(prices: Prices) -> set[str]:
         network.edge(node, SINK, cost)
     side = network.source_side()
     return {name for name in prices.integer if name in side}
+
+
+def _tied(groups: Iterable[tuple[str, ...]], quantized: Collection[str]) -> Iterator[Crossing]:
+    """Yield what keeps the nodes of each group on one side: a crossing of no tensor that costs too much."""
+    for group in groups:
+        if len(group) > 1 and all(name in quantized for name in group):
+            yield Crossing(f"together {group}", group[0], group[1:], NEVER)
 
 
 def _rate(profile: Profile, costs: Costs) -> tuple[float, float]:

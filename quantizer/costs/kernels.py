@@ -169,8 +169,13 @@ def _reduction(node: ir.Node, sizes: Sizes, _: bool) -> Work:
 
 def _normalization(node: ir.Node, sizes: Sizes, _: bool) -> Work:
     shape = sizes.input(node)
-    length = math.prod(shape[2:]) if node.op_type == "InstanceNormalization" else (shape or (1,))[-1]
-    return Work(node.op_type, (length, max(math.prod(shape), 1)))
+    total = max(math.prod(shape), 1)
+    if node.op_type == "InstanceNormalization":
+        return Work(node.op_type, (math.prod(shape[2:]), total))
+    axis = node.attributes.get_int("axis", -1) % max(len(shape), 1)
+    if node.op_type.endswith("Softmax") and axis < len(shape) - 1:
+        return Work(f"{node.op_type}:inner", (shape[axis], total))
+    return Work(node.op_type, ((shape or (1,))[-1], total))
 
 
 def _transpose(node: ir.Node, sizes: Sizes, _: bool) -> Work:

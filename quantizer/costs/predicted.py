@@ -81,6 +81,12 @@ class CostModel:
         return fused_nodes(self.graph, self.sizes)
 
     @cached_property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of float nodes that are one kernel, such as Sigmoid and Mul of SiLU."""
+        parts = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
+        return tuple(dict.fromkeys(parts))
+
+    @cached_property
     def float_layouts(self) -> Layouts:
         """The layouts of the float model."""
         return layouts_of(self.graph, self.sizes, (), self.fused)
@@ -132,7 +138,7 @@ class CostModel:
                 border[change.tensor] += time
             else:
                 self._charge(times, change.tensor, change.reader, time)
-        return Costs(times, dict(self.floating), border, ())
+        return Costs(times, dict(self.floating), border, together=self.together)
 
     def float_time(self, node: ir.Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""

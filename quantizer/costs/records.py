@@ -17,12 +17,15 @@ class Costs:
         floating: by node, in the float model.
         border: by tensor, of quantizing or dequantizing it, change of layout included.
         unfused: nodes that are quantized in the plan and that onnxruntime computes in float nevertheless.
+        together: groups of nodes that are one kernel in float: each costs what `floating` says where all of
+            them are float.
     """
 
     integer: Mapping[str, float]
     floating: Mapping[str, float]
     border: Mapping[str, float]
     unfused: tuple[str, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
 
 
 def is_quantized(name: str, plan: QuantPlan) -> bool:

@@ -27,6 +27,8 @@ def elementwise() -> Iterator[Net]:
         yield from _movers(shape)
     for length, elements in itertools.product((16, 128, 1024), (4096, 65536, 524288)):
         yield _repeated("Softmax", (elements // length, length), axis=-1)
+        if length < 1024:
+            yield _repeated("Softmax", (1, length, elements // length), axis=1)
         net = Net(f"LayerNormalization {length} {elements}", (elements // length, length))
         for _ in range(4):
             net.add("LayerNormalization", net.weight(length), net.weight(length), axis=-1)
