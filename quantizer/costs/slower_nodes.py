@@ -17,8 +17,9 @@ MARGIN = 1.3
 """How many times as long as in float a region is predicted to take before it stays float: predictions of
 whole models are off by 10 % in the median and by 30 % at most, and within that int8 is the user's wish."""
 
-LEAST_SHARE = 0.001
-"""Of the model's float time, that float has to save in a region: less is not seen, and costs integers."""
+LEAST_MS = 0.005
+"""Milliseconds that float has to save in a region: the clock of the times that a table is made of has whole
+microseconds, and a region has several of them."""
 
 
 def _gain(region: FloatRegion) -> float:
@@ -37,9 +38,8 @@ def slower_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) 
     """
     floating, border = ({n: t * MARGIN for n, t in found.items()} for found in (costs.floating, costs.border))
     dearer = replace(costs, floating=floating, border=border)
-    least = LEAST_SHARE * sum(costs.floating.values()) / 1e3
     found = find_float_regions(graph, plan, profile, dearer)
-    regions = [region for region in found if region.gain_ms > 0.0 and _gain(region) >= least]
+    regions = [region for region in found if region.gain_ms > 0.0 and _gain(region) >= LEAST_MS]
     # In the figures for people nothing is dearer than it is predicted to be.
     shown = (replace(r, float_ms=r.float_ms / MARGIN) for r in regions)
     return reasons_of(shown, ReasonCode.PREDICTED_SLOWER)
