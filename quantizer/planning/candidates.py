@@ -121,6 +121,8 @@ def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
         return because(ReasonCode.NO_KERNEL, target=facts.target.name, operator=op)
     if refusal := rule.refusal(node, facts.graph) or _unfit_implementation(node, facts):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    if _rounds_an_output(node, facts):
+        return because(ReasonCode.UNSUPPORTED_USE, text="its result is an output of the model, in 8 bits")
     if _narrows_full_range(node, facts):
         return because(ReasonCode.CLIPPED_FULL_RANGE, operator=node.op_type)
     return _unfit_tensor(node, rule, facts) or _below_limit(node, rule, facts)
@@ -142,6 +144,12 @@ def _computes_no_float(node: ir.Node, graph: Graph) -> bool:
     names = [value.name for value in node.outputs if value.name]
     types = [graph.dtype(name) for name in names]
     return all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types) and bool(types)
+
+
+def _rounds_an_output(node: ir.Node, facts: PlanningFacts) -> bool:
+    """Whether a transposed convolution, which often makes a picture or a sound, would round an output."""
+    how = facts.target.implementations.get(node.op_type, "")
+    return how == SUB_PIXEL and any(facts.graph.is_result(name) for name in outputs_of(node))
 
 
 def _narrows_full_range(node: ir.Node, facts: PlanningFacts) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.numerics.affine import UINT8
@@ -166,8 +168,8 @@ def test_a_product_of_two_activations_does_not_start_integers() -> None:
 
 def deconvolution(attributes: str, shape: tuple[int, ...]) -> tuple[Kind, str, str]:
     """Return kind, implementation and reason of a ConvTranspose on onnxruntime."""
-    net = network(f"y = ConvTranspose <{attributes}> (x, w)", {"w": shape})
-    (entry,) = net.plan().nodes.values()
+    net = network(f"t = ConvTranspose <{attributes}> (x, w) y = Erf (t)", {"w": shape})
+    entry = next(iter(net.plan().nodes.values()))
     return entry.kind, entry.implementation, entry.reason
 
 
@@ -193,9 +195,13 @@ def test_a_deconvolution_that_is_no_convolution_stays_float(attributes: str, siz
     assert reason in found
 
 
-def test_a_convolution_of_few_products_is_quantized_where_conversions_are_written_by_other_kernels() -> None:
+def test_a_convolution_of_few_products_is_quantized_where_conversions_are_written_by_other_kernels(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "fused.yaml"
+    path.write_text("target: fused\nbase: openvino\nruntime: {conv_products: 12}\n")
     net = network("a = Conv (x, w) b = HardSwish (a) y = Conv (b, v)", {"w": (8, 8, 2, 2), "v": WIDE}, LARGE)
-    assert net.plan("openvino").nodes["Conv_a"].kind is Kind.QUANTIZED
+    assert net.plan(str(path)).nodes["Conv_a"].kind is Kind.QUANTIZED
     assert net.plan().nodes["Conv_a"].kind is Kind.FLOAT
 
 
@@ -206,3 +212,9 @@ def test_a_product_that_takes_no_time_is_not_worth_int8_by_itself() -> None:
 
 
 LARGE = (1, 8, 40, 40)
+
+
+def test_a_deconvolution_that_makes_an_output_is_not_rounded_to_8_bits() -> None:
+    net = network("y = ConvTranspose <strides = [2, 2]> (x, w)", {"w": (8, 4, 8, 8)})
+    (entry,) = net.plan().nodes.values()
+    assert (entry.kind, entry.reason) == (Kind.FLOAT, "its result is an output of the model, in 8 bits")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 
@@ -21,22 +23,32 @@ def read(plan: QuantPlan, name: str) -> tuple[str, int]:
     return params.qtype.name, params.zero_point[0]
 
 
-def test_a_product_of_two_activations_starts_quantization_where_the_target_has_a_kernel_for_it() -> None:
+@pytest.fixture
+def attentive(tmp_path: Path) -> str:
+    """A target whose kernel of MatMul takes two activations with zero point 0."""
+    path = tmp_path / "attentive.yaml"
+    path.write_text("target: attentive\nbase: openvino\nruntime: {symmetric_inputs: {MatMul: activations}}\n")
+    return str(path)
+
+
+def test_a_product_of_two_activations_starts_quantization_where_the_target_has_a_kernel_for_it(
+    attentive: str,
+) -> None:
     net = network(ATTENTION, DENSE)
-    plan = net.plan("openvino")
+    plan = net.plan(attentive)
     assert plan.nodes["MatMul_s"].kind is Kind.QUANTIZED
     assert plan.nodes["MatMul_y"].kind is Kind.QUANTIZED
     assert net.plan().nodes["MatMul_s"].kind is Kind.FLOAT
 
 
-def test_both_operands_have_zero_point_0_and_the_type_that_their_range_needs() -> None:
-    plan = network(ATTENTION, DENSE).plan("openvino")
+def test_both_operands_have_zero_point_0_and_the_type_that_their_range_needs(attentive: str) -> None:
+    plan = network(ATTENTION, DENSE).plan(attentive)
     assert read(plan, "q") == read(plan, "k") == read(plan, "t") == ("int8", 0)
     assert read(plan, "p") == ("uint8", 0)
 
 
-def test_the_input_of_a_product_with_a_weight_keeps_the_schema_that_was_asked_for() -> None:
-    name, zero_point = read(network(ATTENTION, DENSE).plan("openvino"), "x")
+def test_the_input_of_a_product_with_a_weight_keeps_the_schema_that_was_asked_for(attentive: str) -> None:
+    name, zero_point = read(network(ATTENTION, DENSE).plan(attentive), "x")
     assert name == "uint8"
     assert zero_point > 0
 
