@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import FLOAT_TYPES, Graph, name_of
+from ..model.graph import FLOAT_TYPES, Graph, input_name, name_of
 from ..operators.conditions import attribute_value
 from ..operators.operands import activation_names, operator_of, outputs_of
 from ..operators.sub_pixel import sub_pixel_refusal
@@ -121,6 +121,9 @@ def _unsupported(node: ir.Node, facts: PlanningFacts) -> FloatReason | None:
         return because(ReasonCode.NO_KERNEL, target=facts.target.name, operator=op)
     if refusal := rule.refusal(node, facts.graph) or _unfit_implementation(node, facts):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    if reader := _float_reader(node, rule, facts.graph):
+        text = f"its weight is read by {reader} too, in float: it would be stored twice"
+        return because(ReasonCode.UNSUPPORTED_USE, text=text)
     if _rounds_an_output(node, facts):
         return because(ReasonCode.UNSUPPORTED_USE, text="its result is an output of the model, in 8 bits")
     if _narrows_full_range(node, facts):
@@ -144,6 +147,18 @@ def _computes_no_float(node: ir.Node, graph: Graph) -> bool:
     names = [value.name for value in node.outputs if value.name]
     types = [graph.dtype(name) for name in names]
     return all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types) and bool(types)
+
+
+def _float_reader(node: ir.Node, rule: Rule, graph: Graph) -> str:
+    """Return what else reads the constant weight of a node and can only read float, "" for nothing.
+
+    onnxruntime would dequantize the weight in every run besides.
+    """
+    name = "" if rule.weight is None else input_name(node, rule.weight.index)
+    if not name or not graph.is_constant(name):
+        return ""
+    others = [(reader, index) for reader, index in graph.consumers(name) if reader is not node]
+    return next((operator_of(reader) for reader, index in others if index < 0 or rule_of(reader) is None), "")
 
 
 def _rounds_an_output(node: ir.Node, facts: PlanningFacts) -> bool:

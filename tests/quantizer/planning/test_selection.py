@@ -218,3 +218,10 @@ def test_a_deconvolution_that_makes_an_output_is_not_rounded_to_8_bits() -> None
     net = network("y = ConvTranspose <strides = [2, 2]> (x, w)", {"w": (8, 4, 8, 8)})
     (entry,) = net.plan().nodes.values()
     assert (entry.kind, entry.reason) == (Kind.FLOAT, "its result is an output of the model, in 8 bits")
+
+
+def test_a_weight_that_another_operator_reads_in_float_is_not_stored_twice() -> None:
+    net = network("a = MatMul (x, w) d = Det (w) b = Mul (a, d) y = Relu (b)", {"w": (6, 6)})
+    assert net.plan().nodes["MatMul_a"].reason == (
+        "its weight is read by Det too, in float: it would be stored twice"
+    )
