@@ -93,20 +93,22 @@ def find_float_regions(
         costs: the measured times.
     """
     prices = find_prices(graph, plan, profile, costs)
-    now = set(prices.integer)
     kept = cheapest(prices)
-    before = prices.total(now)
-    regions = []
-    for nodes in _connected(prices, [n for n in prices.integer if n not in kept]):
-        gain = before - prices.total(now - set(nodes))
-        integer = sum(prices.integer[n] for n in nodes) + sum(
-            c.microseconds
-            for c in prices.crossings
-            if set(nodes) & {c.maker, *c.readers} and len({n in now for n in (c.maker, *c.readers)}) > 1
-        )
-        integer += sum(cost for (node, _), cost in prices.beside.items() if node in nodes)
-        regions.append(FloatRegion(nodes, integer / 1e3, (integer - gain) / 1e3))
-    return tuple(sorted(regions, key=lambda region: -region.gain_ms))
+    groups = _connected(prices, [n for n in prices.integer if n not in kept])
+    return tuple(sorted((region_of(nodes, prices) for nodes in groups), key=lambda region: -region.gain_ms))
+
+
+def region_of(nodes: tuple[str, ...], prices: Prices) -> FloatRegion:
+    """Return what quantized nodes cost now, and would cost in float, where all others stay as they are."""
+    now = set(prices.integer)
+    gain = prices.total(now) - prices.total(now - set(nodes))
+    integer = sum(prices.integer[n] for n in nodes) + sum(
+        c.microseconds
+        for c in prices.crossings
+        if set(nodes) & {c.maker, *c.readers} and len({n in now for n in (c.maker, *c.readers)}) > 1
+    )
+    integer += sum(cost for (node, _), cost in prices.beside.items() if node in nodes)
+    return FloatRegion(nodes, integer / 1e3, (integer - gain) / 1e3)
 
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:

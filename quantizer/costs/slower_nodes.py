@@ -9,7 +9,7 @@ from ...profiles.records.profile import Profile
 from ..model.graph import Graph, name_of
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
-from .float_regions import FloatRegion, find_float_regions
+from .float_regions import FloatRegion, find_float_regions, find_prices, region_of
 from .predicted import CostModel, price_of
 from .records import Costs
 
@@ -40,9 +40,11 @@ def slower_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) 
     dearer = replace(costs, floating=floating, border=border)
     found = find_float_regions(graph, plan, profile, dearer)
     regions = [region for region in found if region.gain_ms > 0.0 and _gain(region) >= LEAST_MS]
+    if not regions:
+        return {}
     # In the figures for people nothing is dearer than it is predicted to be.
-    shown = (replace(r, float_ms=r.float_ms / MARGIN) for r in regions)
-    return reasons_of(shown, ReasonCode.PREDICTED_SLOWER)
+    prices = find_prices(graph, plan, profile, costs)
+    return reasons_of((region_of(region.nodes, prices) for region in regions), ReasonCode.PREDICTED_SLOWER)
 
 
 def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons:

@@ -57,7 +57,9 @@ def make_plan(
 
     def make(noisy: FloatReasons) -> QuantPlan:
         plan = decide(facts, {**noisy, **floats}, start_everywhere=start_everywhere)
-        return plan if model is None else _without_slower(facts, {**noisy, **floats}, plan, model)
+        if model is None:
+            return plan
+        return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
 
     return plan_within_noise_budget(
         make,
@@ -68,7 +70,12 @@ def make_plan(
 
 
 def _without_slower(
-    facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan, model: CostModel
+    facts: PlanningFacts,
+    floats: FloatReasons,
+    plan: QuantPlan,
+    model: CostModel,
+    *,
+    start_everywhere: bool,
 ) -> QuantPlan:
     """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
     while True:
@@ -76,7 +83,7 @@ def _without_slower(
         if not slower:
             return plan
         floats = {**floats, **slower}
-        plan = decide(facts, floats)
+        plan = decide(facts, floats, start_everywhere=start_everywhere)
 
 
 def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
