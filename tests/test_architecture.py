@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quantizer/planning", "quantizer/lowering"),
     ("quantizer/noise", "quantizer/equalization", "quantizer/rounding", "quantizer/costs"),
     ("quantizer/ranges", "quantizer/plan"),
-    ("quantizer/targets", "quantizer/prepare"),
+    ("quantizer/targets", "quantizer/prepare", "quantizer/noise_runs"),
     ("quantizer/operators", "quantizer/cost_table"),
     ("quantizer/runtime",),
     ("quantizer/model", "quantizer/numerics"),
