@@ -98,6 +98,15 @@ class WeightLayout:
             return None
         return self._channel_axes(node, rank)[1]
 
+    def blocked_axis(self, node: ir.Node, rank: int) -> int | None:
+        """Return the axis of a weight of `rank` whose blocks may have scales of their own; None for none.
+
+        That of the input channels, of a convolution for each tap, and where no groups split them.
+        """
+        if not self.is_product or rank < 2 or self._groups(node) != 1:
+            return None
+        return self._channel_axes(node, rank)[1]
+
     def reads_transposed(self, node: ir.Node) -> bool:
         """Whether the axes of input 0 are exchanged before the node uses it."""
         return bool(self.data_swapped_by) and node.attributes.get_int(self.data_swapped_by, 0) != 0

@@ -175,6 +175,14 @@ class QuantConfig:
             check=_block_size,
         ),
     ] = 0
+    weight_only_activations: Annotated[
+        Literal["int8", "float"],
+        _setting(
+            "Calibration and precision",
+            "What weight-only products multiply 4-bit weights with where the target has a kernel for both: "
+            "int8 (activations rounded in the kernel, a scale for each block), or float (slower).",
+        ),
+    ] = "int8"
     granularity: Annotated[
         Granularity,
         _setting("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
