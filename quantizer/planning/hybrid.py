@@ -34,7 +34,7 @@ from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import SCHEMAS, Schema, block_params, channel_params, dynamic_params
-from ..operators.table import Rule, rule_of
+from ..operators.table import Rule, product_layout, rule_of
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
@@ -219,7 +219,7 @@ def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | No
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = channel_params(array, axis, _symmetric(config), _signed_type(facts.target))
+        inputs[weight.index] = channel_params(array, axis, _symmetric(config), signed_type(facts.target))
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None
@@ -291,16 +291,16 @@ def _weight_params(
     types = target.weight_only[node.op_type]
     schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
     axis = weight.axis(node, array.ndim)
-    summed = weight.summed_axis(node, array.ndim)
+    summed = weight.summed_axis(node, array.ndim) if product_layout(node) is weight else None
     blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
     if qtype.storage in types and blocks and summed is not None:
         return block_params(array, summed, config.block_size, schema, qtype)
     if qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
-        schema, qtype = _symmetric(config), _signed_type(target)
+        schema, qtype = _symmetric(config), signed_type(target)
     return channel_params(array, axis if config.granularity == "per-channel" else None, schema, qtype)
 
 
-def _signed_type(target: Target) -> QuantType:
+def signed_type(target: Target) -> QuantType:
     """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
     return INT8 if "int8" in target.weight_types else INT7
 
