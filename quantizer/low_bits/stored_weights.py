@@ -27,7 +27,7 @@ from ..model.graph import Graph, input_name
 from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.block_scales import searched_block_params
 from ..numerics.schemas import SCHEMAS, Schema, channel_params
-from ..operators.table import rule_of
+from ..operators.table import product_layout, rule_of
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, RUNTIME_WEIGHTS
 from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
@@ -115,7 +115,8 @@ class WeightStorage:
         """
         config, types = self.config, self.target.weight_only[node.op_type]
         schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-        axis, summed = weight.axis(node, array.ndim), weight.blocked_axis(node, array.ndim)
+        axis = weight.axis(node, array.ndim)
+        summed = weight.blocked_axis(node, array.ndim) if product_layout(node) is weight else None
         size = None if summed is None else _block(array.shape[summed], config.block_size, ragged=ragged)
         wide = bits > qtype.bits
         if qtype.storage in types and not wide and size is not None and summed is not None:

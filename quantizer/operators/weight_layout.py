@@ -265,9 +265,9 @@ GEMM = WeightLayout(
 """[inputs, outputs]; with transB [outputs, inputs]"""
 MATMUL = WeightLayout(1, output_axis=-1, input_axis=-2, data_axis=-1, result_axis=-1)
 """[*stack, inputs, outputs], or [inputs]"""
-INPUT_GATES = WeightLayout(1, output_axis=1, input_axis=2)
+INPUT_GATES = WeightLayout(1, output_axis=1, input_axis=2, data_axis=-1)
 """[directions, gates, inputs]: the weight of the input of LSTM, GRU and RNN"""
-RECURRENT_GATES = replace(INPUT_GATES, index=2)
+RECURRENT_GATES = replace(INPUT_GATES, index=2, data_axis=None)
 """[directions, gates, hidden]: the weight of the state of LSTM, GRU and RNN"""
 EMBEDDING = WeightLayout(0, output_axis=0, axis_attribute="axis")
 """What Gather reads entries of, along its attribute `axis`"""
