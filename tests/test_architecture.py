@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/speed", "quantizer/evaluation"),
     ("quantizer/planning", "quantizer/lowering"),
+    ("quantizer/noise_budget",),
     (
         "quantizer/noise",
         "quantizer/equalization",
@@ -36,7 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quantizer/costs",
         "quantizer/low_bits",
     ),
-    ("quantizer/ranges", "quantizer/plan"),
+    ("quantizer/outputs", "quantizer/ranges", "quantizer/plan"),
     ("quantizer/targets", "quantizer/prepare"),
     ("quantizer/operators", "quantizer/cost_table"),
     ("quantizer/runtime",),

@@ -16,7 +16,7 @@ time
    `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below its
    limit of noise otherwise; in mode "dynamic" those whose kernel computes with the quantized weight.
 4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
-   when it loads the model, and where the noise budget allows (`noise.float_weights`).
+   when it loads the model, and where the noise budget allows (`noise_budget.float_weights`).
 
 Each entry has its figures as a remark. Weights that would keep too low an SQNR stay float.
 """

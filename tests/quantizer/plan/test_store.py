@@ -67,7 +67,8 @@ config:
   lookup_tables: target
   scale_sharing: auto
   min_sqnr: 20.0
-  min_output_sqnr: 18.0
+  min_output_sqnr: null
+  output_kind: []
   equalization: auto
   bias_correction: auto
   rounding: nearest
@@ -190,6 +191,7 @@ def test_any_yaml_reader_can_read_the_file() -> None:
         "keep_float": ["Softmax", "/head/*"],
         "keep_16bit": [],
         "fix_shapes": [],
+        "output_kind": [],
     }
 
 
@@ -220,8 +222,14 @@ def test_a_plan_of_format_2_has_every_section_and_is_written_with_settings_that_
     assert all((plan.adjustments.equalization, plan.adjustments.biases, plan.adjustments.roundings))
     codes = {entry.float_reason.code for entry in plan.nodes.values() if entry.kind is Kind.FLOAT}
     assert {ReasonCode.NOISE_BUDGET, ReasonCode.NO_KERNEL, ReasonCode.BY_REQUEST} <= codes
-    text = text.replace("  granularity:", "  weight_only_activations: int8\n  granularity:", 1)
-    assert dumps(plan) == text.replace("  keep_float:", "  cost_model: auto\n  keep_float:", 1)
+    new = {
+        "equalization": "output_kind: []",
+        "keep_float": "cost_model: auto",
+        "granularity": "weight_only_activations: int8",
+    }
+    for before, setting in new.items():
+        text = text.replace(f"  {before}:", f"  {setting}\n  {before}:", 1)
+    assert dumps(plan) == text
 
 
 @pytest.mark.parametrize(
