@@ -23,6 +23,8 @@ FILES = {
     "nudenet": "nudenet",
     "resnet50": "resnet50",
     "digits": "digits",
+    "char-decoder": "char_decoder",
+    "noise-mask": "noise_mask",
 }
 # Those with trained weights that nobody here made, and with a split for tuning.
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits"})
