@@ -133,7 +133,21 @@ def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -
 
 def cheapest(prices: Prices) -> set[str]:
     """Return the nodes that stay quantized in the cheapest assignment."""
+    return cheapest_with(prices, ())
+
+
+def cheapest_with(prices: Prices, charges: Iterable[tuple[float, Collection[str]]]) -> set[str]:
+    """Return the nodes that stay quantized in the cheapest assignment with further costs.
+
+    Args:
+        prices: of nodes and conversions.
+        charges: costs, each paid once as long as any of some nodes is quantized.
+    """
     network = Network()
+    for number, (cost, names) in enumerate(charges):
+        for name in sorted(names):
+            network.edge(name, ("charge", number), NEVER)
+        network.edge(("charge", number), SINK, cost)
     for name, cost in prices.integer.items():
         network.edge(SOURCE, name, prices.floating[name])
         network.edge(name, SINK, cost)

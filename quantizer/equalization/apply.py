@@ -13,6 +13,7 @@ from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..model.editing import add_initializer, free_name, replace_constant, value_names
 from ..model.graph import Graph, constant_of, index, name_of
 from ..model.scopes import check_scopes
+from ..operators.operands import channel_layout
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array
 from ..plan.adjustments import EqualizationScales
@@ -102,7 +103,7 @@ def _equalize(graph: Graph, name: str, entry: EqualizationScales, taken: Names, 
         for equalized in (name, *(tensor.name for tensor in path.tensors)):
             graph.values[equalized].name = _free_name(equalized_name(equalized), taken.values, where)
     for node, _ in readers:
-        layout = product_layout(node)
+        layout = channel_layout(node)
         weight = None if layout is None else constant_of(node.inputs[layout.index])
         assert layout is not None
         assert weight is not None

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ProfileError
+from ...profiles.records.channel_statistics import Channels, divided
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import Graph
@@ -43,7 +44,7 @@ def equalized_profile(
         divisors, density = np.asarray(entry.scales), densities.of(name)
         if density is None:
             raise ProfileError(f"tensor '{name}': the profile has no records of its channels; profile again")
-        new = equalized(profile[name], density, divisors)
+        new = replace(equalized(profile[name], density, divisors), channels=_divided(profile[name], divisors))
         replaced[name] = {name: profile[name]} if entry.inserted else {}
         replaced[name][equalized_name(name)] = new
         if not entry.inserted:
@@ -75,6 +76,12 @@ def _along_path(
         for tensor in path.tensors
         if tensor.name in profile
     }
+
+
+def _divided(tensor: TensorProfile, scales: Floats) -> Channels | None:
+    """Return the statistics of the channels after they were divided."""
+    channels = tensor.channels
+    return None if channels is None else divided(channels, scales)
 
 
 def _bounded(tensor: TensorProfile, scales: Floats) -> TensorProfile:

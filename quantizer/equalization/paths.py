@@ -16,7 +16,14 @@ import onnx_ir as ir
 
 from ...profiles.records.profile import Dim
 from ..model.graph import Graph, Use, in_main_graph, input_name, output_name
-from ..operators.table import OPERAND_SCALING, ChannelScaling, Constraint, product_layout, rule_of
+from ..operators.operands import channel_layout
+from ..operators.table import (
+    OPERAND_SCALING,
+    ChannelScaling,
+    Constraint,
+    product_layout,
+    rule_of,
+)
 from ..operators.weight_layout import Kernel, WeightLayout
 
 GELU_DEPTH = 3
@@ -120,7 +127,7 @@ def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath
 def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
     """Whether a reader can multiply its constant weight by the scales of the channels that it reads."""
     node, index = use
-    layout = product_layout(node)
+    layout = channel_layout(node)
     if layout is None or layout.data_axis is None or index != 0:
         return False
     rank = _rank(graph, input_name(node, 0))

@@ -35,7 +35,7 @@ from ..numerics.channel_density import ChannelDensities, ChannelDensity, channel
 from ..numerics.density import signal_power
 from ..numerics.quantization_noise import decibels
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.table import ChannelScaling, rule_of, weight_axes
+from ..operators.table import ChannelScaling, product_layout, rule_of, weight_axes
 from ..plan.adjustments import EqualizationScales
 from ..plan.plan import Kind, QuantPlan
 from ..ranges.activation_ranges import RangeCache
@@ -137,7 +137,7 @@ def find_equalization_scales(
     densities, ranges = densities or ChannelDensities(profile), ranges or RangeCache()
     search = _Search(graph, profile, config, plan, densities, ranges)
     order = [*graph.inputs, *(v.name for node in graph.nodes for v in node.outputs if v.name)]
-    by_name = {name: _scales_of(search, name) for name in order if name in profile}
+    by_name = {name: _scales_of(search, name) for name in order if name in profile and name in densities}
     return {name: scales for name, scales in by_name.items() if scales is not None}
 
 
@@ -149,7 +149,7 @@ def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     axis = channels.axis % len(shape)
     size = channels.minimum.size
     uses = [use for use in graph.consumers(name) if absorbs_scales(graph, use, axis)]
-    nodes = [node for node, _ in uses if plan.nodes[name_of(node)].kind is Kind.QUANTIZED]
+    nodes = [node for node, _ in uses if _rounds(node, plan)]
     if not nodes or shape[axis] != size:
         return None
     free = len(uses) == len(graph.consumers(name)) and _is_free(search, name, axis)
@@ -160,6 +160,12 @@ def _scales_of(search: _Search, name: str) -> EqualizationScales | None:
     if gain < (FREE_GAIN_DB if free else INSERTED_GAIN_DB):
         return None
     return EqualizationScales(axis, tuple(scales.tolist()), not free)
+
+
+def _rounds(node: ir.Node, plan: QuantPlan) -> bool:
+    """Whether a node computes on a quantized activation: a recurrent one with dynamic parameters, too."""
+    kind = plan.nodes[name_of(node)].kind
+    return kind is Kind.QUANTIZED or (kind is Kind.DYNAMIC and product_layout(node) is None)
 
 
 def _may_be_renamed(search: _Search, name: str) -> bool:
@@ -235,7 +241,7 @@ def _best(search: _Search, name: str, readers: list[Reader]) -> tuple[Floats, fl
     best, least = ones, before
     tried = {ones.tobytes()}
     for a, b in EXPONENTS:
-        scales = _powers_of_two(largest, weights, a, b)
+        scales = powers_of_two(largest, weights, (a, b), LARGEST_RATIO)
         if scales.tobytes() in tried:  # rounded to powers of two, several are equal
             continue
         tried.add(scales.tobytes())
@@ -249,8 +255,16 @@ def _best(search: _Search, name: str, readers: list[Reader]) -> tuple[Floats, fl
     return (ones, 0.0) if least <= 0.0 else (best, decibels(before, least))
 
 
-def _powers_of_two(largest: Floats, weights: Floats, a: float, b: float) -> Floats:
-    """Return powers of two near largest^a / weights^b; that of the channel with the largest range is 1."""
+def powers_of_two(largest: Floats, weights: Floats, exponents: tuple[float, float], most: float) -> Floats:
+    """Return powers of two near largest^a / weights^b; that of the channel with the largest range is 1.
+
+    Args:
+        largest: magnitude of each channel.
+        weights: magnitude of what each channel is multiplied with.
+        exponents: a and b.
+        most: largest ratio to 1.
+    """
+    a, b = exponents
     alive = (largest > 0.0) & (weights > 0.0)
     if not alive.any():
         return np.ones_like(largest)
@@ -258,7 +272,7 @@ def _powers_of_two(largest: Floats, weights: Floats, a: float, b: float) -> Floa
     exponent[alive] = a * np.log2(largest[alive]) - b * np.log2(weights[alive])
     width = np.where(alive, np.log2(np.where(alive, largest, 1.0)), -np.inf)
     exponent -= float(exponent[int(np.argmax(width))])
-    exponent = np.clip(np.rint(exponent), -math.log2(LARGEST_RATIO), math.log2(LARGEST_RATIO))
+    exponent = np.clip(np.rint(exponent), -math.log2(most), math.log2(most))
     return np.asarray(np.ldexp(1.0, np.where(alive, exponent, 0.0).astype(int)), np.float64)
 
 

@@ -43,7 +43,8 @@ class Settings(TypedDict, total=False):
     lookup_tables: LookupTables
     scale_sharing: Literal["auto", "unified", "separate"]
     min_sqnr: float
-    min_output_sqnr: float
+    min_output_sqnr: float | None
+    output_kind: Collection[str]
     equalization: Literal["auto", "free", "off"]
     bias_correction: Literal["auto", "off"]
     rounding: Literal["nearest", "squant", "gptq"]

@@ -1,6 +1,6 @@
 """Expected quantization noise at the outputs, without data.
 
 Enters: graph, profile, plan.
-Leaves: nodes that stay float, with the figures.
+Leaves: where noise enters, and what it comes to at the outputs.
 Imports: plan, ranges, operators, model, numerics, profiles.records.
 """

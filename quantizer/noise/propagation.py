@@ -23,8 +23,9 @@ models); it is no forecast of the last decibels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,19 @@ LEAST_KEPT = 1.0 / 16.0
 """Least share of its values that a clip is taken to keep: its profile does not show what was clipped."""
 
 
+@dataclass(frozen=True)
+class Corrections:
+    """By what the gains of the node that makes a tensor are multiplied, see `measured_gains`.
+
+    Attributes:
+        rounding: for the noise of rounded activations, by tensor; 1 for those without an entry.
+        weights: for that of rounded weights.
+    """
+
+    rounding: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseFlow:
     """How noise reaches the outputs.
@@ -55,6 +69,8 @@ class NoiseFlow:
         reach: for a tensor: the same for noise in all that read it.
         powers: mean square of the values of every activation.
         recurrences: what recurrent nodes make of noise, by name.
+        weight_reach: for a tensor: the same as `reach` for errors of the weights of the node that makes it;
+            empty where noise was not measured.
     """
 
     outputs: tuple[str, ...]
@@ -62,6 +78,7 @@ class NoiseFlow:
     reach: Mapping[str, Floats]
     powers: Mapping[str, float]
     recurrences: Mapping[str, Recurrence]
+    weight_reach: Mapping[str, Floats] = field(default_factory=dict)
 
 
 class NoiseGains:
@@ -75,6 +92,25 @@ class NoiseGains:
         self.kept_by_clips = _kept_by_clips(graph, profile)
         self._known: dict[tuple[str, int, str], float] = {}
         self._white: dict[tuple[str, int], float | None] = {}
+        self.corrections: Corrections | None = None
+
+    def corrected(self, corrections: Corrections) -> NoiseGains:
+        """Return these gains with corrections, which `forecast_flow` applies."""
+        found = copy(self)
+        found.corrections = corrections
+        return found
+
+    def of_weight_error(self, node: ir.Node, index: int, error: float, result: str) -> float:
+        """Return the noise power in an output of a node for an error of a weight, its square over that of
+        it."""
+        recurrence = self.recurrences.get(name_of(node))
+        if recurrence is not None:
+            of = recurrence.of_input_weight if index == 1 else recurrence.of_state_weight
+            return of(error) * self.powers[result]
+        white = self.white(node, 0) if index else None
+        if white is None or not (source := self.powers.get(input_name(node, 0))):
+            return error * self.powers[result]
+        return error * source * white
 
     def of(self, node: ir.Node, index: int, name: str, result: str) -> float:
         """Return the noise power in an output of a node for one unit in its input `index`, called `name`."""
@@ -128,12 +164,16 @@ def _recurrences(graph: Graph, profile: Profile) -> Iterator[tuple[str, Recurren
 
 
 def noise_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
-    """Estimate how noise propagates through a model.
+    """Estimate how noise propagates through a model, for choosing the nodes that stay float.
+
+    Where noise was measured this is `forecast_flow`.
 
     Args:
         gains_of: the gains of its nodes.
         outputs: the tensors at which noise is judged; each must have a signal.
     """
+    if gains_of.corrections is not None:
+        return forecast_flow(gains_of, outputs)
     graph, powers = gains_of.graph, gains_of.powers
     reach = {name: unit / powers[name] for name, unit in zip(outputs, np.eye(len(outputs)), strict=True)}
     gains: dict[tuple[str, int], Floats] = {}
@@ -172,27 +212,47 @@ def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
         outputs: the tensors at which noise is judged; each must have a signal.
     """
     graph, powers = gains_of.graph, gains_of.powers
+    corrections = gains_of.corrections or Corrections()
     units, none = zip(outputs, np.eye(len(outputs)), strict=True), np.zeros(len(outputs))
     coloured = {name: unit / powers[name] for name, unit in units}
-    fresh = dict(coloured)
+    fresh, lasting = dict(coloured), dict(coloured)
+    weight_reach: dict[str, Floats] = {}
     gains: dict[tuple[str, int], Floats] = {}
     for node in reversed(graph.nodes):
         results = [name_of(v) for v in node.outputs if v.name in coloured and powers.get(name_of(v))]
+        made = [_times(reach, results, corrections.rounding) for reach in (coloured, fresh)]
+        of_weights = _times(lasting, results, corrections.weights)
+        weight_reach |= of_weights
         for index in range(len(node.inputs)) if results else ():
             name = input_name(node, index)
             if powers.get(name):
-                shared = [gains_of.coloured(node, index, name, result) for result in results]
+                shared = {r: gains_of.coloured(node, index, name, r) for r in results}
                 white = gains_of.white(node, index)
                 if white is not None:
-                    found = sum((coloured[result] * white for result in results), none)
+                    found = _summed(made[0], dict.fromkeys(results, white), none)
                 else:
-                    own = [1.0] * len(shared) if name in gains_of.kept_by_clips else shared
-                    found = sum((fresh[r] * gain for r, gain in zip(results, own, strict=True)), none)
+                    keeps = name in gains_of.kept_by_clips
+                    found = _summed(made[1], dict.fromkeys(results, 1.0) if keeps else shared, none)
                 gains[name_of(node), index] = found
                 fresh[name] = fresh.get(name, none) + found
-                further = sum((coloured[r] * gain for r, gain in zip(results, shared, strict=True)), none)
-                coloured[name] = coloured.get(name, none) + further
-    return NoiseFlow(outputs, gains, fresh, powers, gains_of.recurrences)
+                coloured[name] = coloured.get(name, none) + _summed(made[0], shared, none)
+                lasting[name] = lasting.get(name, none) + _summed(of_weights, shared, none)
+    return NoiseFlow(
+        outputs,
+        gains,
+        fresh,
+        powers,
+        gains_of.recurrences,
+        weight_reach if gains_of.corrections is not None else {},
+    )
+
+
+def _times(reach: Mapping[str, Floats], names: Iterable[str], factors: Mapping[str, float]) -> dict[str, Floats]:
+    return {name: reach[name] * factors.get(name, 1.0) for name in names}
+
+
+def _summed(reach: Mapping[str, Floats], gains: Mapping[str, float], none: Floats) -> Floats:
+    return sum((reach[name] * gain for name, gain in gains.items()), none)
 
 
 def _kept_by_clips(graph: Graph, profile: Profile) -> dict[str, float]:

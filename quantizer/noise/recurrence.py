@@ -20,12 +20,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, input_name
+from ..model.graph import Graph, input_name, name_of
+from ..numerics.affine import QuantType
+from ..numerics.channel_density import channel_density
 from ..numerics.density import density
-from .recurrent_cells import Cell, Floats, drawn_sequences
+from ..numerics.quantization_noise import decibels, weight_error
+from ..numerics.schemas import SCHEMAS, channel_params
+from .recurrent_cells import Cell, Floats, drawn_channels, drawn_sequences
 
 STEPS, BATCH = 64, 4
 """Steps of the drawn sequences, at most, and their number."""
@@ -80,6 +85,17 @@ class Recurrence:
         """Return what rounding the input to multiples of `step` becomes."""
         return self.of_error(np.asarray(np.rint(self.x / step) * step - self.x, np.float32))
 
+    def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
+        """Return what becomes of rounding the input and its weight, with its channels divided by scales.
+
+        Args:
+            scales: one for each feature; the weight is multiplied by them.
+            step: to multiples of which the divided input is rounded.
+            rounded: returns a weight [gates * units, features] as it is after quantizing.
+        """
+        noisy = np.asarray(np.rint(self.x / (scales * step)) * (scales * step), np.float32)
+        return self._lost(lambda cell: replace(cell, w=rounded(cell.w * scales) / scales).outputs(noisy))
+
     def of_state(self, power: float) -> float:
         """Return what noise of this power in the state becomes, where the next step reads it."""
 
@@ -130,7 +146,12 @@ def recurrence_of(node: ir.Node, graph: Graph, profile: Profile) -> Recurrence |
     )
     steps = min(source.shape[0] if source.shape and source.shape[0] else STEPS, STEPS)
     rng = np.random.default_rng(0)
-    found = Recurrence(cells, drawn_sequences(density(source), (steps, BATCH, w.shape[2]), rng))
+    shape = (steps, BATCH, w.shape[2])
+    channels = channel_density(source)
+    if channels is None or channels.power.size != w.shape[2]:
+        found = Recurrence(cells, drawn_sequences(density(source), shape, rng))
+    else:
+        found = Recurrence(cells, drawn_channels(channels, shape, rng))
     return found if found.x.any() and found.signal > 0.0 else None
 
 
@@ -138,3 +159,33 @@ def _constant(node: ir.Node, index: int, graph: Graph) -> Floats | None:
     name = input_name(node, index) if index < len(node.inputs) else ""
     found = graph.constant(name) if name else None
     return None if found is None else found.astype(np.float32)
+
+
+class RecurrentScales:
+    """What the recurrent nodes of a model keep whose input and its weight are rounded with scales."""
+
+    def __init__(self, graph: Graph, profile: Profile, qtype: QuantType, *, per_channel: bool) -> None:
+        """Take the prepared model, its profile, and the type and granularity of its weights."""
+        self._graph, self._profile = graph, profile
+        self._qtype, self._axis = qtype, 0 if per_channel else None
+        self._known: dict[str, Recurrence | None] = {}
+
+    def sqnr(self, node: ir.Node, scales: npt.NDArray[np.float64], step: float) -> float:
+        """Return the SQNR (dB) at the output of a node; 0 where nothing is known of it.
+
+        Args:
+            node: the recurrent node.
+            scales: by which the channels of its input are divided.
+            step: to multiples of which the divided input is rounded.
+        """
+        name = name_of(node)
+        if name not in self._known:
+            self._known[name] = recurrence_of(node, self._graph, self._profile)
+        found = self._known[name]
+        if found is None:
+            return 0.0
+        return decibels(1.0, found.of_scales(scales.astype(np.float32), step, self._rounded))
+
+    def _rounded(self, weight: Floats) -> Floats:
+        params = channel_params(weight, self._axis, SCHEMAS["symmetric"], self._qtype)
+        return np.asarray(weight + weight_error(weight, params), np.float32)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..numerics.channel_density import ChannelDensity
 from ..numerics.density import Density
 
 Floats = npt.NDArray[np.float32]
@@ -109,6 +110,47 @@ def drawn_sequences(levels: Density, shape: tuple[int, int, int], rng: np.random
     drawn = each * np.abs(rng.standard_normal(shape)) * signs * kept
     power = np.mean(np.square(others)) / np.mean(np.exp(2.0 * relative))
     return np.asarray(drawn * np.sqrt(power), np.float32)
+
+
+def drawn_channels(channels: ChannelDensity, shape: tuple[int, int, int], rng: np.random.Generator) -> Floats:
+    """Return sequences [steps, batch, features] each of whose features is spread as its channel.
+
+    A feature takes the quantiles of its channel, each once. In which order depends on a level that each step
+    has for itself, as far as the magnitudes within a channel are more spread than normal values
+    (`NORMAL_SPREAD`), and on chance.
+    """
+    count = shape[0] * shape[1]
+    quantiles = _quantiles(channels, (np.arange(count) + 0.5) / count)
+    logs = np.log(np.abs(quantiles), where=quantiles != 0.0, out=np.full_like(quantiles, np.nan))
+    several = np.count_nonzero(quantiles, axis=0) > 1
+    spread = float(np.mean(np.nanvar(logs[:, several], axis=0))) if several.any() else 0.0
+    shared = max(1.0 - NORMAL_SPREAD / spread, 0.0) if spread else 0.0
+    level, own = rng.standard_normal((count, 1)), rng.standard_normal(quantiles.shape)
+    order = np.argsort(np.argsort(np.sqrt(shared) * level + np.sqrt(1.0 - shared) * own, axis=0), axis=0)
+    return np.asarray(np.take_along_axis(quantiles, order, axis=0).reshape(shape), np.float32)
+
+
+def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return values of each channel, [ranks, channels], that have these ranks by their magnitude.
+
+    The bins are narrower where the channel ends within one, and its power is as it was recorded.
+    """
+    low = np.maximum(channels.low, channels.minimum[:, None])
+    high = np.maximum(np.minimum(channels.high, channels.maximum[:, None]), low)
+    squares = (low * low + low * high + high * high) / 3.0
+    power = np.sum(channels.mass * squares, axis=1)
+    unit = np.sqrt(np.divide(channels.power, power, out=np.ones_like(power), where=power > 0.0))
+    by_size = np.argsort(np.abs(channels.low + channels.high), kind="stable")
+    found = []
+    for first, last, mass, factor in zip(low, high, channels.mass, unit, strict=True):
+        upto = np.cumsum(mass[by_size])
+        places = np.minimum(np.searchsorted(upto, ranks * upto[-1]), upto.size - 1)
+        bins = by_size[places]
+        within = np.clip((upto[places] - ranks * upto[-1]) / np.maximum(mass[bins], 1e-300), 0.0, 1.0)
+        # Of a bin below zero, the magnitude falls with the value.
+        share = np.where(first[bins] + last[bins] >= 0.0, 1.0 - within, within)
+        found.append(factor * (first[bins] + (last[bins] - first[bins]) * share))
+    return np.stack(found, axis=1)
 
 
 def _drawn(levels: Density, count: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:

@@ -151,9 +151,15 @@ def rounding_step(make: NodeMaker, signal: FloatValue) -> RoundingStep:
 
 
 def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep) -> ir.Value:
-    """Add the nodes that round a value."""
+    """Add the nodes that round a value; half a step stands for what would become 0, and is not.
+
+    The logarithm or inverse of a zero that was none would leave nothing to be measured after it.
+    """
     shifted = make.add("Add", make.add("Mul", value, by.inverse), by.shift)
-    return make.add("Mul", make.add("Sub", shifted, by.shift), by.step)
+    steps = make.add("Sub", shifted, by.shift)
+    is_zero = make.add("Equal", steps, make.number(0.0, by.step.dtype), dtype=ir.DataType.BOOL)
+    half = make.add("Mul", make.add("Sign", value), make.number(0.5, by.step.dtype))
+    return make.add("Mul", make.add("Where", is_zero, half, steps, dtype=by.step.dtype), by.step)
 
 
 def error_total(make: NodeMaker, value: ir.Value, signal: FloatValue, at_risk: bool) -> ir.Value:

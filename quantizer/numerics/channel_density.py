@@ -256,6 +256,10 @@ class ChannelDensities:
         self._profile = profile
         self._by_name: dict[str, ChannelDensity | None] = {}
 
+    def __contains__(self, name: object) -> bool:
+        """Whether the profile has this tensor."""
+        return name in self._profile
+
     def of(self, name: str) -> ChannelDensity | None:
         """Return `channel_density` of a tensor."""
         if name not in self._by_name:

@@ -10,7 +10,8 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, nearest
 from ..model.graph import Graph, name_of
 from .functions import CHAIN, CHAIN_DOMAIN, chain_of
-from .table import Rule
+from .table import Rule, rule_of
+from .weight_layout import WeightLayout
 
 
 def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
@@ -56,3 +57,12 @@ def activation_names(node: ir.Node, rule: Rule, graph: Graph) -> list[str]:
 def outputs_of(node: ir.Node) -> list[str]:
     """Return the names of the node's outputs that are used and can be quantized: no indices, as of TopK."""
     return [v.name for v in node.outputs if v.name and (v.dtype is None or not v.dtype.is_integer())]
+
+
+def channel_layout(node: ir.Node) -> WeightLayout | None:
+    """Return the layout of the weight that multiplies the channels of input 0, None for no such operator.
+
+    Of a product it is the layout of its weight, of a recurrent operator that of its input's.
+    """
+    rule = rule_of(node)
+    return next((layout for layout in rule.constants if layout.is_product), None) if rule else None

@@ -387,12 +387,12 @@ def product_layout(node: ir.Node) -> WeightLayout | None:
 
 
 def weight_axes(node: ir.Node, shape: tuple[int, ...]) -> WeightAxes:
-    """Return where the channels of the weight of a product lie.
+    """Return where the channels of the weight of a product, or of a recurrent operator's input, lie.
 
     Args:
         node: the product.
         shape: of its weight.
     """
-    layout = product_layout(node)
-    assert layout is not None
-    return layout.axes(node, shape)
+    rule = rule_of(node)
+    assert rule is not None
+    return next(layout for layout in rule.constants if layout.is_product).axes(node, shape)

@@ -98,6 +98,15 @@ class WeightLayout:
             return None
         return self._channel_axes(node, rank)[1]
 
+    def blocked_axis(self, node: ir.Node, rank: int) -> int | None:
+        """Return the axis of a weight of `rank` whose blocks may have scales of their own; None for none.
+
+        That of the input channels, of a convolution for each tap, and where no groups split them.
+        """
+        if not self.is_product or rank < 2 or self._groups(node) != 1:
+            return None
+        return self._channel_axes(node, rank)[1]
+
     def reads_transposed(self, node: ir.Node) -> bool:
         """Whether the axes of input 0 are exchanged before the node uses it."""
         return bool(self.data_swapped_by) and node.attributes.get_int(self.data_swapped_by, 0) != 0
@@ -256,9 +265,9 @@ GEMM = WeightLayout(
 """[inputs, outputs]; with transB [outputs, inputs]"""
 MATMUL = WeightLayout(1, output_axis=-1, input_axis=-2, data_axis=-1, result_axis=-1)
 """[*stack, inputs, outputs], or [inputs]"""
-INPUT_GATES = WeightLayout(1, output_axis=1, input_axis=2)
+INPUT_GATES = WeightLayout(1, output_axis=1, input_axis=2, data_axis=-1)
 """[directions, gates, inputs]: the weight of the input of LSTM, GRU and RNN"""
-RECURRENT_GATES = replace(INPUT_GATES, index=2)
+RECURRENT_GATES = replace(INPUT_GATES, index=2, data_axis=None)
 """[directions, gates, hidden]: the weight of the state of LSTM, GRU and RNN"""
 EMBEDDING = WeightLayout(0, output_axis=0, axis_attribute="axis")
 """What Gather reads entries of, along its attribute `axis`"""

@@ -26,12 +26,16 @@ SUB_PIXEL = "sub-pixel"
 IMPLEMENTATIONS = (
     *("runtime", "sigmoid", "portable", "saturating"),
     *("integer", "leaky-relu", "channels-last", SUB_PIXEL),
-    *("folded", "clip", "sum"),
+    *("folded", "runtime-float", "clip", "sum"),
 )
 """Ways of writing a node that the plan can ask for."""
 
 RUNTIME_FORMS = ("qdq", "qoperator")
 """Forms that may hold operators of one runtime alone; the others are for every reader of ONNX."""
+
+RUNTIME_WEIGHTS = ("runtime", "runtime-float")
+"""Implementations of `Kind.WEIGHT_ONLY` with an operator of the runtime's own that reads packed weights; it
+takes a last block that is not full, too."""
 
 
 class Kind(StrEnum):
@@ -89,9 +93,11 @@ class NodePlan:
             and Resize on integers whose last axis is the channels). For QUANTIZED "integer" (of Max and Min),
             "saturating" (of PRelu) or "sub-pixel" (ConvTranspose as Conv, see `lowering.sub_pixel`). For
             DYNAMIC "runtime" (the runtime's own operator, in `RUNTIME_FORMS` only). For WEIGHT_ONLY "integer"
-            (rows of a quantized embedding table are looked up, then dequantized) or "folded" (dequantized
-            once, when the model is loaded). For FLOAT "clip" (a Clip without bounds after it) or "sum" (Add
-            as Sum). `lowering.forms.qdq` describes each.
+            (rows of a quantized embedding table are looked up, then dequantized), "folded" (dequantized
+            once, when the model is loaded), "runtime" (the runtime's own operator, in `RUNTIME_FORMS` only,
+            which may round activations to 8 bits) or "runtime-float" (the same with float activations). For
+            FLOAT "clip" (a Clip without bounds after it) or "sum" (Add as Sum).
+            `lowering.forms.qdq` describes each.
     """
 
     kind: Kind

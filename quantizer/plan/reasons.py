@@ -43,6 +43,8 @@ class ReasonCode(StrEnum):
     NOT_OBSERVED = "not-observed"
     BELOW_SQNR_LIMIT = "below-sqnr-limit"
     NOISE_BUDGET = "noise-budget"
+    NOISE_LIMIT = "noise-limit"
+    BEFORE_STEP = "before-step"
     CHEAP_FIRST_LAYER = "cheap-first-layer"
     CONVERSION_COST = "conversion-cost"
     MIXED_INPUTS = "mixed-inputs"
@@ -81,6 +83,10 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "{sqnr:.1f} dB, below the limit of {limit:g} dB",
     ReasonCode.NOISE_BUDGET: "its quantization noise alone would leave output '{output}' an SQNR of "
     "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.NOISE_LIMIT: "its quantization noise alone would leave '{tensor}', {what}, an SQNR of "
+    "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
+    ReasonCode.BEFORE_STEP: "it leads to '{tensor}', of which {operator} makes steps inside the model: small "
+    "errors would become large ones",
     ReasonCode.CHEAP_FIRST_LAYER: "it adds {noise_share:.0f} % of the noise in output '{output}' "
     "(whose variance is {level:.1f} dB above all of it) and {cost_share:.1f} % of the "
     "multiplications: cheap in float",
@@ -115,6 +121,9 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     "{limit:g} dB",
     ReasonCode.NOISE_BUDGET: "too much quantization noise: alone it would leave an output an SQNR "
     "of {sqnr:.1f} dB; the limit is {limit:g} dB",
+    ReasonCode.NOISE_LIMIT: "too much quantization noise for {what}: alone it would leave it an SQNR "
+    "of {sqnr:.1f} dB; the limit is {limit:g} dB",
+    ReasonCode.BEFORE_STEP: "it leads to values of which {operator} makes steps inside the model: {tensor}",
     ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
     "{cost_share:.1f} % of the multiplications each",
     ReasonCode.CONVERSION_COST: "int8 would not pay off: the input is float and conversions cost "

@@ -17,7 +17,7 @@ from ..numerics.affine import QuantParams, dequantize, quantize
 from ..numerics.schemas import SCHEMAS
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
-from .plan import Kind, QuantPlan
+from .plan import RUNTIME_WEIGHTS, Kind, QuantPlan
 
 Check = Callable[[QuantPlan, Graph], Iterator[str]]
 """Yields one sentence for each breach."""
@@ -275,8 +275,16 @@ def _blocks_divide_their_axis(plan: QuantPlan, graph: Graph) -> Iterator[str]:
             continue
         if graph.constant(name) is None:
             yield f"tensor '{name}': blocks are for constants"
-        elif shape is None or params.axis >= len(shape) or (shape[params.axis] or 0) % params.block_size:
+        elif shape is None or params.axis >= len(shape):
+            yield f"tensor '{name}': it has no axis {params.axis}"
+        elif (shape[params.axis] or 0) % params.block_size and not _has_own_operators(plan, graph, name):
             yield f"tensor '{name}': block {params.block_size} does not divide axis {params.axis}"
+
+
+def _has_own_operators(plan: QuantPlan, graph: Graph, name: str) -> bool:
+    """Whether all readers are operators of the runtime's own, whose last block need not be full."""
+    readers = [plan.nodes.get(name_of(node)) for node, _ in graph.consumers(name)]
+    return all(entry is not None and entry.implementation in RUNTIME_WEIGHTS for entry in readers)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -16,6 +16,7 @@ from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import PointwiseChain
 from ..operators.operands import activation_names, match_nodes, outputs_of
 from ..operators.table import rule_of
+from ..outputs.limits import NoiseLimits, noise_limits
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.fixed_shapes import fix_shapes
@@ -23,7 +24,7 @@ from ..prepare.opening import PreparedModel
 from ..ranges.activation_ranges import ActivationRanges, RangeCache
 from ..ranges.calibrators import Range
 from ..ranges.clipped_activations import with_clip_profiles
-from ..targets.config import QuantConfig, split_shapes, with_limit
+from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.target import Recipe, Target
 
 
@@ -78,6 +79,11 @@ class PlanningFacts:
     def activations(self) -> ActivationRanges:
         """Calibrated and effective ranges of the activations."""
         return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.cache)
+
+    @cached_property
+    def noise_limits(self) -> NoiseLimits:
+        """How much noise the outputs of the prepared model and the steps inside of it can bear."""
+        return noise_limits(self.prepared.graph, self.measured, self.config)
 
     @cached_property
     def requested_float(self) -> FloatReasons:
@@ -150,7 +156,7 @@ def planning_facts(
                 if name in graph.values and not graph.is_constant(name)
             },
         )
-    return PlanningFacts(
+    facts = PlanningFacts(
         prepared=fixed,
         recipe=recipe,
         config=with_limit(recipe.config),
@@ -163,6 +169,9 @@ def planning_facts(
         channel_densities=ChannelDensities(clipped),
         cache=RangeCache(),
     )
+    if recipe.config.mode in DATA_FREE:
+        return facts
+    return replace(facts, notes=(*facts.notes, *facts.noise_limits.sentences()))
 
 
 def precision_of(facts: PlanningFacts, name: str, *, asked: bool) -> QuantType | FloatReason:

@@ -13,9 +13,10 @@ time
    An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
    and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
-   `Kind.WEIGHT_ONLY`; in mode "dynamic" those whose kernel computes with the quantized weight.
+   `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below its
+   limit of noise otherwise; in mode "dynamic" those whose kernel computes with the quantized weight.
 4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
-   when it loads the model, and where the noise budget allows (`noise.float_weights`).
+   when it loads the model, and where the noise budget allows (`noise_budget.float_weights`).
 
 Each entry has its figures as a remark. Weights that would keep too low an SQNR stay float.
 """
@@ -30,16 +31,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ..low_bits.stored_weights import WeightStorage, signed_type, symmetric_schema, table_params
 from ..model.graph import Graph, input_name, name_of
-from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
+from ..numerics.affine import INT8, QuantParams
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
-from ..numerics.schemas import SCHEMAS, Schema, block_params, channel_params, dynamic_params
+from ..numerics.schemas import channel_params, dynamic_params
 from ..operators.table import Rule, rule_of
-from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_FORMS, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
-from ..targets.target import FEW_BITS, Target
 from .candidates import Choice
 from .facts import PlanningFacts
 
@@ -57,6 +57,8 @@ LEAST_ROW = 8
 scales are a noticeable part of the size."""
 TABLE_SQNR = 35.0
 """SQNR (dB) that an embedding table must keep, where no limit was asked for."""
+EIGHT_BITS = 8
+"""Bits of the weights of a node that has too much noise with fewer (mixed precision, in mode weight-only)."""
 DYNAMIC_SQNR = 10.0
 """SQNR (dB) below which even dynamic quantization is too coarse for mode auto."""
 
@@ -140,7 +142,8 @@ def _hybrid(node: ir.Node, choice: Choice, facts: PlanningFacts, floats: FloatRe
         unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
         hybrid = None if unfit else _dynamic(node, choice, facts)
     if hybrid is None and facts.config.mode in DATA_FREE:
-        hybrid = _weight_only(node, choice, facts)
+        noisy = name_of(node) in floats and floats[name_of(node)].code is ReasonCode.NOISE_BUDGET
+        hybrid = _weight_only(node, choice, facts, EIGHT_BITS if noisy else 0)
     if hybrid is None and unfit is not None:
         return Hybrid(replace(choice, reason=unfit), {})
     return hybrid
@@ -163,7 +166,12 @@ def _embedding(node: ir.Node, rule: Rule, facts: PlanningFacts) -> Hybrid | None
         r.op_type != "Gather" or i != weight.index or weight.axis(r, table.ndim) != axis for r, i in readers
     ):
         return None
-    params = channel_params(table, axis, _symmetric(facts.config), INT8)
+    few = table_params(node, table, facts.target, facts.config)
+    if few is not None:
+        what = f"{_shape(table)} in {few.qtype.name}{_blocks(few)}"
+        reason = f"embedding table {what}: {weight_sqnr(table, few):.1f} dB"
+        return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "runtime"), {weight.index: few})
+    params = channel_params(table, axis, symmetric_schema(facts.config), INT8)
     sqnr = weight_sqnr(table, params)
     if sqnr < (facts.config.min_sqnr or TABLE_SQNR):
         return None
@@ -219,7 +227,9 @@ def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | No
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = channel_params(array, axis, _symmetric(config), _signed_type(facts.target))
+        inputs[weight.index] = channel_params(
+            array, axis, symmetric_schema(config), signed_type(facts.target)
+        )
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if sqnr < _least_sqnr(config):
         return None
@@ -238,11 +248,12 @@ def _dynamically_quantized(node: ir.Node, rule: Rule) -> list[str]:
     return names
 
 
-def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | None:
-    """Return a float node with quantized constants, None where it has none worth it."""
+def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts, bits: int) -> Hybrid | None:
+    """Return a float node with quantized constants of at least `bits`, None where it has none worth it."""
     rule, config, graph = choice.rule, facts.config, facts.graph
     types = facts.target.weight_only.get(node.op_type, ())
-    pays = config.mode == "weight-only" or _kernel_reads_weight(node, facts)
+    storage, implementation = WeightStorage(graph, facts.target, config), ""
+    pays = config.mode == "weight-only" or storage.kernel_reads_weight(node)
     if rule is None or not types or not pays or rule.is_lookup:
         return None
     inputs: dict[int, QuantParams] = {}
@@ -251,63 +262,14 @@ def _weight_only(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid 
         array = _large(graph, input_name(node, weight.index), LEAST_WEIGHT)
         if array is None:
             continue
-        params = _weight_params(array, node, weight, facts.target, config)
-        sqnr = weight_sqnr(array, params)
+        stored = storage.of(node, weight, array, bits)
+        params, sqnr = stored.params, weight_sqnr(array, stored.params)
         if sqnr >= _least_sqnr(config):
-            inputs[weight.index] = params
-            blocks = f" in blocks of {params.block_size}" if params.block_size else ""
-            remarks.append(f"weight {_shape(array)} in {params.qtype.name}{blocks}: {sqnr:.1f} dB")
+            inputs[weight.index], implementation = params, stored.implementation
+            remarks.append(f"weight {_shape(array)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB")
     if not inputs:
         return None
-    reason = "; ".join(remarks)
-    folded = facts.target.folds == "arithmetic" and not _kernel_reads_weight(node, facts)
-    return Hybrid(Choice(Kind.WEIGHT_ONLY, reason, rule, "folded" if folded else ""), inputs)
-
-
-def _kernel_reads_weight(node: ir.Node, facts: PlanningFacts) -> bool:
-    """Whether the target's kernel reads the weight of a product as it is stored.
-
-    Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and MatMul
-    where the weight is a matrix on the right that nothing else reads, in the graph of the node; for Gemm
-    where it computes no more than the product and a bias for each column.
-    """
-    graph, name, rule = facts.graph, input_name(node, 1), rule_of(node)
-    if node.op_type not in facts.target.weight_kernels or rule is None or rule.refusal(node, graph):
-        return False
-    if not graph.is_constant(name) or graph.values[name].graph is not node.graph:
-        return False
-    matrix = len(graph.shape(name) or ()) == 2 and len(graph.consumers(name)) == 1
-    return matrix and not node.attributes.get_int("transB", 0)
-
-
-def _weight_params(
-    array: Floats, node: ir.Node, weight: WeightLayout, target: Target, config: QuantConfig
-) -> QuantParams:
-    """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
-
-    A signed type of 8 bits stands in where the target has not the type that was asked for, and where 4 bits
-    would have to do with one scale for a channel.
-    """
-    types = target.weight_only[node.op_type]
-    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-    axis = weight.axis(node, array.ndim)
-    summed = weight.summed_axis(node, array.ndim)
-    blocks = bool(config.block_size) and summed is not None and array.shape[summed] % config.block_size == 0
-    if qtype.storage in types and blocks and summed is not None:
-        return block_params(array, summed, config.block_size, schema, qtype)
-    if qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
-        schema, qtype = _symmetric(config), _signed_type(target)
-    return channel_params(array, axis if config.granularity == "per-channel" else None, schema, qtype)
-
-
-def _signed_type(target: Target) -> QuantType:
-    """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
-    return INT8 if "int8" in target.weight_types else INT7
-
-
-def _symmetric(config: QuantConfig) -> Schema:
-    """Return the signed schema without zero points, with scales as the schema of weights has them."""
-    return SCHEMAS["symmetric-power2" if SCHEMAS[config.weight_schema].power_of_two else "symmetric"]
+    return Hybrid(Choice(Kind.WEIGHT_ONLY, "; ".join(remarks), rule, implementation), inputs)
 
 
 def _least_sqnr(config: QuantConfig) -> float:
@@ -366,7 +328,7 @@ def _int8_params(node: ir.Node, plan: QuantPlan, facts: PlanningFacts) -> Iterat
         params = plan.tensors.get(name)  # those of a quantized node that reads the same weight
         if params is None or params.qtype.bits > INT8.bits:
             axis = weight.axis(node, array.ndim) if facts.config.granularity == "per-channel" else None
-            params = channel_params(array, axis, _symmetric(facts.config), INT8)
+            params = channel_params(array, axis, symmetric_schema(facts.config), INT8)
         if array.size >= LEAST_ROW * len(params.scale):
             yield weight.index, params
 
@@ -395,3 +357,7 @@ def _large(graph: Graph, name: str, least: int) -> Floats | None:
 
 def _shape(array: Floats) -> str:
     return " x ".join(map(str, array.shape))
+
+
+def _blocks(params: QuantParams) -> str:
+    return f" in blocks of {params.block_size}" if params.block_size else ""

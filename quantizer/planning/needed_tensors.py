@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..model.graph import Graph, name_of
-from ..operators.operands import activation_names
+from ..operators.operands import activation_names, channel_layout
 from ..operators.table import rule_of
 from ..ranges.clipped_activations import clip_outputs
 from ..targets.loading import packaged_targets
@@ -51,17 +51,18 @@ def one_with_others(graph: Graph) -> frozenset[str]:
 def weighted_channels(graph: Graph) -> dict[str, int]:
     """Return the axis of the input channels of every activation that is multiplied with a constant weight.
 
-    Where two nodes see different axes of one tensor, the first in graph order decides.
+    Those of recurrent operators are among them. Where two nodes see different axes of one tensor, the first
+    in graph order decides.
     """
     axes: dict[str, int] = {}
     for node in graph.nodes:
-        rule = rule_of(node)
-        if rule is None or rule.weight is None or rule.weight.data_axis is None or rule.refusal(node, graph):
+        rule, layout = rule_of(node), channel_layout(node)
+        if rule is None or layout is None or layout.data_axis is None or rule.refusal(node, graph):
             continue
-        data, weight = node.inputs[0], node.inputs[rule.weight.index]
+        data, weight = node.inputs[0], node.inputs[layout.index]
         if data is None or weight is None or graph.constant(name_of(weight)) is None:
             continue
         name = name_of(data)
         if graph.is_float(name) and graph.constant(name) is None:
-            axes.setdefault(name, rule.weight.data_axis)
+            axes.setdefault(name, layout.data_axis)
     return axes

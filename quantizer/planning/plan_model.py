@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -27,14 +28,19 @@ from ..costs.slower_nodes import with_prices
 from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
 from ..equalization.bias_correction import channel_means, find_biases
 from ..equalization.equalized_profile import equalized_profile
+from ..equalization.recurrent_scales import find_recurrent_scales
 from ..equalization.scales import find_equalization_scales
-from ..model.graph import Graph, index
-from ..plan.adjustments import RoundingOffsets
+from ..low_bits.stored_weights import signed_type
+from ..model.graph import Graph, index, input_name, name_of
+from ..noise.recurrence import RecurrentScales
+from ..operators.table import rule_of
+from ..plan.adjustments import EqualizationScales, RoundingOffsets
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.fixed_shapes import fix_shapes
 from ..prepare.opening import PreparedModel
+from ..rounding.checkpoint import RoundingCheckpoint, run_of
 from ..rounding.collect import collect_moments
 from ..rounding.gptq_rounding import find_roundings, rebased
 from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
@@ -102,7 +108,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     """
     planned = first_plan(facts, floats)
     if _has_channels(facts):
-        planned = equalized(planned)
+        planned = equalized(recurrent_equalized(planned, floats))
         planned = squant_rounded(planned)
         planned = bias_corrected(planned)
     else:
@@ -117,30 +123,59 @@ def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planne
     return PlannedModel(expanded(plan, facts), facts.prepared.model, facts.graph, facts)
 
 
+def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
+    """Return the plan of the model with equalized inputs of the recurrent nodes that compute with these.
+
+    It is made anew, noise budget and all: with the channels of its input equalized a node may become dynamic
+    that would have been too noisy. What stays float all the same is not equalized.
+
+    Args:
+        planned: by `first_plan`.
+        floats: as there.
+    """
+    facts = _facts(planned)
+    if facts.config.equalization != "auto":  # a Mul is added
+        return planned
+    nodes = [node for node in facts.graph.nodes if _may_be_dynamic(node, planned.plan, facts)]
+    per_channel = facts.config.granularity == "per-channel"
+    weight_type = signed_type(facts.target)
+    judge = RecurrentScales(facts.graph, facts.profile, weight_type, per_channel=per_channel).sqnr
+    scales = find_recurrent_scales(facts.graph, facts.profile, nodes, judge)
+    while scales:
+        scaled = _with_scales(planned, scales)
+        view = contracted(scaled.after)
+        plan = make_plan(view, view.by_planned_node({**floats, **scaled.inserted}))
+        readers = {name: [n for n in nodes if input_name(n, 0) == name] for name in scales}
+        kept = {
+            name: entry
+            for name, entry in scales.items()
+            if any(plan.nodes[name_of(reader)].kind is Kind.DYNAMIC for reader in readers[name])
+        }
+        if len(kept) == len(scales):
+            return scaled.planned(expanded(plan, scaled.after))
+        scales = kept
+    return planned
+
+
 def equalized(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model whose activation channels are equalized where that gains enough."""
     facts = _facts(planned)
     if facts.config.equalization == "off":
         return planned
-    densities = facts.channel_densities
     scales = find_equalization_scales(
-        facts.graph, facts.profile, facts.config, planned.plan, densities=densities, ranges=facts.cache
+        facts.graph,
+        facts.profile,
+        facts.config,
+        planned.plan,
+        densities=facts.channel_densities,
+        ranges=facts.cache,
     )
     if not scales:
         return planned
-    model = apply_equalization(planned.model, scales)
-    inserted = inserted_nodes(planned.model, model)
-    note = f"the channels of {len(scales)} activations are equalized, {len(inserted)} of them by an added Mul"
-    profile = equalized_profile(facts.graph, facts.profile, scales, densities)
-    graph = index(model)
-    after = replace(of_adjusted(facts, graph, profile), notes=(*facts.notes, note))
-    floats = {
-        **_float_nodes(planned.plan),
-        **dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL)),
-    }
-    adjustments = replace(planned.plan.adjustments, equalization=scales)
-    plan = _plan_again(after, floats, planned.plan)
-    return PlannedModel(replace(plan, adjustments=adjustments), model, graph, after)
+    scaled = _with_scales(planned, scales)
+    return scaled.planned(
+        _plan_again(scaled.after, {**_float_nodes(planned.plan), **scaled.inserted}, planned.plan)
+    )
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
@@ -191,6 +226,7 @@ def gptq_rounded(
     planned: PlannedModel,
     samples: Iterable[Sample],
     progress: Callable[[int, int | None], None] | None = None,
+    checkpoint: Path | None = None,
 ) -> PlannedModel:
     """Return the verified plan with rounding offsets that are chosen with samples, and biases for these.
 
@@ -198,16 +234,22 @@ def gptq_rounded(
         planned: the plan that takes no samples.
         samples: of the model, which can be iterated more than once.
         progress: see `collect_moments`.
+        checkpoint: keeps the offsets of finished weights, for a run that resumes this one.
 
     Raises:
-        DataError: there are no samples, or one cannot be run.
+        DataError: there are no samples, or one cannot be run. ConfigError: the checkpoint is that of another
+            run.
     """
-    biases = planned.plan.adjustments.biases
+    biases, facts = planned.plan.adjustments.biases, _facts(planned)
+    kept = None
+    if checkpoint is not None:
+        kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
     offsets = find_roundings(
         planned.graph,
         planned.plan,
         biases,
         lambda inputs: collect_moments(planned.model, inputs, samples, progress),
+        kept,
     )
     count = sum(1 for _ in quantized_weights(planned.graph, planned.plan))
     planned = _with_offsets(planned, offsets)
@@ -245,6 +287,56 @@ def check_without_samples(config: QuantConfig) -> None:
             "rounding gptq: needs samples, which 'qprof quantize --data' takes; write a plan there with "
             "--save-plan and give that, or choose another rounding"
         )
+
+
+NOISY = (ReasonCode.NOISE_BUDGET, ReasonCode.NO_KERNEL)
+"""Why a recurrent node is not dynamic where noise is the reason; the second where its own SQNR is too low."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Scaled:
+    """A model with equalized channels, before it is planned.
+
+    Attributes:
+        before: what was planned of it without.
+        model: with the scales.
+        after: facts of it.
+        inserted: the nodes that were added, each with the reason why it stays float.
+        scales: those of before and the new ones.
+    """
+
+    before: PlannedModel
+    model: ir.Model
+    after: PlanningFacts
+    inserted: FloatReasons
+    scales: Mapping[str, EqualizationScales]
+
+    def planned(self, plan: QuantPlan) -> PlannedModel:
+        """Return it with its plan."""
+        adjustments = replace(self.before.plan.adjustments, equalization=self.scales)
+        plan = replace(plan, adjustments=adjustments)
+        return PlannedModel(plan, self.model, self.after.graph, self.after)
+
+
+def _with_scales(planned: PlannedModel, new: Mapping[str, EqualizationScales]) -> _Scaled:
+    """Apply equalization scales to a model whose plan may have some already."""
+    facts = _facts(planned)
+    model = apply_equalization(planned.model, new)
+    inserted = inserted_nodes(planned.model, model)
+    note = f"the channels of {len(new)} activations are equalized, {len(inserted)} of them by an added Mul"
+    profile = equalized_profile(facts.graph, facts.profile, new, facts.channel_densities)
+    after = replace(of_adjusted(facts, index(model), profile), notes=(*facts.notes, note))
+    floats = dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
+    return _Scaled(planned, model, after, floats, {**planned.plan.adjustments.equalization, **new})
+
+
+def _may_be_dynamic(node: ir.Node, plan: QuantPlan, facts: PlanningFacts) -> bool:
+    """Whether a recurrent node is dynamic, or noise alone keeps it from being it."""
+    rule, entry = rule_of(node), plan.nodes[name_of(node)]
+    if rule is None or not rule.is_recurrent or node.op_type not in facts.target.dynamic:
+        return False
+    noisy = entry.kind is not Kind.DYNAMIC and entry.float_reason.code in NOISY
+    return (entry.kind is Kind.DYNAMIC or noisy) and input_name(node, 0) not in plan.tensors
 
 
 def _facts(planned: PlannedModel) -> PlanningFacts:

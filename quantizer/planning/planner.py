@@ -7,8 +7,8 @@
     which parameters has each tensor?       `parameters.choose_parameters`
     how is each node written?               `_node_plan`
 
-The plan is made again with more nodes in float until its noise is within the budget (`noise.budget`). What
-is left of that is for int8 weights of the nodes that stay float (`hybrid.with_int8_weights`).
+The plan is made again with more nodes in float until its noise is within the budget (`noise_budget.budget`).
+What is left of that is for int8 weights of the nodes that stay float (`hybrid.with_int8_weights`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import onnx_ir as ir
 
 from ...profiles.base.tool import tool_name
 from ..costs.channel_padding import find_padding
+from ..costs.float_regions import Prices, find_prices
 from ..costs.predicted import CostModel
 from ..costs.slower_nodes import slower_nodes
 from ..model.graph import Graph, input_name, name_of, output_name
-from ..noise.budget import plan_within_noise_budget
+from ..noise_budget.budget import PlanMaker, plan_within_noise_budget
 from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
@@ -61,12 +62,16 @@ def make_plan(
             return plan
         return _without_slower(facts, {**noisy, **floats}, plan, model, start_everywhere=start_everywhere)
 
-    return plan_within_noise_budget(
+    def prices(plan: QuantPlan) -> Prices:
+        assert model is not None
+        return find_prices(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
+
+    maker = PlanMaker(
         make,
         lambda plan, without: with_int8_weights(facts, plan, without=without),
-        facts.activations,
-        facts.config.min_output_sqnr,
+        None if model is None else prices,
     )
+    return plan_within_noise_budget(maker, facts.activations, facts.noise_limits)
 
 
 def _without_slower(

@@ -116,6 +116,57 @@ class NhwcMaxPool(OpRun):
         return (np.moveaxis(pooled, 1, -1).astype(quantized.dtype),)
 
 
+def _unpacked(packed: Array, bits: int, size: int) -> Array:
+    """Return `size` unsigned values of bytes along their last axis, the first in the low bits."""
+    shifts = np.arange(0, 8, bits)
+    values = (packed[..., None].astype(np.int64) >> shifts) & ((1 << bits) - 1)
+    return np.asarray(values.reshape(*packed.shape[:-1], -1)[..., :size])
+
+
+def _blockwise(packed: Array, scales: Array, points: Array | None, settings: dict[str, int]) -> Array:
+    """Return the float32 values of what is packed along the last axis, with a scale for each block of it."""
+    bits, block = settings.get("bits", 4), settings["block_size"]
+    count = packed.shape[-1] * (8 // bits)
+    unpacked = 1 << (bits - 1) if points is None else _unpacked(points, bits, scales.shape[-1])
+    zeros = np.broadcast_to(unpacked, scales.shape)
+
+    def along(numbers: Array) -> Array:
+        return np.repeat(numbers, block, axis=-1)[..., :count]
+
+    return np.asarray((_unpacked(packed, bits, count) - along(zeros)).astype(np.float32) * along(scales))
+
+
+def _settings(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+class MatMulNBits(OpRun):
+    """Product with a packed weight; activations are not rounded, as with accuracy_level 0."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, *given: Array | None, **attributes: Any) -> tuple[Array]:
+        a, b, scales, points, _, bias = (*given, None, None, None)[:6]
+        assert a is not None
+        assert b is not None
+        assert scales is not None
+        settings = _settings(self.onnx_node)
+        weight = _blockwise(b.reshape(b.shape[0], -1), scales, points, settings)[:, : settings["K"]]
+        product = a.astype(np.float64) @ weight.T.astype(np.float64)
+        return ((product + (0.0 if bias is None else bias)).astype(np.float32),)
+
+
+class GatherBlockQuantized(OpRun):
+    """Entries of a packed table along its first axis; blocks are those of its last."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, *given: Array, **attributes: Any) -> tuple[Array]:
+        data, indices, scales = given[:3]
+        points = given[3] if len(given) > 3 else None
+        return (_blockwise(data, scales, points, _settings(self.onnx_node))[indices],)
+
+
 class DynamicQuantizeLSTM(OpRun):
     """LSTM with quantized weights, [directions, inputs, 4 * hidden], zero points 0."""
 
@@ -148,6 +199,8 @@ CONTRIB: list[type[OpRun]] = [
     QGemm,
     MatMulIntegerToFloat,
     NhwcMaxPool,
+    MatMulNBits,
+    GatherBlockQuantized,
     DynamicQuantizeLSTM,
 ]
 """Every operator of domain com.microsoft that form qoperator writes."""

@@ -26,6 +26,11 @@ WeightType = Literal["int8", "uint8", "int7", "int4", "uint4"]
 Granularity = Literal["per-tensor", "per-channel"]
 LookupTables = Literal["target", "runtime", "sigmoid", "portable", "off"]
 
+OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
+"""What an output of a model is for, see `outputs.kinds`."""
+
+OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
+
 FORMS: tuple[FormName, ...] = get_args(FormName)
 """Names of the forms; `lowering.forms` has a module of the same name for each."""
 
@@ -53,8 +58,8 @@ def _block_size(value: int) -> None:
         raise malformed(f"block_size {value} must be 0 or a power of two from {FEWEST_IN_BLOCK}")
 
 
-def _decibels(name: str, value: float) -> None:
-    if not 0.0 <= value <= MOST_DECIBELS:
+def _decibels(name: str, value: float | None) -> None:
+    if value is not None and not 0.0 <= value <= MOST_DECIBELS:
         raise malformed(
             f"{name} {value:g} is no number of decibels", f"give 0 (for no limit) to {MOST_DECIBELS:g}"
         )
@@ -73,6 +78,25 @@ def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
             raise malformed(f"fix_shapes '{text}' is no input and shape", "write it as NAME=1x3x224x224")
         shapes[name] = tuple(map(int, sizes.split("x")))
     return shapes
+
+
+def split_kinds(texts: Collection[str]) -> dict[str, OutputKind]:
+    """Return the kinds of a setting such as `wave=signal`, by the name of the output.
+
+    Raises:
+        MalformedError: one is written otherwise, or is no kind.
+    """
+    kinds: dict[str, OutputKind] = {}
+    for text in texts:
+        name, _, word = text.rpartition("=")
+        kind = next((known for known in OUTPUT_KINDS if known == word), None)
+        if not name or kind is None:
+            raise malformed(
+                f"output_kind '{text}' is no output and kind",
+                f"write it as NAME=KIND with one of {', '.join(OUTPUT_KINDS)}",
+            )
+        kinds[name] = kind
+    return kinds
 
 
 MOST_DECIBELS = 300.0
@@ -175,6 +199,14 @@ class QuantConfig:
             check=_block_size,
         ),
     ] = 0
+    weight_only_activations: Annotated[
+        Literal["int8", "float"],
+        _setting(
+            "Calibration and precision",
+            "What weight-only products multiply 4-bit weights with where the target has a kernel for both: "
+            "int8 (activations rounded in the kernel, a scale for each block), or float (slower).",
+        ),
+    ] = "int8"
     granularity: Annotated[
         Granularity,
         _setting("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
@@ -206,15 +238,25 @@ class QuantConfig:
         ),
     ] = 0.0
     min_output_sqnr: Annotated[
-        float,
+        float | None,
         _setting(
             "Quality",
-            "Estimated SQNR in dB that every output keeps: the nodes that add the most noise stay float "
-            "until it does; 0 for no limit.",
+            "Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until it does; 0 "
+            "for no limit. By default each kind of output has a limit of its own, see output_kind.",
             metavar="DB",
             check=partial(_decibels, "min_output_sqnr"),
         ),
-    ] = 18.0
+    ] = None
+    output_kind: Annotated[
+        tuple[str, ...],
+        _setting(
+            "Quality",
+            "What an output is, where that is told wrong from the graph, such as wave=signal: "
+            f"{', '.join(OUTPUT_KINDS)}. Its noise limit follows from that.",
+            metavar="NAME=KIND",
+            check=split_kinds,
+        ),
+    ] = ()
     equalization: Annotated[
         Literal["auto", "free", "off"],
         _setting(
@@ -300,13 +342,20 @@ def _known_of(name: str, hint: Any) -> Setting:
     words = get_args(kind) if get_origin(kind) is Literal else meta.extra.get("words", ())
     return Setting(
         name=name,
-        kind=str if words else get_origin(kind) or kind,
+        kind=str if words else _plain(kind),
         words=tuple(words),
         group=meta.extra["group"],
         description=meta.description,
         metavar=meta.extra.get("metavar", ""),
         check=meta.extra.get("check"),
     )
+
+
+def _plain(kind: Any) -> type:
+    """Return the type of a setting, without what it holds and without the None of one that may be absent."""
+    optional = type(None) in get_args(kind)
+    found: type = get_args(kind)[0] if optional else get_origin(kind) or kind
+    return found
 
 
 AUTO_SQNR = 20.0

@@ -118,6 +118,9 @@ def resolved(
     if config.weight_type in FEW_BITS and "block_size" not in settings:
         config = replace(config, block_size=USUAL_BLOCK)
         filled_in.append(f"block_size is {USUAL_BLOCK}: weights have 4 bits")
+    if config.weight_type in FEW_BITS and config.block_size and "weight_schema" not in settings:
+        config = replace(config, weight_schema="asymmetric")
+        filled_in.append("weight_schema is asymmetric: blocks of 4 bits have zero points")
     return config, tuple(filled_in)
 
 

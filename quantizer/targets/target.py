@@ -163,6 +163,14 @@ class Target:
             "nothing else reads. The weights of the others are dequantized."
         ),
     ] = ()
+    weight_implementations: Annotated[
+        Mapping[str, Literal["runtime"]],
+        Meta(
+            description="Operator type to the way in which a node with a weight of 4 or 8 bits and float "
+            "activations is written: runtime for the runtime's own operator (MatMulNBits and "
+            "GatherBlockQuantized of onnxruntime), in forms qdq and qoperator."
+        ),
+    ] = field(default_factory=dict)
     folds: Annotated[
         Literal["nothing", "arithmetic", "conversions"],
         Meta(

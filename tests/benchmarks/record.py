@@ -205,7 +205,7 @@ def judge(
                 if expected.dtype.kind == "f":
                     wanted = np.asarray(expected, np.float64)
                     signal[name] += float(np.sum(wanted**2))
-                    noise[name] += float(np.sum((wanted - value) ** 2))
+                    noise[name] += float(np.sum(_difference(wanted, value) ** 2))
             yield values
 
     scores, units = None, np.zeros((0, 1))
@@ -217,6 +217,15 @@ def judge(
         scores = model.score(units.sum(axis=0))
     sqnr = {name: _decibels(signal[name], noise[name]) for name in names if signal[name] > 0.0}
     return Judged(scores, sqnr, tuple(map(tuple, units.tolist())))
+
+
+def _difference(wanted: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Return the difference of two outputs; where a model decides how long one is, zeros go on."""
+    if wanted.shape == value.shape:
+        return wanted - value
+    longest = np.maximum(wanted.shape, value.shape)
+    one, other = (np.pad(array, [(0, more) for more in longest - array.shape]) for array in (wanted, value))
+    return np.asarray(one - other)
 
 
 def _decibels(signal: float, noise: float) -> float:

@@ -32,6 +32,9 @@ DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulIntege
 DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `writers.lstm`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
+WEIGHT_ONLY   runtime         MatMul and Gemm as onnxruntime's own MatMulNBits, which may round the data to
+                              8 bits, a scale for each block; Gather as GatherBlockQuantized
+WEIGHT_ONLY   runtime-float   MatMulNBits with float activations
 WEIGHT_ONLY   integer         Gather from a quantized embedding table, and of a scale for each row; Cast, Mul
 FLOAT         ""              unchanged, reading float values
 FLOAT         clip            the same, and a Clip without bounds before the QuantizeLinear of its result,
@@ -60,6 +63,7 @@ from functools import partial
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
+from ..writers.bit_packed import packed_weight
 from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
@@ -97,6 +101,8 @@ WRITERS: Writers = {
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
+    (Kind.WEIGHT_ONLY, "runtime"): packed_weight,
+    (Kind.WEIGHT_ONLY, "runtime-float"): packed_weight,
     (Kind.FLOAT, ""): float_node,
     (Kind.FLOAT, "clip"): with_clip,
     (Kind.FLOAT, "sum"): as_sum,

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
+from ..writers.bit_packed import packed_weight
 from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
@@ -244,6 +245,8 @@ WRITERS: Writers = {
     (Kind.WEIGHT_ONLY, ""): weight_only,
     (Kind.WEIGHT_ONLY, "folded"): folded_weight,
     (Kind.WEIGHT_ONLY, "integer"): gather_quantized,
+    (Kind.WEIGHT_ONLY, "runtime"): packed_weight,
+    (Kind.WEIGHT_ONLY, "runtime-float"): packed_weight,
     (Kind.FLOAT, ""): float_node,
     (Kind.FLOAT, "clip"): with_clip,
     (Kind.FLOAT, "sum"): as_sum,

@@ -24,7 +24,7 @@ iteration. Only DequantizeLinear is put beside its reader, where runtimes look f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +54,7 @@ class _Forms:
         stored: parameters of the quantized form that the tensor is stored in, None when stored as float.
         quantized, dequantized: forms by their parameters.
         folded: of a constant, float forms that are computed when the model is loaded.
+        packed: of a constant, forms in which several values share a byte.
         dynamic: the form with parameters computed at run time.
     """
 
@@ -61,6 +62,7 @@ class _Forms:
     quantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
     dequantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
     folded: dict[QuantParams, ir.Value] = field(default_factory=dict)
+    packed: dict[Hashable, ir.Value] = field(default_factory=dict)
     dynamic: Dynamic | None = None
 
 
@@ -162,6 +164,16 @@ class Emitter(GraphWriter):
             nodes = emitter._cast_nodes(quantized, name, emitter._free(f"{name}_dequantized"), params)
             forms.folded[params] = emitter._insert(nodes, place)
         return forms.folded[params]
+
+    def packed(
+        self, value: ir.Value, key: Hashable, pack: Callable[[], Array], before: ir.Node | None
+    ) -> ir.Value:
+        """Return an initialiser with what `pack` returns for a constant, the same for the same key."""
+        emitter, _ = self._home(value, before)
+        forms = emitter._of(value)
+        if key not in forms.packed:
+            forms.packed[key] = emitter._initializer(f"{self.name(value)}_packed", pack())
+        return forms.packed[key]
 
     def dynamic(self, value: ir.Value, before: ir.Node | None) -> Dynamic:
         """Return a tensor quantized to uint8 with parameters computed from its values at run time."""

@@ -24,7 +24,7 @@ from qprof_onnx.profiles.observers.channel_counter import (
 )
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records import channel_statistics as channels_module
-from qprof_onnx.profiles.records.channel_statistics import SUMS, Channels
+from qprof_onnx.profiles.records.channel_statistics import SUMS, Channels, divided, fault
 
 IMPLEMENTATIONS = implementations()
 BITS = {"float16": np.uint16, "bfloat16": np.uint16, "float32": np.uint32, "float64": np.uint64}
@@ -306,3 +306,15 @@ def test_an_accumulator_records_channels_piece_by_piece(name: str, monkeypatch: 
     assert profile.histogram == plain.profile().histogram
     found.add(array, array.shape)
     assert found.profile() == profile.merged(profile)
+
+
+def test_divided_channels_have_the_statistics_of_divided_elements() -> None:
+    array = np.random.default_rng(5).standard_normal((40, 6)).astype(np.float32) * 10.0 ** np.arange(-3, 3)
+    scales = np.array([2.0**-12, 0.25, 1.0, 2.0, 64.0, 2.0**20])
+    found, expected = divided(gathered(array, 1), scales), gathered(array / scales, 1)
+    assert fault(found) == ""
+    assert np.array_equal(found.minimum, expected.minimum)
+    assert np.array_equal(found.maximum, expected.maximum)
+    # 2**-10 of the largest magnitude is the coarsest grid, 2**-14 of the largest square.
+    assert (np.abs(found.mean - expected.mean) <= 2.0**-10 * expected.magnitude).all()
+    assert (np.abs(found.power - expected.power) <= 2.0**-14 * expected.magnitude**2).all()

@@ -8,13 +8,17 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
+from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.recurrence import Recurrence, recurrence_of
-from qprof_onnx.quantizer.noise.recurrent_cells import Cell, drawn_sequences
+from qprof_onnx.quantizer.noise.recurrent_cells import Cell, drawn_channels, drawn_sequences
+from qprof_onnx.quantizer.numerics.channel_density import channel_density
 from qprof_onnx.quantizer.numerics.density import density
+from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 UNITS, STEPS = 16, 12
@@ -76,6 +80,42 @@ def test_signs_and_zeros_are_drawn_as_often_as_they_were_profiled() -> None:
     drawn = drawn_sequences(density(profile["x"]), (64, 4, 32), np.random.default_rng(0))
     assert drawn.min() == 0.0
     assert np.mean(drawn == 0.0) == pytest.approx(np.mean(x == 0.0), abs=0.02)
+
+
+def spread_channels(levels: object) -> tuple[Profile, np.ndarray]:
+    """Return the profile of an input whose channels have these levels, with their records, and its values."""
+    model = prepare(ir.serde.deserialize_model(proto_of("LSTM"))).model
+    rng = np.random.default_rng(10)
+    samples = [np.abs(rng.standard_normal((STEPS, 1, UNITS))) * np.asarray(levels) for _ in range(20)]
+    run = RunSettings(channels=weighted_channels(index(model)))
+    feeds = [Sample(str(i), {"x": x.astype(np.float32)}) for i, x in enumerate(samples)]
+    return calibrate(model, feeds, model_id(model, "net"), run), np.concatenate(samples)
+
+
+def test_each_feature_is_drawn_as_its_channel_is_spread() -> None:
+    levels = np.geomspace(1.0, 1e-6, UNITS)
+    profile, x = spread_channels(levels)
+    density = channel_density(profile["x"])
+    assert density is not None
+    drawn = drawn_channels(density, (64, 4, UNITS), np.random.default_rng(0))
+    assert drawn.min() >= 0.0
+    # Power to 20 %: quantiles leave out the ends of a bin, and of 256 values one in 240 is beyond all others.
+    np.testing.assert_allclose(np.square(drawn).mean((0, 1)), np.square(x).mean((0, 1)), rtol=0.2)
+
+
+def test_rounding_with_one_step_loses_the_channels_that_a_weight_makes_up_for() -> None:
+    levels = np.geomspace(1.0, 1e-4, UNITS)
+    model = prepare(ir.serde.deserialize_model(proto_of("LSTM"))).model
+    w = model.graph.initializers["w"]
+    assert w.const_value is not None
+    w.const_value = ir.tensor((w.const_value.numpy() / levels).astype(np.float32), name="w")
+    profile, x = spread_channels(levels)
+    found = recurrence_of(model.graph.node(0), index(model), profile)
+    assert found is not None
+    step = float(x.max()) / 255.0
+    scales = np.exp2(np.rint(np.log2(levels))).astype(np.float32)
+    assert found.of_rounding(step) > 0.05
+    assert found.of_scales(scales, float((x / scales).max()) / 255.0, lambda weight: weight) < 0.005
 
 
 def test_of_small_levels_noise_is_about_as_much_as_of_the_input() -> None:

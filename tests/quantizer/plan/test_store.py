@@ -62,11 +62,13 @@ config:
   weight_schema: symmetric
   weight_type: int8
   block_size: 0
+  weight_only_activations: int8
   granularity: per-channel
   lookup_tables: target
   scale_sharing: auto
   min_sqnr: 20.0
-  min_output_sqnr: 18.0
+  min_output_sqnr: null
+  output_kind: []
   equalization: auto
   bias_correction: auto
   rounding: nearest
@@ -189,6 +191,7 @@ def test_any_yaml_reader_can_read_the_file() -> None:
         "keep_float": ["Softmax", "/head/*"],
         "keep_16bit": [],
         "fix_shapes": [],
+        "output_kind": [],
     }
 
 
@@ -219,7 +222,14 @@ def test_a_plan_of_format_2_has_every_section_and_is_written_with_settings_that_
     assert all((plan.adjustments.equalization, plan.adjustments.biases, plan.adjustments.roundings))
     codes = {entry.float_reason.code for entry in plan.nodes.values() if entry.kind is Kind.FLOAT}
     assert {ReasonCode.NOISE_BUDGET, ReasonCode.NO_KERNEL, ReasonCode.BY_REQUEST} <= codes
-    assert dumps(plan) == text.replace("  keep_float:", "  cost_model: auto\n  keep_float:", 1)
+    new = {
+        "equalization": "output_kind: []",
+        "keep_float": "cost_model: auto",
+        "granularity": "weight_only_activations: int8",
+    }
+    for before, setting in new.items():
+        text = text.replace(f"  {before}:", f"  {setting}\n  {before}:", 1)
+    assert dumps(plan) == text
 
 
 @pytest.mark.parametrize(
@@ -321,8 +331,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 35: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 40: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 36: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 41: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is unknown.*mean 'uint8'"),
     "unknown key": ("zero_point: 128", "offset: 128", "tensor 'x': unknown key 'offset'; known are type"),
     "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
@@ -379,7 +389,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 38: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 39: anchors and aliases are not used here; write the value"),
 }
 
 

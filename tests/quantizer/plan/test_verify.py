@@ -133,7 +133,7 @@ def test_the_channels_of_a_dynamic_weight_have_zero_point_0(product: Network) ->
 
 def test_a_block_divides_its_axis(product: Network) -> None:
     blocks = QuantParams((1.0,) * 128, (0,) * 128, INT4, axis=0, block_size=24)
-    plan = product.plan(mode="weight-only")
+    plan = product.plan(mode="weight-only", form="integer")
     plan = replace(plan, tensors={"w": blocks})
     assert "tensor 'w': block 24 does not divide axis 0" in breach(product, plan)
 

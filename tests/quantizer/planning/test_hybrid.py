@@ -81,7 +81,7 @@ def test_a_mode_decides_the_kinds(mode: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("mode", ["static", "dynamic", "weight-only", "auto"])
 def test_every_form_of_every_mode_computes_what_the_plan_means(mode: str, form: str) -> None:
     model = model_of()
-    plan = plan_of(model, mode=mode, form=form)
+    plan = plan_of(model, mode=mode, form=form, weight_only_activations="float")
     proto = ir.to_proto(lower(model, plan).model)
     onnx.checker.check_model(proto, full_check=True)
     options = ort.SessionOptions()
@@ -172,19 +172,25 @@ def test_four_bits_have_a_scale_for_each_block() -> None:
     plan = plan_of(model, profiled=False, mode="weight-only", weight_type="int4")
     params = plan.tensors["w"]
     assert (params.qtype.name, params.axis, params.block_size, len(params.scale)) == ("int4", 0, 32, 64)
-    assert plan.tensors["t"].qtype.name == "int8"
+    assert (plan.tensors["t"].qtype.name, plan.tensors["t"].axis) == ("int4", 1)
     lowered = lower(model, plan).model
-    assert lowered.opset_imports[""] == 21
     (found,) = ort.InferenceSession(ir.to_proto(lowered).SerializeToString()).run(None, {"i": WORDS})
     expected = run_plan(model, plan, {"i": WORDS})["y"].values
     # 1 %: onnxruntime rounds the activations of weight-only products to 8 bits in blocks.
     np.testing.assert_allclose(found, expected, rtol=0, atol=0.01 * float(np.abs(expected).max()))
 
 
-def test_a_block_that_does_not_divide_leaves_eight_bits_a_channel() -> None:
-    sizes = {**SIZES, "t": (ROWS, 48), "w": (48, 64)}
-    plan = plan_of(model_of(sizes=sizes), profiled=False, mode="weight-only", weight_type="int4")
-    assert (plan.tensors["w"].qtype.name, plan.tensors["w"].block_size) == ("int8", None)
+@pytest.mark.parametrize(
+    ("width", "form", "expected"), [(40, "qdq", 32), (48, "integer", 16), (40, "integer", None)]
+)
+def test_a_block_that_does_not_divide_is_halved_where_no_operator_takes_it(
+    width: int, form: str, expected: int | None
+) -> None:
+    sizes = {**SIZES, "t": (ROWS, width), "w": (width, 64)}
+    settings = {"mode": "weight-only", "weight_type": "int4", "form": form}
+    plan = plan_of(model_of(sizes=sizes), profiled=False, **settings)
+    assert plan.tensors["w"].block_size == expected
+    assert plan.tensors["w"].qtype.name == ("int8" if expected is None else "int4")
     assert plan.tensors["v"].qtype.name == "int4"
 
 
@@ -256,7 +262,10 @@ def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
         ({"block_size": 32}, "block_size 32 is for mode weight-only"),
         ({"mode": "weight-only", "block_size": 24}, "block_size 24 must be 0 or a power of two from 16"),
         ({"mode": "weight-only", "block_size": 8}, "block_size 8 must be 0 or a power of two from 16"),
-        ({"mode": "weight-only", "weight_type": "uint4"}, "'uint4' needs weight_schema asymmetric"),
+        (
+            {"mode": "weight-only", "weight_type": "uint4", "block_size": 0},
+            "'uint4' needs weight_schema asymmetric",
+        ),
         ({"mode": "dynamc"}, "mode 'dynamc' is not one of .* did you mean 'dynamic'"),
         ({"inter_layer": "go"}, "inter_layer 'go' is not one of quantized, float"),
         ({"block_size": 3.5}, "block_size must be a whole number, not 3.5"),

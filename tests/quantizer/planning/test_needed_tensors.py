@@ -83,6 +83,16 @@ def test_channels_of_what_meets_a_constant_weight_are_recorded() -> None:
     assert weighted_channels(graph) == {"x": 1, "c": 1, "f": 1, "s": -1}
 
 
+def test_channels_of_what_a_recurrent_node_reads_are_recorded() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        net (float[N, 1, 8] x) => (float[N, 1, 1, 4] y) { y = LSTM <hidden_size = 4> (x, w, r) }"""
+    )
+    for name, shape in {"w": (1, 16, 8), "r": (1, 16, 4)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    assert weighted_channels(index(ir.from_proto(proto))) == {"x": -1}
+
+
 def test_of_two_axes_the_first_in_graph_order_decides() -> None:
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>

@@ -167,8 +167,17 @@ def test_off_is_a_word_in_a_file_and_not_false(tmp_path: Path) -> None:
         ({}, ()),
         ({"schema": "symmetric"}, ("activation_type is int8: schema symmetric needs a signed type",)),
         ({"schema": "symmetric", "activation_type": "int16"}, ()),
-        ({"mode": "weight-only", "weight_type": "int4"}, ("block_size is 32: weights have 4 bits",)),
-        ({"mode": "weight-only", "weight_type": "int4", "block_size": 64}, ()),
+        (
+            {"mode": "weight-only", "weight_type": "int4"},
+            (
+                "block_size is 32: weights have 4 bits",
+                "weight_schema is asymmetric: blocks of 4 bits have zero points",
+            ),
+        ),
+        (
+            {"mode": "weight-only", "weight_type": "int4", "block_size": 64, "weight_schema": "symmetric"},
+            (),
+        ),
     ],
 )
 def test_a_recipe_says_which_settings_others_decided(

@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, name_of, output_name
+from ..noise.propagation import NoiseFlow
 from ..numerics.density import density, mean_of
 from ..operators.table import rule_of
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, because
-from .propagation import NoiseFlow
 
 Floats = npt.NDArray[np.float64]
 

@@ -34,7 +34,7 @@ def plan_with_int8_weights(
     *,
     simulated: Collection[str],
     varying: Floats,
-    allowed: float,
+    allowed: Floats,
 ) -> QuantPlan:
     """Return a plan in which float nodes have int8 weights as far as the noise budget allows.
 
@@ -44,7 +44,7 @@ def plan_with_int8_weights(
         noise_of: returns what each node of a plan adds to the noise over the signal at every output.
         simulated: nodes whose noise is not only estimated from gains, see `recurrence`.
         varying: variance over power of each output.
-        allowed: most noise over signal at an output.
+        allowed: most noise over signal at each output.
     """
     float_weights: set[str] = set()
     trial = store(float_weights)

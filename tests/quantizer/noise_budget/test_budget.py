@@ -48,6 +48,12 @@ def test_a_product_before_a_logarithm_of_small_values_stays_float_with_the_figur
     plan = plan_of(LOGARITHM, SPECTRUM)
     (product,) = (entry for name, entry in plan.nodes.items() if "m" in name and "MatMul" in name)
     assert product.kind is Kind.FLOAT
+    assert "would leave 'y', values, an SQNR" in product.reason
+
+
+def test_a_limit_that_is_given_holds_for_every_output():
+    plan = plan_of(LOGARITHM, SPECTRUM, min_output_sqnr=18.0)
+    (product,) = (entry for name, entry in plan.nodes.items() if "m" in name and "MatMul" in name)
     assert "would leave output 'y'" in product.reason
     assert "below the limit of 18 dB" in product.reason
 

@@ -1,11 +1,10 @@
-"""A plan within the noise budget: nodes that bring an output below its SQNR limit go back to float. Pure."""
+"""Where a plan rounds, how much noise that is, and what it comes to at the outputs. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -19,12 +18,9 @@ from ..numerics.schemas import dynamic_params
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
 from ..plan.plan import ON_CODES, Kind, QuantPlan
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..ranges.activation_ranges import ActivationRanges
-from .first_layers import cheap_nodes, varying_part
-from .float_weights import plan_with_int8_weights
 from .inner_rounding import inner_rounding
-from .propagation import NoiseFlow, NoiseGains, forecast_flow, noise_flow
+from .propagation import NoiseFlow, NoiseGains, forecast_flow
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,39 +62,6 @@ class WeightErrors:
         return float(np.vdot(error, error) / np.vdot(exact, exact))
 
 
-def plan_within_noise_budget(
-    make: Callable[[FloatReasons], QuantPlan],
-    store: Callable[[QuantPlan, Collection[str]], QuantPlan],
-    activations: ActivationRanges,
-    least: float,
-) -> QuantPlan:
-    """Make a plan, and make it again with the nodes of most noise in float until each output is within
-    budget.
-
-    Then products at the head of the model that are cheap in float and add much noise go back to float too,
-    see `cheap_nodes`. What is left of the budget is for int8 weights of float nodes, see `float_weights`.
-
-    Args:
-        make: makes a plan in which the given nodes stay float, each with its reason.
-        store: returns a plan with int8 weights for its float nodes, but for those given.
-        activations: of the model.
-        least: SQNR in dB that each output must keep, as estimated by `noise_flow`; 0 for any.
-
-    Returns:
-        The plan, with the estimates of its outputs as part of its origin.
-    """
-    plan = make({})
-    graph, profile = activations.graph, activations.profile
-    if not any(tensor.count for tensor in profile.values()):
-        return plan
-    estimator = NoiseEstimator(
-        activations, NoiseGains(graph, profile, activations.opset), WeightErrors(graph)
-    )
-    plan = _within_budget(make, store, plan, estimator, least) if least > 0.0 else store(plan, ())
-    estimated = estimator.estimated_sqnr(plan)
-    return replace(plan, origin=replace(plan.origin, estimated_sqnr=estimated))
-
-
 @dataclass(frozen=True, eq=False)
 class NoiseEstimator:
     """What the noise of plans of one model is estimated from.
@@ -117,6 +80,13 @@ class NoiseEstimator:
         """Yield every place where a plan rounds, see `noise_sources`."""
         return noise_sources(flow, plan, self.activations, self.errors)
 
+    def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:
+        """Return what each node of a plan adds to the noise over the signal at every output of a flow."""
+        found: dict[str, Floats] = {}
+        for source in self.sources(flow, plan):
+            found[source.node] = found.get(source.node, 0.0) + source.share
+        return found
+
     def estimated_sqnr(self, plan: QuantPlan) -> dict[str, float]:
         """Return the SQNR in dB, to hundredths, that a plan is estimated to keep at each output of the model.
 
@@ -126,73 +96,11 @@ class NoiseEstimator:
         sources = chain(self.sources(flow, plan), dynamic_inputs(flow, plan, self.activations))
         total = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
         pairs = zip(flow.outputs, total.tolist(), strict=True)
-        return {name: round(_db(share), 2) for name, share in pairs if 0.0 < share < math.inf}
+        return {name: round(decibels_of(share), 2) for name, share in pairs if 0.0 < share < math.inf}
 
 
-def _within_budget(
-    make: Callable[[FloatReasons], QuantPlan],
-    store: Callable[[QuantPlan, Collection[str]], QuantPlan],
-    plan: QuantPlan,
-    estimator: NoiseEstimator,
-    least: float,
-) -> QuantPlan:
-    """Return the plan, or one with more nodes in float; see `plan_within_noise_budget`."""
-    graph, profile = estimator.activations.graph, estimator.activations.profile
-    flow = noise_flow(estimator.gains, estimator.gains.judged())
-    allowed = 10.0 ** (-least / 10.0)
-    noisy: dict[str, FloatReason] = {}
-    while flow.outputs:
-        noise = _by_node(estimator.sources(flow, plan))
-        worst = int(np.argmax(sum(noise.values(), np.zeros(len(flow.outputs)))))
-        more = _noisiest(noise, worst, allowed, flow.outputs[worst], noisy)
-        if not more:
-            cheap = cheap_nodes(graph, profile, flow, plan, noise)
-            plan = make(noisy | cheap) if cheap else plan
-            break
-        noisy |= more
-        plan = make(noisy)
-    return plan_with_int8_weights(
-        plan,
-        partial(store, plan),
-        lambda trial: _by_node(estimator.sources(flow, trial)),
-        simulated=flow.recurrences.keys(),
-        varying=varying_part(profile, flow),
-        allowed=allowed,
-    )
-
-
-def _by_node(sources: Iterable[NoiseSource]) -> dict[str, Floats]:
-    """Return what each node adds to the noise at every output."""
-    found: dict[str, Floats] = {}
-    for source in sources:
-        found[source.node] = found.get(source.node, 0.0) + source.share
-    return found
-
-
-def _noisiest(
-    noise: Mapping[str, Floats], output: int, allowed: float, name: str, floats: FloatReasons
-) -> dict[str, FloatReason]:
-    """Return the fewest nodes without whose noise an output is within budget, each with the figures."""
-    by_node = {node: float(share[output]) for node, share in noise.items()}
-    found: dict[str, FloatReason] = {}
-    rest = total = sum(by_node.values())
-    for node in sorted(by_node, key=lambda node: -by_node[node]):
-        if rest <= allowed or by_node[node] <= 0.0:
-            break
-        if node in floats:
-            continue
-        found[node] = because(
-            ReasonCode.NOISE_BUDGET,
-            output=name,
-            sqnr=_db(by_node[node]),
-            total_sqnr=_db(total),
-            limit=_db(allowed),
-        )
-        rest -= by_node[node]
-    return found
-
-
-def _db(share: float) -> float:
+def decibels_of(share: float) -> float:
+    """Return noise over signal as an SQNR in dB."""
     return -10.0 * math.log10(share)
 
 

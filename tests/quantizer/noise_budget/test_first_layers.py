@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.noise.first_layers import cheap_nodes
+from qprof_onnx.quantizer.noise_budget.first_layers import cheap_nodes
 from qprof_onnx.quantizer.plan.plan import Kind
 
 from ..networks import WIDE, Network, flow_of, network
@@ -47,13 +47,13 @@ def test_a_product_that_does_most_of_the_work_stays_in_codes(net):
 
 
 def test_the_plan_says_what_was_weighed(net, monkeypatch):
-    monkeypatch.setattr("qprof_onnx.quantizer.noise.first_layers.LOW_NOISE_DB", 60.0)
+    monkeypatch.setattr("qprof_onnx.quantizer.noise_budget.first_layers.LOW_NOISE_DB", 60.0)
     reasons = [entry.reason for entry in net.plan().nodes.values() if entry.stays_float]
     assert len(reasons) == 2
     assert all("% of the noise in output 'y'" in reason for reason in reasons)
 
 
 def test_all_stays_in_codes_where_outputs_may_drown(net, monkeypatch):
-    monkeypatch.setattr("qprof_onnx.quantizer.noise.first_layers.LOW_NOISE_DB", 60.0)
+    monkeypatch.setattr("qprof_onnx.quantizer.noise_budget.first_layers.LOW_NOISE_DB", 60.0)
     plan = net.plan(min_output_sqnr=0.0)
     assert [entry.kind for entry in plan.nodes.values()] == [Kind.QUANTIZED] * 3

@@ -1,0 +1,178 @@
+"""Types, blocks and implementation of the weights of nodes whose activations are float. Pure.
+
+A weight is stored in the type that was asked for where the target has it, with a scale for each block of the
+axis that its product sums over; else in 8 bits with a scale for each output channel. How the node is written:
+
+==================  ==========================================================================================
+runtime             an operator of the runtime's own that reads packed weights (MatMulNBits and
+                    GatherBlockQuantized of onnxruntime). Its kernel rounds the activations to 8 bits, with a
+                    scale for each block: 43 to 46 dB, as much as the weights have in 8 bits
+runtime-float       the same operator with float activations; for weights of 4 bits: with 8 it took 1.8 to 17
+                    times as long as float
+""                  DequantizeLinear and the float operator, which a runtime may join
+folded              Cast and arithmetic, done when the model is loaded; the float operator
+==================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.graph import Graph, input_name
+from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
+from ..numerics.block_scales import searched_block_params
+from ..numerics.schemas import SCHEMAS, Schema, channel_params
+from ..operators.table import product_layout, rule_of
+from ..operators.weight_layout import WeightLayout
+from ..plan.plan import RUNTIME_FORMS, RUNTIME_WEIGHTS
+from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
+from ..targets.target import FEW_BITS, Target
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """What becomes of the weight of a float node.
+
+    Attributes:
+        params: of the constant.
+        implementation: of the node, as the table above says.
+    """
+
+    params: QuantParams
+    implementation: str = ""
+
+
+@dataclass(frozen=True)
+class WeightStorage:
+    """Decides how the weights of float nodes are stored.
+
+    Attributes:
+        graph: the model.
+        target: the runtime.
+        config: the settings.
+    """
+
+    graph: Graph
+    target: Target
+    config: QuantConfig
+
+    def of(self, node: ir.Node, weight: WeightLayout, array: Floats, bits: int = 0) -> StoredWeight:
+        """Return parameters and implementation for one constant.
+
+        Args:
+            node: reads the constant.
+            weight: its layout.
+            array: its elements.
+            bits: the fewest of its type, if those of the type that was asked for are fewer.
+        """
+        own = self._own_operator(node, weight, array)
+        params = self._params(node, weight, array, bits, ragged=bool(own))
+        if own and (params.qtype.bits <= 4 or own != RUNTIME_WEIGHTS[1]):
+            return StoredWeight(params, own)
+        reads = not own and self.kernel_reads_weight(node)
+        return StoredWeight(params, "folded" if self.target.folds == "arithmetic" and not reads else "")
+
+    def kernel_reads_weight(self, node: ir.Node) -> bool:
+        """Whether the target's kernel reads the weight of a product that is written with DequantizeLinear.
+
+        Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and
+        MatMul where the weight is a matrix on the right that nothing else reads, in the graph of the node;
+        for Gemm where it computes no more than the product and a bias for each column.
+        """
+        graph, name, rule = self.graph, input_name(node, 1), rule_of(node)
+        if node.op_type not in self.target.weight_kernels or rule is None or rule.refusal(node, graph):
+            return False
+        if not graph.is_constant(name) or graph.values[name].graph is not node.graph:
+            return False
+        matrix = len(graph.shape(name) or ()) == 2 and len(graph.consumers(name)) == 1
+        return matrix and not node.attributes.get_int("transB", 0)
+
+    def _own_operator(self, node: ir.Node, weight: WeightLayout, array: Floats) -> str:
+        """Return the implementation with the runtime's own operator, "" where it cannot compute the node."""
+        rule, summed = rule_of(node), weight.summed_axis(node, array.ndim)
+        if self.target.weight_implementations.get(node.op_type) != RUNTIME_WEIGHTS[0] or rule is None:
+            return ""
+        if self.config.form not in RUNTIME_FORMS or rule.is_lookup or rule.refusal(node, self.graph):
+            return ""
+        if array.ndim != 2 or summed is None or weight.reads_transposed(node):
+            return ""
+        return RUNTIME_WEIGHTS[self.config.weight_only_activations == "float"]
+
+    def _params(
+        self, node: ir.Node, weight: WeightLayout, array: Floats, bits: int, *, ragged: bool
+    ) -> QuantParams:
+        """Return the parameters of a constant: blocks where they fit, else a scale for each channel or one.
+
+        A signed type of 8 bits stands in where the target has not the type that was asked for, and where 4
+        bits would have to do with one scale for a channel.
+        """
+        config, types = self.config, self.target.weight_only[node.op_type]
+        schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
+        axis = weight.axis(node, array.ndim)
+        summed = weight.blocked_axis(node, array.ndim) if product_layout(node) is weight else None
+        size = None if summed is None else _block(array.shape[summed], config.block_size, ragged=ragged)
+        wide = bits > qtype.bits
+        if qtype.storage in types and not wide and size is not None and summed is not None:
+            return searched_block_params(array, summed, size, schema, qtype)
+        if wide or qtype.storage not in types or config.weight_type in FEW_BITS or config.block_size:
+            schema, qtype = symmetric_schema(config), signed_type(self.target)
+        return channel_params(array, axis if config.granularity == "per-channel" else None, schema, qtype)
+
+
+def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
+    """Return how many elements of an axis share a scale; None where no block fits.
+
+    That is what was asked for, or the largest power of two below it that divides the axis; a `ragged` one may
+    have a last block that is not full, as long as one is.
+    """
+    if not wanted:
+        return None
+    if ragged and size >= FEWEST_IN_BLOCK:
+        while wanted > FEWEST_IN_BLOCK and wanted > size:
+            wanted //= 2
+        return wanted
+    return next((block for block in _halves(wanted) if size % block == 0), None)
+
+
+def _halves(block: int) -> Iterator[int]:
+    while block >= FEWEST_IN_BLOCK:
+        yield block
+        block //= 2
+
+
+def signed_type(target: Target) -> QuantType:
+    """Return the signed type of 8 bits, or of the 7 that a target's products can sum."""
+    return INT8 if "int8" in target.weight_types else INT7
+
+
+def symmetric_schema(config: QuantConfig) -> Schema:
+    """Return the signed schema without zero points, with scales as the schema of weights has them."""
+    return SCHEMAS["symmetric-power2" if SCHEMAS[config.weight_schema].power_of_two else "symmetric"]
+
+
+def table_params(node: ir.Node, table: Floats, target: Target, config: QuantConfig) -> QuantParams | None:
+    """Return the parameters of an embedding table in 4 bits; None where it cannot have them.
+
+    It has a scale for each block of an entry, and GatherBlockQuantized reads it: DequantizeLinear before a
+    Gather would dequantize the whole table in every run.
+    """
+    own = target.weight_implementations.get(node.op_type) == RUNTIME_WEIGHTS[0]
+    few = config.weight_type in FEW_BITS and config.mode == "weight-only"
+    if not own or not few or config.form not in RUNTIME_FORMS or not config.block_size:
+        return None
+    if config.weight_type not in target.weight_only.get(node.op_type, ()) or table.ndim < 2:
+        return None
+    first = node.attributes.get_int("axis", 0) % table.ndim == 0
+    entry = table.shape[-1]
+    size = _block(entry, config.block_size, ragged=True)
+    if not first or size is None or entry % 2:  # two elements lie in a byte, and an entry begins with one
+        return None
+    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
+    return searched_block_params(table, table.ndim - 1, size, schema, qtype)

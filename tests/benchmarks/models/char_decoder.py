@@ -1,0 +1,129 @@
+"""A decoder transformer with a key/value cache, trained here: characters of docstrings -> the next ones.
+
+A run takes some new characters and the cache of those before them, as greedy decoding does. The caches that
+are fed come from the float model, so that every model is asked about the same past.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sysconfig
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from record import WORK, Feed, Outputs, RealModel, session
+from trained import trained_file
+
+LETTERS = "\n" + "".join(map(chr, range(32, 127)))
+LAYERS, HEADS, KEY_HEADS, HEAD_WIDTH = 4, 8, 2, 16
+PLACES = 160  # positions that the model was trained for
+NEW = (64, 24, 1)  # new characters of a run: the start of a text, a longer piece, one character
+PARTS = {
+    "training": range(17),
+    "calibration": range(17, 18),
+    "tuning": range(18, 20),
+    "evaluation": range(20, 23),
+}
+"""Files of Python's library by split: the remainder of their names' checksums by 23."""
+
+
+@cache
+def texts(part: str) -> tuple[np.ndarray, ...]:
+    """Return the docstrings of a split, each as places in LETTERS, int64, at least PLACES + 1 long."""
+    root, known = Path(sysconfig.get_path("stdlib")), {letter: k for k, letter in enumerate(LETTERS)}
+    found: dict[str, None] = {}
+    for file in sorted(root.rglob("*.py")):
+        name = file.relative_to(root).as_posix()
+        if re.search(r"site-packages|(^|/)(test|tests|idlelib)/", name):
+            continue
+        if zlib.crc32(name.encode()) % 23 not in PARTS[part]:
+            continue
+        for node in ast.walk(_parsed(file)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found[re.sub(r"[^\n -~]", "?", ast.get_docstring(node) or "")] = None
+    coded = [np.array([known[letter] for letter in text], np.int64) for text in found]
+    return tuple(text for text in coded if len(text) > PLACES)
+
+
+def _parsed(file: Path) -> ast.AST:
+    try:
+        return ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError):  # examples of what does not compile
+        return ast.Module([], [])
+
+
+def passages(rng: np.random.Generator, part: str, count: int) -> Iterator[np.ndarray]:
+    """Yield passages of PLACES + 1 characters, int64; longer docstrings are drawn more often."""
+    pool = texts(part)
+    sizes = np.array([len(text) - PLACES for text in pool], np.float64)
+    for place in rng.choice(len(pool), count, p=sizes / sizes.sum()):
+        start = int(rng.integers(len(pool[place]) - PLACES))
+        yield pool[place][start : start + PLACES + 1]
+
+
+def feed(letters: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what a run takes: new characters (1, n) and keys and values of each layer, (1, 2, past, 16)."""
+    return {"letters": letters[None], **dict(zip(cache_names("past"), past, strict=True))}
+
+
+def cache_names(when: str) -> list[str]:
+    """Return the names of the caches that are fed ("past") or given back ("present")."""
+    return [f"{when}.{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
+
+
+def nothing() -> list[np.ndarray]:
+    """Return the caches of an empty past."""
+    return [np.zeros((1, KEY_HEADS, 0, HEAD_WIDTH), np.float32)] * (2 * LAYERS)
+
+
+def _pairs(seed: int, part: str, count: int, mixture: Sequence[float]) -> Iterator[tuple[Feed, list[int]]]:
+    """Yield runs from the start of a passage, or inside of it with the float model's caches."""
+    rng = np.random.default_rng(seed)
+    opened = session(path(Path(os.environ[WORK]) / MODEL.name), 1)
+    for passage in passages(rng, part, count):
+        new = int(rng.choice(NEW, p=mixture))
+        before = 0 if new == NEW[0] else int(rng.integers(PLACES // 3, PLACES - new))
+        past = opened.run(None, feed(passage[:before], nothing()))[1:] if before else nothing()
+        answers = passage[before + 1 : before + new + 1]
+        yield feed(passage[before : before + new], past), answers.tolist()
+
+
+def path(folder: Path) -> Path:
+    return trained_file(folder, "char_decoder")
+
+
+def calibration() -> Iterator[Feed]:
+    return (feed for feed, _ in _pairs(401, "calibration", 48, (0.3, 0.4, 0.3)))
+
+
+def tuning() -> Iterator[tuple[Feed, list[int]]]:
+    return _pairs(402, "tuning", 200, (0.2, 0.7, 0.1))
+
+
+def evaluation() -> Iterator[tuple[Feed, list[int]]]:
+    return _pairs(403, "evaluation", 400, (0.2, 0.7, 0.1))
+
+
+def count(outputs: Iterable[Outputs], labels: Sequence[Sequence[int]]) -> np.ndarray:
+    """Characters of each run that were the most likely ones, of how many."""
+    pairs = zip(outputs, labels, strict=True)
+    return np.array([((values[0][0].argmax(axis=1) == run).sum(), len(run)) for values, run in pairs])
+
+
+MODEL = RealModel(
+    name="char-decoder",
+    source="training/char_decoder.py, docstrings of Python's library",
+    kind="decoder transformer with a key/value cache",
+    task="400 runs of 1 to 64 characters of docstrings, most with a cache: share of next characters told",
+    path=path,
+    calibration=calibration,
+    tuning=tuning,
+    evaluation=evaluation,
+    count=count,
+    helpers=("trained",),
+)
