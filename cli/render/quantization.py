@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ...quantizer.speed.float_fallback import SpeedCheck
 
 
+SHOWN_OUTPUTS = 4
+"""Outputs whose expected SQNR is printed; JSON has all."""
+
 SHOWN = 3
 """Nodes executed otherwise than planned that are printed; JSON has all."""
 
@@ -30,10 +33,19 @@ def summary_text(result: QuantizeResult) -> str:
             *(f"  {count:>{width}}  {kind}" for kind, count in counts.items()),
             *(["why float:"] if floats else []),
             *(f"  {group.nodes:>{width}}  {group.reason}" for group in floats),
+            *_expected_lines(result),
             *(f"note: {note}" for note in result.notes),
             *([] if result.speed is None else _speed_lines(result.speed)),
         ]
     )
+
+
+def _expected_lines(result: QuantizeResult) -> Iterator[str]:
+    """Yield what is expected of the outputs, those with the least SQNR first."""
+    outputs = sorted(result.expected, key=lambda output: output.estimated)
+    yield from (output.text for output in outputs[:SHOWN_OUTPUTS])
+    if len(outputs) > SHOWN_OUTPUTS:
+        yield f"{len(outputs) - SHOWN_OUTPUTS} more outputs are expected to keep more"
 
 
 def summary_json(result: QuantizeResult) -> str:

@@ -12,7 +12,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
-from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance
 from ..runtime.latency import Latency, measure
 from .accuracy import Accuracy, Labels, RowCounts, accuracy_of, load_labels
@@ -205,7 +205,9 @@ def evaluate(
 def _estimates(provenance: Provenance | None, outputs: Sequence[OutputResult]) -> tuple[EstimateCheck, ...]:
     """Return the SQNR of each output as it was estimated and as it was measured."""
     measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
-    return () if provenance is None else check_estimates(provenance.estimated_sqnr, measured)
+    if provenance is None:
+        return ()
+    return check_estimates(expected_sqnr(provenance.estimated_sqnr, provenance.noise_samples), measured)
 
 
 def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:

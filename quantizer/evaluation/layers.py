@@ -21,7 +21,7 @@ from ..equalization.apply import apply_equalization
 from ..model.files import load_model
 from ..model.graph import index, name_of
 from ..model.saving import save_model
-from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.plan import NodePlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import prepare
@@ -188,7 +188,7 @@ def compare_layers(
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
     provenance = files[1].provenance
-    estimated = {} if provenance is None else provenance.estimated_sqnr
+    known = ({}, 0) if provenance is None else (provenance.estimated_sqnr, provenance.noise_samples)
     differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
     measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
     return LayerReport(
@@ -198,7 +198,7 @@ def compare_layers(
         layers=_layers(prepared.graph, sums, nodes),
         missing=tuple(name for name in activations(prepared) if name not in sums),
         doubts=doubtful,
-        estimates=check_estimates(estimated, measured),
+        estimates=check_estimates(expected_sqnr(*known), measured),
     )
 
 

@@ -20,9 +20,13 @@ from ..operators.table import rule_of
 from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..ranges.activation_ranges import ActivationRanges
 from .inner_rounding import inner_rounding
+from .measured_gains import left_by_bias_correction
 from .propagation import NoiseFlow, NoiseGains, forecast_flow
 
 Floats = npt.NDArray[np.float64]
+
+CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
+"""Kinds of node whose biases make up for the rounding of their weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +82,25 @@ class NoiseEstimator:
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, see `noise_sources`."""
-        return noise_sources(flow, plan, self.activations, self.errors)
+        yield from noise_sources(flow, plan, self.activations, self.errors)
+        if flow.weight_reach:
+            for node in self.activations.graph.nodes:
+                if plan.nodes[name_of(node)].kind is not Kind.FLOAT:
+                    yield from self._of_weights(node, flow, plan)
+
+    def _of_weights(self, node: ir.Node, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
+        """Constant weights, where noise was measured."""
+        rule, results = rule_of(node), [name for name in outputs_of(node) if name in flow.weight_reach]
+        for index in () if rule is None or not results else (weight.index for weight in rule.constants):
+            name = input_name(node, index)
+            params = plan.params_read(name_of(node), index, name)
+            error = None if params is None else self.errors.of(name, params)
+            if error is None:
+                continue
+            if plan.config.bias_correction == "auto" and plan.nodes[name_of(node)].kind in CORRECTED:
+                error *= left_by_bias_correction(self.gains, node)
+            found = (flow.weight_reach[r] * self.gains.of_weight_error(node, index, error, r) for r in results)
+            yield NoiseSource(name_of(node), name, sum(found, np.zeros(len(flow.outputs))))
 
     def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:
         """Return what each node of a plan adds to the noise over the signal at every output of a flow."""
@@ -124,7 +146,7 @@ def noise_sources(
             yield from _inside(node, flow, plan, activations)
         if entry.kind is Kind.DYNAMIC:
             yield from _at_run_time(node, flow, activations)
-        if entry.kind is not Kind.FLOAT:
+        if entry.kind is not Kind.FLOAT and not flow.weight_reach:
             yield from _weights(node, flow, plan, errors)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..costs.float_regions import Prices
 from ..model.graph import Graph, name_of
-from ..noise.propagation import NoiseFlow, NoiseGains, noise_flow
+from ..noise.measured_gains import measured_gains
+from ..noise.propagation import NoiseFlow, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
 from ..outputs.limits import NoiseLimits
 from ..outputs.steps import before_steps
@@ -60,7 +61,7 @@ def plan_within_noise_budget(
     if not any(tensor.count for tensor in profile.values()):
         return plan
     estimator = NoiseEstimator(
-        activations, NoiseGains(graph, profile, activations.opset), WeightErrors(graph)
+        activations, measured_gains(graph, profile, activations.opset, _measured(profile)), WeightErrors(graph)
     )
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
@@ -94,7 +95,7 @@ def _within_budget(
         plan,
         partial(maker.store, plan),
         lambda trial: estimator.by_node(flow, trial),
-        simulated=flow.recurrences.keys(),
+        trusted=plan.nodes.keys() if flow.weight_reach else flow.recurrences.keys(),
         varying=varying_part(profile, flow),
         allowed=allowed,
     )
@@ -196,3 +197,11 @@ def _by_reader(
     own = frozenset([source.node])
     found[own] = found.get(own, 0.0) + max(rest, 0.0)
     return found
+
+
+def _measured(profile):
+    import os, pickle
+    from ...profiles.records.noise_measurements import pooled_noise
+    if os.environ.get("QP_MEAS"):
+        return pooled_noise(pickle.load(open(os.environ["QP_MEAS"], "rb")))
+    return pooled_noise(getattr(profile, "noise", ()))

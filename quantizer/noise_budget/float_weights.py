@@ -32,7 +32,7 @@ def plan_with_int8_weights(
     store: Store,
     noise_of: Callable[[QuantPlan], Mapping[str, Floats]],
     *,
-    simulated: Collection[str],
+    trusted: Collection[str],
     varying: Floats,
     allowed: Floats,
 ) -> QuantPlan:
@@ -42,7 +42,7 @@ def plan_with_int8_weights(
         plan: within the budget; its float nodes have float weights.
         store: makes the plan with int8 weights.
         noise_of: returns what each node of a plan adds to the noise over the signal at every output.
-        simulated: nodes whose noise is not only estimated from gains, see `recurrence`.
+        trusted: nodes whose noise was measured, or simulated (`recurrence`), and not only calculated.
         varying: variance over power of each output.
         allowed: most noise over signal at each output.
     """
@@ -53,7 +53,7 @@ def plan_with_int8_weights(
     none = np.zeros(len(varying))
     quantized = sum((share for name, share in noise.items() if name not in stored), none)
     limits = np.maximum(np.minimum(10.0 ** (-LOW_NOISE_DB / 10.0) * varying, allowed - quantized), 0.0)
-    margins = {name: 1.0 if name in simulated else 10.0 ** (TOO_GOOD_DB / 10.0) for name in stored}
+    margins = {name: 1.0 if name in trusted else 10.0 ** (TOO_GOOD_DB / 10.0) for name in stored}
     while stored:
         unknown = stored - noise.keys()
         # Nodes of subgraphs, and what leads to no output that is judged: nobody knows what their noise does.

@@ -26,7 +26,13 @@ from ..model.files import model_bytes
 from ..model.graph import Graph, name_of
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import has_external_data, save_model
-from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
+from ..noise.estimate_check import (
+    EstimateCheck,
+    ExpectedSqnr,
+    check_estimates,
+    expected_sqnr,
+    too_good_texts,
+)
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
@@ -100,6 +106,11 @@ class QuantizeResult(Presented):
     model: ir.Model = field(kw_only=True, compare=False)
     read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
 
+    @property
+    def expected(self) -> tuple[ExpectedSqnr, ...]:
+        """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
+        return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.noise_samples)
+
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
         sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
@@ -130,6 +141,7 @@ class QuantizeResult(Presented):
             "floats": [to_jsonable(group) for group in self.summary.floats],
             "notes": list(self.notes),
             "speedup": None if self.speed is None else self.speed.after.speedup,
+            "expected": [to_jsonable(output) for output in self.expected],
             "estimates": [to_jsonable(check) for check in self.estimates],
         }
 
@@ -315,10 +327,10 @@ def _estimates(
     plan: QuantPlan, samples: Iterable[Sample], original: Path, written: Path
 ) -> tuple[EstimateCheck, ...]:
     """Hold the estimated SQNR of the outputs against the written model on the first samples."""
-    estimated = plan.origin.estimated_sqnr
-    if not estimated or not (first := tuple(islice(samples, CHECKED))):
+    expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.noise_samples)
+    if not expected or not (first := tuple(islice(samples, CHECKED))):
         return ()
-    return check_estimates(estimated, measured_sqnr(original, written, first))
+    return check_estimates(expected, measured_sqnr(original, written, first))
 
 
 def _rounding_samples(

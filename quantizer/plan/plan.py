@@ -148,10 +148,12 @@ class PlanOrigin:
     Attributes:
         profile: digest of the profile (`provenance.profile_digest`); "" without one.
         estimated_sqnr: graph output -> SQNR in dB that is estimated of it, for the outputs with noise.
+        noise_samples: on how many samples of the profile noise was measured, from which the estimate is.
     """
 
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
+    noise_samples: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.profile or self.estimated_sqnr)

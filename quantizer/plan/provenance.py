@@ -23,7 +23,9 @@ from .plan import Kind, QuantPlan
 TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"
 PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
-_KEYS = (TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, QUANTIZED_NODES, INSTRUMENTED)
+NOISE_SAMPLES = "qprof.noise_samples"
+_KEYS = (TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, NOISE_SAMPLES)
+_KEYS += (QUANTIZED_NODES, INSTRUMENTED)
 
 _UNCHANGED = (Kind.FLOAT, Kind.PASS_THROUGH)
 
@@ -43,6 +45,7 @@ class Provenance:
         profile: digest of the profile that the plan was made from (`profile_digest`); "" without one.
         estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
             not known, as without a profile.
+        noise_samples: on how many samples noise was measured for that estimate.
         instrumented: whether the model has profiling nodes.
         quantized_nodes: how many nodes have integer values; None where the model does not say.
     """
@@ -55,6 +58,7 @@ class Provenance:
     plan: str = ""
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
+    noise_samples: int = 0
     instrumented: bool = False
     quantized_nodes: int | None = None
 
@@ -71,6 +75,7 @@ def provenance_of(plan: QuantPlan) -> Provenance:
         plan_digest(plan),
         plan.origin.profile,
         plan.origin.estimated_sqnr,
+        plan.origin.noise_samples,
         quantized_nodes=sum(node.kind not in _UNCHANGED for node in plan.nodes.values()),
     )
 
@@ -86,6 +91,7 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         PLAN: provenance.plan,
         PROFILE: provenance.profile,
         ESTIMATED: _json(provenance.estimated_sqnr) if provenance.estimated_sqnr else "",
+        NOISE_SAMPLES: str(provenance.noise_samples or ""),
         QUANTIZED_NODES: "" if provenance.quantized_nodes is None else str(provenance.quantized_nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
@@ -108,6 +114,7 @@ def read_provenance(model: ir.Model) -> Provenance | None:
         found.get(PLAN, ""),
         found.get(PROFILE, ""),
         _estimates(found.get(ESTIMATED, "{}")),
+        int(count) if (count := found.get(NOISE_SAMPLES, "")).isdecimal() else 0,
         found.get(INSTRUMENTED) == "true",
         nodes_said_to_be_quantized(model),
     )

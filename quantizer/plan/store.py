@@ -31,6 +31,7 @@
     origin:                          what the plan was made from
       profile: 0123456789abcdef...   digest of the profile
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
+      noise_samples: 8               on which noise was measured; left out for none
       estimated_sqnr: {y: 31.5}      dB, by output
     ...
 
@@ -219,6 +220,8 @@ def _origin_text(plan: QuantPlan) -> str:
     if not origin:
         return ""
     lines = {"profile": origin.profile, "decisions": plan_digest(plan)}
+    if origin.noise_samples:
+        lines["noise_samples"] = str(origin.noise_samples)
     estimates = "".join(entry(name, repr(float(db)), 4) for name, db in origin.estimated_sqnr.items())
     return "origin:\n" + block(lines, 2) + ("  estimated_sqnr:\n" + estimates if estimates else "")
 
@@ -246,12 +249,13 @@ def _plan(top: dict[str, object]) -> QuantPlan:
 
 def _origin(value: object, plan: QuantPlan) -> PlanOrigin:
     """Return what a plan was made from; without the estimate where the plan was edited since."""
-    found = fields(value, "origin", ("profile", "decisions"), ("estimated_sqnr",))
+    found = fields(value, "origin", ("profile", "decisions"), ("estimated_sqnr", "noise_samples"))
     profile = text_at(found["profile"], "origin: profile")
     estimates = mapping_at(found.get("estimated_sqnr", {}), "origin: estimated_sqnr")
     numbers = {name: float_at(db, "origin: estimated_sqnr") for name, db in estimates.items()}
     edited = text_at(found["decisions"], "origin: decisions") != plan_digest(plan)
-    return PlanOrigin(profile, {} if edited else numbers)
+    samples = integer_at(found.get("noise_samples", 0), "origin: noise_samples")
+    return PlanOrigin(profile, {} if edited else numbers, samples)
 
 
 def _shared(value: object) -> SharedScale:

@@ -41,7 +41,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import Sample, input_specs, open_samples
 from ..evaluation.outputs import ClassAxis, OutputResult, OutputSums, class_axes
 from ..model.graph import name_of, output_name
-from ..noise.estimate_check import EstimateCheck, check_estimates, too_good_texts
+from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import PlannedModel, check_without_samples, model_facts, open_plan
@@ -264,7 +264,9 @@ def sensitivity_of(
         samples=len(samples),
         quantized=measurement.quantized,
         nodes=ranked(nodes),
-        estimates=check_estimates(plan.origin.estimated_sqnr, measurement.sqnr),
+        estimates=check_estimates(
+            expected_sqnr(plan.origin.estimated_sqnr, plan.origin.noise_samples), measurement.sqnr
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....quantizer.noise.estimate_check import EstimateCheck
+from ....quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
 from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
@@ -92,6 +92,7 @@ class Quantization:
         floats: nodes that stay float, a group for each code of a reason.
         notes: remarks.
         speed: what was measured with --check-speed.
+        expected: SQNR of the outputs as estimated, with the band in which it is expected.
         estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
     """
 
@@ -102,6 +103,7 @@ class Quantization:
     floats: tuple[FloatGroup, ...]
     notes: tuple[str, ...]
     speed: Speed | None
+    expected: tuple[ExpectedSqnr, ...]
     estimates: tuple[EstimateCheck, ...]
 
     @classmethod
@@ -115,6 +117,7 @@ class Quantization:
             result.summary.floats,
             result.notes,
             None if result.speed is None else Speed.of(result.speed),
+            result.expected,
             result.estimates,
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from qprof_onnx.quantizer.noise.estimate_check import check_estimates, too_good_texts
+from qprof_onnx.quantizer.noise.estimate_check import check_estimates, expected_sqnr, too_good_texts
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -54,8 +54,9 @@ def test_lstms_whose_inputs_span_decades_are_not_within_the_default_budget(estim
     assert check.estimated < 18.0
 
 
-def test_an_estimate_is_too_good_from_3_db_on() -> None:
-    checks = check_estimates({"a": 20.0, "b": 20.0, "c": 20.0}, {"a": 17.1, "b": 16.9})
+def test_an_estimate_is_too_good_where_less_was_measured_than_its_band_holds() -> None:
+    expected = expected_sqnr({"a": 20.0, "b": 20.0, "c": 20.0}, noise_samples=4)
+    checks = check_estimates(expected, {"a": 14.1, "b": 13.9})
     assert [check.too_good for check in checks] == [False, True]
     (text,) = too_good_texts(checks)
-    assert text.startswith("output 'b': estimated 20.0 dB, measured 16.9: the estimate was 3.1 dB too good")
+    assert text.startswith("output 'b': estimated 20.0 dB (14 to 32), measured 13.9: the estimate was 6.1 dB too good")
