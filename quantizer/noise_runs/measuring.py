@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +14,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
-from ...profiles.records.noise_measurements import SampleNoise, TensorNoise, mean_square
+from ...profiles.noise.measurements import SampleNoise, TensorNoise, fewest_digests, mean_square
+from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.runtime.custom_operators import new_session, new_session_options
 from ...profiles.runtime.profiling_session import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 from ...profiles.runtime.run_sample import run_sample
-from ...profiles.samples.digest import data_id
 from ...profiles.samples.model_title import title_of
-from ...profiles.samples.samples import Sample, input_specs
+from ...profiles.samples.samples import Sample
 from .noise_model import Copies, NoiseModel, noise_model
 from .statistics import CHANGED
 
@@ -61,7 +61,11 @@ def weight_bytes(model: ir.Model) -> int:
 
 
 def measure_noise(
-    model: ir.Model, names: Collection[str], samples: Iterable[Sample]
+    model: ir.Model,
+    names: Collection[str],
+    samples: Iterable[tuple[str, Sample]],
+    threads: int = 1,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[SampleNoise, ...]:
     """Measure how noise travels through a model, on each sample by itself.
 
@@ -69,19 +73,30 @@ def measure_noise(
         model: the prepared model; unchanged.
         names: the activations that are rounded and measured, as a profile names them; those of subgraphs and
             of other types than float and double are passed over.
-        samples: checked samples, each run as it is.
+        samples: digests and samples, each run as it is.
+        threads: samples that run at the same time; no figure depends on it.
+        progress: called with the number of samples that are done.
 
     Returns:
-        The noise of each sample, in order; () where it cannot be measured (`unmeasurable`).
+        The noise of each sample, in order of their digests; () where it cannot be measured (`unmeasurable`).
 
     Raises:
         ModelError: onnxruntime refuses the noise model. DataError: the model fails on a sample.
     """
     if unmeasurable(model):
         return ()
-    specs = input_specs(model)
     with noise_runs(model, names) as runs:
-        return tuple(runs.measured(sample, data_id(sample.arrays, specs).digest) for sample in samples)
+
+        def work(item: tuple[str, Sample]) -> SampleNoise:
+            digest, sample = item
+            return runs.measured(sample, digest)
+
+        found = []
+        for noise, _ in map_in_threads(work, samples, threads, lambda: False):
+            found.append(noise)
+            if progress is not None:
+                progress(len(found))
+    return fewest_digests(found, len(found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +161,14 @@ def noise_runs(model: ir.Model, names: Collection[str]) -> Iterator[NoiseRuns]:
 
 
 def _session(model: ir.Model, folder: Path) -> ort.InferenceSession:
-    """Open a noise model: one thread inside an operator, nodes in the order of the graph."""
+    """Open a noise model: one thread inside an operator, nodes in the order of the graph.
+
+    That order needs the least memory. Optimisations would find little to fuse between the sums, and take
+    longer than they save.
+    """
     options = new_session_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     options.use_deterministic_compute = True
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
