@@ -27,11 +27,13 @@ class SamplePlace:
         digest: of its data, as 32 hexadecimal digits.
         number: of the file or item, counted from 0.
         row: of the batch in it.
+        rows: how many that batch has.
     """
 
     digest: str
     number: int
     row: int
+    rows: int
 
 
 class SmallestSamples:
@@ -64,7 +66,7 @@ class SmallestSamples:
             return
         for row, (digest, one) in enumerate(zip(texts, rows_of(sample, self._specs), strict=True)):
             if sum(array.nbytes for array in one.arrays.values()) <= LARGEST_BYTES:
-                self._keep(SamplePlace(digest, number, row), one if self._hold else None)
+                self._keep(SamplePlace(digest, number, row, len(texts)), one if self._hold else None)
 
     def add(self, places: Iterable[SamplePlace]) -> None:
         """Keep the places of samples that others have noted, where they are among the smallest digests."""

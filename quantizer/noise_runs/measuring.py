@@ -32,6 +32,9 @@ onnxruntime packs of them."""
 PACKED_WEIGHTS = 1 << 27
 """Bytes of weights up to which onnxruntime may pack them for its kernels, once for each copy of a node."""
 
+SAME_SIGNAL = 1e-3
+"""By how much the signal of two rows may differ where they run together: kernels add in another order."""
+
 RANDOM = (
     "RandomNormal",
     "RandomNormalLike",
@@ -52,6 +55,44 @@ def unmeasurable(model: ir.Model) -> str:
     if weight_bytes(model) > MOST_WEIGHTS:
         return f"its weights have more than {MOST_WEIGHTS >> 30} GiB"
     return ""
+
+
+def rows_differ_together(
+    model: ir.Model, names: Collection[str], samples: Iterable[tuple[str, Sample]]
+) -> bool:
+    """Return whether rows that run as one batch have another signal than each by itself.
+
+    So it is where the free leading dimension of the inputs counts steps in time, not samples: a row alone
+    would show nothing of what noise does from step to step. Two rows of equal shapes are compared; where
+    there are none, they are taken to be samples.
+
+    Args:
+        model: the prepared model, which takes batches.
+        names: of the activations that are compared.
+        samples: batches of one row, and their digests.
+
+    Raises:
+        ModelError: onnxruntime refuses the model. DataError: it fails on a sample.
+    """
+    shapes: dict[tuple[tuple[int, ...], ...], Sample] = {}
+    for _, sample in samples:
+        own = tuple(array.shape for array in sample.arrays.values())
+        if own in shapes:
+            return _differ(model, names, shapes[own], sample)
+        shapes[own] = sample
+    return False
+
+
+def _differ(model: ir.Model, names: Collection[str], one: Sample, other: Sample) -> bool:
+    arrays = {name: np.concatenate([array, other.arrays[name]]) for name, array in one.arrays.items()}
+    with noise_runs(model, names) as runs:
+        alone = [runs.signals(sample) for sample in (one, other)]
+        together = runs.signals(Sample(f"{one.name} and {other.name}", arrays))
+    for name, (total, count) in together.items():
+        expected = alone[0][name][0] + alone[1][name][0]
+        if count == alone[0][name][1] + alone[1][name][1] and abs(total - expected) > SAME_SIGNAL * expected:
+            return True
+    return False
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -141,12 +182,21 @@ class NoiseRuns:
         changed = {*found.changed_shapes, *self._loaded[Copies()].noise.at_risk}
         return replace(found, changed_shapes=tuple(name for name in found.tensors if name in changed))
 
+    def signals(self, sample: Sample) -> dict[str, tuple[float, float]]:
+        """Return the sum of squares and the number of elements of each activation; raises as `measured`."""
+        loaded = self._session(Copies(False, False))
+        sums = loaded.sums(sample)
+        return {name: (sums[own.total], sums[own.count]) for name, own in loaded.noise.sums.items()}
+
     def _run(self, copies: Copies, sample: Sample, digest: str) -> SampleNoise:
+        loaded = self._session(copies)
+        return _record(digest, loaded.noise, loaded.sums(sample))
+
+    def _session(self, copies: Copies) -> _Loaded:
         with self._lock:
             if copies not in self._loaded:
                 self._loaded[copies] = self._load(copies)
-        loaded = self._loaded[copies]
-        return _record(digest, loaded.noise, loaded.sums(sample))
+            return self._loaded[copies]
 
     def _load(self, copies: Copies) -> _Loaded:
         noise = noise_model(self._model, self._names, copies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -13,10 +13,23 @@ from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.machine import used_bytes
 from ...profiles.samples.samples import Sample
-from ..noise_runs.measuring import measure_noise, unmeasurable
+from ..noise_runs.measuring import measure_noise, rows_differ_together, unmeasurable
 from ..noise_runs.memory import expected_bytes
 
 Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The samples on which noise is measured.
+
+    Attributes:
+        samples: gives digests and samples, anew in each call.
+        batches: whether some are rows of batches.
+    """
+
+    samples: Callable[[], Iterable[tuple[str, Sample]]]
+    batches: bool
 
 
 class ProgressSoFar:
@@ -41,7 +54,7 @@ class ProgressSoFar:
 def with_noise(
     profile: Profile,
     model: ir.Model,
-    chosen: Iterable[tuple[str, Sample]],
+    chosen: Chosen,
     settings: RunSettings,
     *,
     progress: ProgressSoFar,
@@ -54,7 +67,7 @@ def with_noise(
     Args:
         profile: of all samples.
         model: the prepared model.
-        chosen: these samples and their digests.
+        chosen: these samples.
         settings: of the run.
         progress: goes on from what was reported.
         note: called with a remark.
@@ -66,10 +79,12 @@ def with_noise(
         note(f"how noise travels is not measured: {reason}")
         return profile
     threads = 1 if settings.memory_limit is not None else settings.samples_at_once
+    further = progress.further(min(count, profile.data.samples))
     try:
-        noise = measure_noise(
-            model, set(profile), chosen, threads, progress.further(min(count, profile.data.samples))
-        )
+        if chosen.batches and rows_differ_together(model, set(profile), chosen.samples()):
+            note("how noise travels is not measured: rows of a batch depend on each other")
+            return profile
+        noise = measure_noise(model, set(profile), chosen.samples(), threads, further)
     except QprofError as error:
         note(f"how noise travels is not measured: {error}")
         return profile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -27,7 +28,7 @@ from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..prepare.opening import open_prepared
-from .noise_measurement import ProgressSoFar, with_noise
+from .noise_measurement import Chosen, ProgressSoFar, with_noise
 from .run_settings import settings_for
 
 
@@ -88,7 +89,8 @@ def dump_profile(
     else:
         profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
     if format != "glow":
-        chosen = smallest.samples(samples)
+        batches = any(place.rows > 1 for place in smallest.places())
+        chosen = Chosen(partial(smallest.samples, samples), batches)
         profile = with_noise(profile, model, chosen, settings, progress=reported, note=tell)
     if output is not None:
         if format == "glow":

@@ -11,7 +11,7 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.noise.measurements import INJECTED, SampleNoise
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.noise_runs import measuring
-from qprof_onnx.quantizer.noise_runs.measuring import measure_noise, unmeasurable
+from qprof_onnx.quantizer.noise_runs.measuring import measure_noise, rows_differ_together, unmeasurable
 from qprof_onnx.quantizer.noise_runs.memory import expected_bytes
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
@@ -169,3 +169,10 @@ def test_the_model_stays_as_it_is_and_memory_is_foreseen() -> None:
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
     sizes = {"x": 6 << 20, "h": 8 << 20, "y": 3 << 20}
     assert (24 << 20) < expected_bytes(model, sizes) < (100 << 20)
+
+
+def test_rows_that_depend_on_each_other_are_noticed() -> None:
+    rows = [(str(row), Sample(str(row), {"x": X[row : row + 1]})) for row in range(3)]
+    assert not rows_differ_together(prepared(NET, w=W, v=V), ["x", "h", "y"], rows)
+    steps = prepared("net (float[n, 6] x) => (float[n, 6] y) { y = CumSum(x, axis) }", axis=np.int64(0))
+    assert rows_differ_together(steps, ["x", "y"], rows)
