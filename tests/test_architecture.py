@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quantizer/low_bits",
     ),
     ("quantizer/outputs", "quantizer/ranges", "quantizer/plan"),
-    ("quantizer/targets", "quantizer/prepare"),
+    ("quantizer/targets", "quantizer/prepare", "quantizer/noise_runs"),
     ("quantizer/operators", "quantizer/cost_table"),
     ("quantizer/runtime",),
     ("quantizer/model", "quantizer/numerics"),
@@ -47,6 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("profiles/runtime",),
     ("profiles/samples",),
     ("profiles/records",),
+    ("profiles/noise",),
     ("profiles/base",),
 )
 """The rooms, from the top: a room imports rooms of lower lines only, and none of its own line."""
