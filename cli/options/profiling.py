@@ -95,6 +95,15 @@ _OPTIONS = (
         help="Run the rows of a batch one by one: same bytes however the data are batched.",
     ),
     option(
+        "--noise-samples",
+        group="Quality",
+        type=click.IntRange(min=0),
+        default=4,
+        show_default=True,
+        metavar="N",
+        help="Samples on which it is measured how noise travels; 0 for none.",
+    ),
+    option(
         "--provider",
         group="Speed",
         default="cpu",

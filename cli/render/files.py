@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...profiles.records.drawing import shape_text, small_histogram
@@ -32,6 +33,10 @@ def profile_json(profile: Profile) -> str:
             for key in ("count", "minimum", "maximum", "sums"):
                 shown[key] = getattr(tensor.channels, key).tolist()
             shown |= {"mean": tensor.channels.mean.tolist(), "power": tensor.channels.power.tolist()}
+    for sample in profile.noise:
+        tensors = {name: asdict(noise) for name, noise in sample.tensors.items()}
+        shown = {"tensors": tensors, "changed_shapes": list(sample.changed_shapes)}
+        written["noise"]["measured"][sample.digest] = shown
     return document("shown-profile", 1, {"file_format": written.pop("format"), **written})
 
 
@@ -52,7 +57,8 @@ def print_profile(profile: Profile) -> None:
         echo(f"Glow profile (version {profile.tool or 'unknown'}): {tensors}, by Glow's names")
     else:
         by = f", by {profile.tool}" if profile.tool else ""
-        echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples")
+        noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
+        echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
     odd = any(t.nan or t.inf for t in profile.values())
     ramp = ramp_of_terminal()
     headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]

@@ -2,5 +2,5 @@
 
 Enters: counts, ranges, files.
 Leaves: `Profile`.
-Imports: base.
+Imports: noise, base.
 """

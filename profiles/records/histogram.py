@@ -126,6 +126,21 @@ class Histogram:
             return False
         return ends == (self.first, last)
 
+    def fault(self, minimum: float, maximum: float) -> str:
+        """Return how the bins contradict a range, "" where they do not."""
+        if self.counts.size > BINS:
+            return f"histogram has more than {BINS} bins"
+        if not self.total:
+            return "no elements, but a range or a histogram" if self.counts.size or minimum or maximum else ""
+        if not (self.counts[0] and self.counts[-1]):
+            return "the first or the last bin of the histogram is empty"
+        if self.spans(minimum, maximum):
+            return ""
+        return (
+            f"the histogram is outside minimum .. maximum: {minimum} must lie in its first bin, {maximum} in "
+            "its last"
+        )
+
     @property
     def width(self) -> float:
         """Width of a bin, a power of two."""

@@ -10,6 +10,7 @@ from typing import Any
 from ..base.errors import ProfileError, nearest
 from ..base.names import natural_key
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
+from ..noise.measurements import SampleNoise, fewest_digests
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import EqualBins, Histogram
@@ -202,6 +203,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             (`node:output`) until `glow_names.bind_glow` translates them.
         tool: name and version of the writer.
         non_finite: what the run remembers of NaN and Inf; nothing for a profile that was read from a file.
+        noise: how noise travels through the model, for the samples with the smallest digests; () where it was
+            not measured.
+        noise_samples: for how many samples that was to be measured, at most.
     """
 
     model: ModelId
@@ -210,6 +214,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     origin: str = "qprof"
     tool: str = field(default="", compare=False)
     non_finite: NonFinite = field(default=NonFinite(), compare=False)
+    noise: tuple[SampleNoise, ...] = ()
+    noise_samples: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -287,6 +293,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     def merged(self, other: Profile) -> Profile:
         """Return the profile of both data sets together.
 
+        Noise is kept for as many samples as both have it for at least: of these it is known which have the
+        smallest digests.
+
         Raises:
             ProfileError: the profiles belong to different models or hold different tensors.
         """
@@ -302,8 +311,17 @@ class Profile(Presented, Mapping[str, TensorProfile]):
                 "profile all shards with the same options"
             )
         tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
-        data, non_finite = self.data.merged(other.data), self.non_finite.merged(other.non_finite)
-        return Profile(self.model, data, tensors, self.origin, self.tool, non_finite)
+        count = min(self.noise_samples, other.noise_samples)
+        return Profile(
+            model=self.model,
+            data=self.data.merged(other.data),
+            tensors=tensors,
+            origin=self.origin,
+            tool=self.tool,
+            non_finite=self.non_finite.merged(other.non_finite),
+            noise=fewest_digests([*self.noise, *other.noise], count),
+            noise_samples=count,
+        )
 
 
 def describe(model: ModelId) -> str:

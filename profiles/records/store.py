@@ -2,7 +2,7 @@
 
 A profile is one YAML document that ends with a line "...":
 
-    format: qprof-profile/2
+    format: qprof-profile/3
     tool: ...                      who wrote it
     origin: qprof                  or glow, while the keys are Glow's names
     model: file, structure, weights, opset
@@ -13,12 +13,14 @@ A profile is one YAML document that ends with a line "...":
         histogram: exponent, first, counts          bins of width 2**exponent
                 or minimum, maximum, counts         equal bins, from a Glow profile
         channels: axis, count, minimum, maximum, sums       where channels were recorded one by one
+    noise: samples, measured       measured noise, see `noise.text`; absent where none was to be measured
 
 `counts` is one text of numbers; `0*n` stands for a run of n zeros. Floats are written by `repr`, so that
 `loads(dumps(p)) == p`. Under `channels`, `count`, `minimum` and `maximum` are one text each with a number for
 each channel (one number where all are equal), and `sums` is a list of such texts;
-`channel_statistics.Channels` defines them. Format 1 is the same without `channels`. Glow's own YAML is
-recognised when reading and written on request (`glow_format`).
+`channel_statistics.Channels` defines them. Format 2 is the same without `noise`, and written where there is
+none; format 1 is that without `channels`. Glow's own YAML is recognised when reading and written on request
+(`glow_format`).
 """
 
 from __future__ import annotations
@@ -51,12 +53,13 @@ from ..base.strict_yaml import (
     parse,
     text_at,
 )
+from ..noise.text import noise_at, noise_text
 from . import glow_format
 from .channel_statistics import SUMS, Channels, fault
 from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, exact_sum
 from .profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
 
-FAMILY, VERSION = "qprof-profile", 2
+FAMILY, VERSION, WITHOUT_NOISE = "qprof-profile", 3, 2
 FORMATS = ("qprof", "glow")
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
 
@@ -110,7 +113,8 @@ def dumps(profile: Profile) -> str:
     Raises:
         ProfileError: the profile contradicts itself (`loads` would refuse the text).
     """
-    head = {"format": f"{FAMILY}/{VERSION}", "tool": profile.tool, "origin": profile.origin}
+    version = VERSION if profile.noise_samples else WITHOUT_NOISE
+    head = {"format": f"{FAMILY}/{version}", "tool": profile.tool, "origin": profile.origin}
     lines = [block(head), "model:\n", block(model_fields(profile.model), 2)]
     lines += ["data:\n", block({"samples": profile.data.samples, "digest": profile.data.digest}, 2)]
     lines.append("tensors:\n" if profile.tensors else "tensors: {}\n")
@@ -122,6 +126,8 @@ def dumps(profile: Profile) -> str:
         raise ProfileError(
             f"profile of {profile.model.file or 'a model'}: {problem}; this is a defect of the writer"
         ) from None
+    if profile.noise_samples:
+        lines.append(noise_text(profile.noise, profile.noise_samples, list(profile)))
     return "".join(lines) + "...\n"
 
 
@@ -202,7 +208,7 @@ def _counts_text(histogram: Histogram | EqualBins) -> str:
 
 
 def _profile(top: dict[str, object]) -> Profile:
-    fields(top, "the document", ("format", "tool", "origin", "model", "data", "tensors"))
+    fields(top, "the document", ("format", "tool", "origin", "model", "data", "tensors"), ("noise",))
     origin = text_at(top["origin"], "origin")
     if origin not in ("qprof", "glow"):
         raise MalformedError(f"origin '{origin}' is unknown", "use qprof or glow")
@@ -211,12 +217,15 @@ def _profile(top: dict[str, object]) -> Profile:
     if not re.fullmatch("[0-9a-f]{32}", digest):
         raise MalformedError(f"data: digest '{digest}' is not 32 hexadecimal digits")
     tensors = mapping_at(top["tensors"], "tensors")
+    count, noise = noise_at(top["noise"], list(tensors)) if "noise" in top else (0, ())
     return Profile(
         model=model_at(top["model"]),
         data=DataId(integer_at(data["samples"], "data: samples", 0), digest),
         tensors={name: _tensor(value, f"tensor '{name}'") for name, value in tensors.items()},
         origin=origin,
         tool=text_at(top["tool"], "tool"),
+        noise=noise,
+        noise_samples=count,
     )
 
 
@@ -359,7 +368,8 @@ def _check(tensor: TensorProfile, where: str) -> None:
             f"{where}: the histogram's counts add up to {total}, not to count {tensor.count}"
         )
     if isinstance(tensor.histogram, Histogram):
-        _check_bins(tensor, tensor.histogram, where)
+        if wrong := tensor.histogram.fault(tensor.minimum, tensor.maximum):
+            raise MalformedError(f"{where}: {wrong}")
     elif (tensor.histogram.minimum, tensor.histogram.maximum) != (tensor.minimum, tensor.maximum):
         raise MalformedError(
             f"{where}: the histogram is outside minimum .. maximum: equal bins must have the same range"
@@ -381,19 +391,3 @@ def _check_channels(tensor: TensorProfile, channels: Channels, where: str) -> No
             raise MalformedError(
                 f"{where}: the ranges of the channels span {ends[0]} .. {ends[1]}, not minimum .. maximum"
             )
-
-
-def _check_bins(tensor: TensorProfile, histogram: Histogram, where: str) -> None:
-    if histogram.counts.size > BINS:
-        raise MalformedError(f"{where}: histogram has more than {BINS} bins")
-    if tensor.count == 0:
-        if histogram.counts.size or tensor.minimum or tensor.maximum:
-            raise MalformedError(f"{where}: no elements, but a range or a histogram")
-        return
-    if not (histogram.counts[0] and histogram.counts[-1]):
-        raise MalformedError(f"{where}: the first or the last bin of the histogram is empty")
-    if not histogram.spans(tensor.minimum, tensor.maximum):
-        raise MalformedError(
-            f"{where}: the histogram is outside minimum .. maximum: {tensor.minimum} must lie in its first "
-            f"bin, {tensor.maximum} in its last"
-        )

@@ -17,12 +17,14 @@ from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
 from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
+from ..samples.digest import id_of_digests
 from ..samples.samples import Sample, Samples
+from ..samples.smallest import SmallestSamples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
 from .memory_plan import plan_run
 from .profiling_model import ProfilingModel, profiling_model
 from .sample_observer import merged_profiles, tensor_observer
-from .sample_pass import SamplePass, identity_of
+from .sample_pass import SamplePass, digests_of
 from .settings import RunSettings
 from .thread_pool import map_in_threads
 
@@ -37,6 +39,8 @@ def calibrate(
     model_id: ModelId,
     settings: RunSettings | None = None,
     progress: Progress | None = None,
+    *,
+    smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Run the model on all samples and return the profile of its floating-point activations.
 
@@ -60,6 +64,7 @@ def calibrate(
         settings: of the run; `tensors` and `channels` as names and axes, "all" and "off". None for all
             tensors without channels.
         progress: called after each sample.
+        smallest: keeps the samples with the smallest digests; None for nothing.
 
     Raises:
         ConfigError: a setting is not allowed.
@@ -74,7 +79,7 @@ def calibrate(
             "module:function"
         )
     with profiling_model(model, settings) as ready:
-        return profile_samples(ready, _first(samples, settings.limit), model_id, progress)
+        return profile_samples(ready, _first(samples, settings.limit), model_id, progress, smallest)
 
 
 def _first(samples: Samples | Iterable[Sample], limit: int | None) -> Samples | Iterable[Sample]:
@@ -91,6 +96,7 @@ def profile_samples(
     samples: Samples | Iterable[Sample],
     model_id: ModelId,
     progress: Progress | None = None,
+    smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
     run = _Run(model, samples, model_id, progress)
@@ -98,7 +104,7 @@ def profile_samples(
         outputs = [observation.source for observation in read if observation.source is not None]
         with session_for(model.graph, outputs, frugal=model.settings.memory_limit is not None) as session:
             sample_pass = SamplePass(model, session, read)
-            work = partial(_counted, sample_pass, model, run.counted)
+            work = partial(_counted, sample_pass, model, run.counted, smallest)
             for counted, idle in map_in_threads(work, _numbered(samples), run.threads, run.waits):
                 run.note(*counted, sample_pass if idle else None)
         run.finish(sample_pass)
@@ -116,12 +122,20 @@ def _numbered(samples: Iterable[Sample]) -> Iterator[tuple[int, Sample]]:
 
 
 def _counted(
-    sample_pass: SamplePass, model: ProfilingModel, before: int, item: tuple[int, Sample]
+    sample_pass: SamplePass,
+    model: ProfilingModel,
+    before: int,
+    smallest: SmallestSamples | None,
+    item: tuple[int, Sample],
 ) -> tuple[str, DataId]:
     """Count a sample, unless it is one of the first, which the checkpoint holds; return name and identity."""
     number, sample = item
-    data = identity_of(model, sample) if number < before else sample_pass.count(sample)
-    return sample.name, data
+    if number >= before:
+        sample_pass.count(sample)
+    digests = digests_of(model, sample)
+    if smallest is not None:
+        smallest.note(number, sample, digests)
+    return sample.name, id_of_digests(digests)
 
 
 class _Run:

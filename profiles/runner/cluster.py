@@ -19,14 +19,15 @@ import onnx_ir as ir
 
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.tool import Progress, tool_name
-from ..records.non_finite import loads_run
 from ..records.profile import ModelId, Profile
 from ..runtime.machine import cores
 from ..samples.samples import input_specs, open_samples
+from ..samples.smallest import SmallestSamples
 from .processes import (
     ATTEMPTS,
     Job,
     Shard,
+    loads_shard,
     merged_texts,
     on_processes,
     samples_done,
@@ -45,6 +46,8 @@ def calibrate_sharded(
     model_id: ModelId,
     settings: RunSettings,
     progress: Progress | None = None,
+    *,
+    smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Return the profile of all samples, made by several processes; it is that of `calibrate` to the byte.
 
@@ -57,6 +60,7 @@ def calibrate_sharded(
         settings: of the run. 0 threads mean one for a Dask task, and this machine's cores divided by
             `workers` for processes on this machine.
         progress: called after each shard, with numbers of samples.
+        smallest: keeps the places of the samples with the smallest digests; None for nothing.
 
     Raises:
         ConfigError: a setting is not allowed, the scheduler cannot be reached, or Dask is not installed.
@@ -77,7 +81,10 @@ def calibrate_sharded(
     merged = _tree(texts, merged_texts)
     if not merged:
         raise DataError(f"{source}: there are no samples; give at least one")
-    return loads_run(merged)
+    profile, places = loads_shard(merged)
+    if smallest is not None:
+        smallest.add(places)
+    return profile
 
 
 def _tree(items: Sequence[Any], join: Callable[[Any, Any], Any]) -> Any:
@@ -114,9 +121,10 @@ def _on_cluster(
                         f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
                         "they may have run out of memory: use --memory-limit, or workers with more memory"
                     ) from error
-    if text and loads_run(text).tool != tool_name():
+    tool = loads_shard(text)[0].tool if text else tool_name()
+    if tool != tool_name():
         raise ConfigError(
-            f"scheduler {address}: a worker has {loads_run(text).tool}, this machine {tool_name()}; "
+            f"scheduler {address}: a worker has {tool}, this machine {tool_name()}; "
             "install the same version everywhere"
         )
     return [text]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -18,9 +19,10 @@ from google.protobuf.message import DecodeError
 from ..base.errors import ModelError
 from ..base.tool import Progress
 from ..records.non_finite import dumps_run, loads_run
-from ..records.profile import ModelId
+from ..records.profile import ModelId, Profile
 from ..runtime.worker_pool import WorkerPool
 from ..samples.samples import open_samples
+from ..samples.smallest import SamplePlace, SmallestSamples
 from .calibrate import NoSamplesError, profile_samples
 from .profiling_model import ProfilingModel, profiling_model
 from .settings import RunSettings
@@ -69,8 +71,22 @@ def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
 
 
 def merged_texts(a: str, b: str) -> str:
-    """Return the text of two profiles merged; "" stands for no samples."""
-    return dumps_run(loads_run(a).merged(loads_run(b))) if a and b else a or b
+    """Return the text of two shards together; "" stands for no samples."""
+    if not (a and b):
+        return a or b
+    (one, places), (other, others) = loads_shard(a), loads_shard(b)
+    return dumps_shard(one.merged(other), [*places, *others])
+
+
+def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
+    """Return the profile of a shard, and where its samples with the smallest digests are."""
+    head, _, profile = text.partition("\n")
+    return loads_run(profile), [SamplePlace(*entries) for entries in json.loads(head)]
+
+
+def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
+    """Return the text that `loads_shard` reads."""
+    return json.dumps([astuple(place) for place in places]) + "\n" + dumps_run(profile)
 
 
 # In a worker ------------------------------------------------------------------------------------------------
@@ -169,11 +185,14 @@ _models = ModelCache()
 
 def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
     samples = open_samples(job.source, model.specs, job.settings.limit, by_row=job.settings.by_row)
+    part = samples.part(shard.start, shard.stop, shard.step)
+    smallest = SmallestSamples(job.settings.noise_samples, model.specs, hold=False)
     try:
-        profile = profile_samples(model, samples.part(shard.start, shard.stop, shard.step), job.model_id)
+        profile = profile_samples(model, part, job.model_id, smallest=smallest)
     except NoSamplesError:
         return ""
-    return dumps_run(profile)
+    places = (replace(place, number=shard.start + place.number * shard.step) for place in smallest.places())
+    return dumps_shard(profile, places)
 
 
 def _shard_of_folder(folder: str, job: Job, shard: Shard) -> str:

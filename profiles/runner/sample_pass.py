@@ -11,9 +11,9 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ..instrumentation.observations import Observation
-from ..records.profile import DataId, NonFinite, TensorProfile
+from ..records.profile import NonFinite, TensorProfile
 from ..runtime.run_sample import run_sample
-from ..samples.digest import data_id, rows_of
+from ..samples.digest import rows_of, sample_digests
 from ..samples.samples import Sample
 from .profiling_model import ProfilingModel
 from .sample_observer import SampleObserver
@@ -46,8 +46,8 @@ class SamplePass:
         self._observers: list[SampleObserver] = []
         self._idle: list[SampleObserver] = []
 
-    def count(self, sample: Sample) -> DataId:
-        """Run one sample, count the observed tensors, and return the identity of the data.
+    def count(self, sample: Sample) -> None:
+        """Run one sample and count the observed tensors.
 
         Raises:
             DataError: the model fails on the sample, an array has another shape than the model declares, or
@@ -62,7 +62,6 @@ class SamplePass:
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
             observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
-        return identity_of(self._model, sample)
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
         """Return the graph inputs that are observed, contiguous and aligned, as the observers take them."""
@@ -82,7 +81,6 @@ def runs_of(model: ProfilingModel, sample: Sample) -> Iterable[Sample]:
     return rows_of(sample, model.specs) if model.settings.by_row else (sample,)
 
 
-def identity_of(model: ProfilingModel, sample: Sample) -> DataId:
-    """Return the identity of what is run of a sample: that of its rows together, where they run alone."""
-    rows = (data_id(run.arrays, model.specs) for run in runs_of(model, sample))
-    return reduce(DataId.merged, rows, DataId())
+def digests_of(model: ProfilingModel, sample: Sample) -> list[int]:
+    """Return the digests of what is run of a sample: of its rows, where they run alone."""
+    return [digest for run in runs_of(model, sample) for digest in sample_digests(run.arrays, model.specs)]

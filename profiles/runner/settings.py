@@ -16,13 +16,16 @@ TENSORS = ("all", "needed")
 CHANNELS = ("weighted-layers", "off")
 NON_FINITE = ("error", "skip")
 
+NOISE_SAMPLES = 4
+"""Samples on which noise is measured, unless the user says otherwise."""
+
 CHECKPOINT_SECONDS = 30.0
 """Seconds between two writes of the checkpoint, unless the user says otherwise."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a model is profiled. Only the first six settings can change a byte of the profile.
+    """How a model is profiled. Only the first seven settings can change a byte of the profile.
 
     Attributes:
         tensors: "all" floating-point activations, those "needed" by some plan, or names of tensors.
@@ -34,6 +37,8 @@ class RunSettings:
         limit: number of samples to use, from the first; None for all.
         by_row: run each row of a batch on its own. Kernels whose last bits depend on the batch size then
             give the same profile however the data are batched.
+        noise_samples: number of samples on which it is measured how noise travels through the model, after
+            all were counted: those with the smallest digests. 0 for none.
         provider: execution provider of onnxruntime, in full or short ("cpu").
         threads: samples that run at the same time; 0 for one for each core.
         memory_limit: bytes that the process should stay below; None for no limit. Fewer samples then run at
@@ -56,6 +61,7 @@ class RunSettings:
     non_finite: str = "skip"
     limit: int | None = None
     by_row: bool = False
+    noise_samples: int = NOISE_SAMPLES
     provider: str = "cpu"
     threads: int = 0
     memory_limit: int | None = None
@@ -117,6 +123,10 @@ class RunSettings:
         _check_word("non_finite", self.non_finite, NON_FINITE)
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
+        if self.noise_samples < 0:
+            raise ConfigError(
+                f"noise_samples {self.noise_samples}: must not be negative; 0 leaves the measurement out"
+            )
         if self.threads < 0:
             raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
         if not self.every >= 0:  # NaN is not

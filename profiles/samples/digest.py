@@ -27,12 +27,21 @@ def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) 
         arrays: by input name.
         specs: inputs of the model.
     """
+    return id_of_digests(sample_digests(arrays, specs))
+
+
+def sample_digests(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> list[int]:
+    """Return the digest of each of the samples that arrays hold, which `data_id` adds up."""
     named = [(name, _contiguous(arrays[name])) for name in sorted(arrays)]
     rows = batch_size(arrays, specs)
     if rows is None:
-        return DataId(1, _hex(_digest(named)))
-    total = sum(_digest([(name, array[row]) for name, array in named]) for row in range(rows))
-    return DataId(rows, _hex(total))
+        return [_digest(named)]
+    return [_digest([(name, array[row]) for name, array in named]) for row in range(rows)]
+
+
+def id_of_digests(digests: Sequence[int]) -> DataId:
+    """Return the identity of the samples that have these digests."""
+    return DataId(len(digests), digest_text(sum(digests)))
 
 
 def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
@@ -76,5 +85,6 @@ def _numbers(shape: tuple[int, ...]) -> bytes:
     return ",".join(map(str, shape)).encode()
 
 
-def _hex(number: int) -> str:
+def digest_text(number: int) -> str:
+    """Return a digest, or a sum of them, as hexadecimal digits."""
     return f"{number % (1 << 8 * DIGEST_BYTES):0{2 * DIGEST_BYTES}x}"

@@ -61,6 +61,7 @@ class RunOptions(TypedDict, total=False):
     non_finite: Literal["error", "skip"]
     limit: int | None
     by_row: bool
+    noise_samples: int
     provider: str
     threads: int
     memory_limit: int | None

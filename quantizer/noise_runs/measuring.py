@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,14 +14,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
-from ...profiles.records.noise_measurements import SampleNoise, TensorNoise, mean_square
+from ...profiles.noise.measurements import SampleNoise, TensorNoise, fewest_digests, mean_square
+from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.runtime.custom_operators import new_session, new_session_options
 from ...profiles.runtime.profiling_session import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 from ...profiles.runtime.run_sample import run_sample
-from ...profiles.samples.digest import data_id
 from ...profiles.samples.model_title import title_of
-from ...profiles.samples.samples import Sample, input_specs
+from ...profiles.samples.samples import Sample
 from .noise_model import Copies, NoiseModel, noise_model
 from .statistics import CHANGED
 
@@ -31,6 +31,9 @@ onnxruntime packs of them."""
 
 PACKED_WEIGHTS = 1 << 27
 """Bytes of weights up to which onnxruntime may pack them for its kernels, once for each copy of a node."""
+
+SAME_SIGNAL = 1e-3
+"""By how much the signal of two rows may differ where they run together: kernels add in another order."""
 
 RANDOM = (
     "RandomNormal",
@@ -54,6 +57,44 @@ def unmeasurable(model: ir.Model) -> str:
     return ""
 
 
+def rows_differ_together(
+    model: ir.Model, names: Collection[str], samples: Iterable[tuple[str, Sample]]
+) -> bool:
+    """Return whether rows that run as one batch have another signal than each by itself.
+
+    So it is where the free leading dimension of the inputs counts steps in time, not samples: a row alone
+    would show nothing of what noise does from step to step. Two rows of equal shapes are compared; where
+    there are none, they are taken to be samples.
+
+    Args:
+        model: the prepared model, which takes batches.
+        names: of the activations that are compared.
+        samples: batches of one row, and their digests.
+
+    Raises:
+        ModelError: onnxruntime refuses the model. DataError: it fails on a sample.
+    """
+    shapes: dict[tuple[tuple[int, ...], ...], Sample] = {}
+    for _, sample in samples:
+        own = tuple(array.shape for array in sample.arrays.values())
+        if own in shapes:
+            return _differ(model, names, shapes[own], sample)
+        shapes[own] = sample
+    return False
+
+
+def _differ(model: ir.Model, names: Collection[str], one: Sample, other: Sample) -> bool:
+    arrays = {name: np.concatenate([array, other.arrays[name]]) for name, array in one.arrays.items()}
+    with noise_runs(model, names) as runs:
+        alone = [runs.signals(sample) for sample in (one, other)]
+        together = runs.signals(Sample(f"{one.name} and {other.name}", arrays))
+    for name, (total, count) in together.items():
+        expected = alone[0][name][0] + alone[1][name][0]
+        if count == alone[0][name][1] + alone[1][name][1] and abs(total - expected) > SAME_SIGNAL * expected:
+            return True
+    return False
+
+
 def weight_bytes(model: ir.Model) -> int:
     """Return the bytes of all constants of a model."""
     tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
@@ -61,7 +102,11 @@ def weight_bytes(model: ir.Model) -> int:
 
 
 def measure_noise(
-    model: ir.Model, names: Collection[str], samples: Iterable[Sample]
+    model: ir.Model,
+    names: Collection[str],
+    samples: Iterable[tuple[str, Sample]],
+    threads: int = 1,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[SampleNoise, ...]:
     """Measure how noise travels through a model, on each sample by itself.
 
@@ -69,19 +114,30 @@ def measure_noise(
         model: the prepared model; unchanged.
         names: the activations that are rounded and measured, as a profile names them; those of subgraphs and
             of other types than float and double are passed over.
-        samples: checked samples, each run as it is.
+        samples: digests and samples, each run as it is.
+        threads: samples that run at the same time; no figure depends on it.
+        progress: called with the number of samples that are done.
 
     Returns:
-        The noise of each sample, in order; () where it cannot be measured (`unmeasurable`).
+        The noise of each sample, in order of their digests; () where it cannot be measured (`unmeasurable`).
 
     Raises:
         ModelError: onnxruntime refuses the noise model. DataError: the model fails on a sample.
     """
     if unmeasurable(model):
         return ()
-    specs = input_specs(model)
     with noise_runs(model, names) as runs:
-        return tuple(runs.measured(sample, data_id(sample.arrays, specs).digest) for sample in samples)
+
+        def work(item: tuple[str, Sample]) -> SampleNoise:
+            digest, sample = item
+            return runs.measured(sample, digest)
+
+        found = []
+        for noise, _ in map_in_threads(work, samples, threads, lambda: False):
+            found.append(noise)
+            if progress is not None:
+                progress(len(found))
+    return fewest_digests(found, len(found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,12 +182,21 @@ class NoiseRuns:
         changed = {*found.changed_shapes, *self._loaded[Copies()].noise.at_risk}
         return replace(found, changed_shapes=tuple(name for name in found.tensors if name in changed))
 
+    def signals(self, sample: Sample) -> dict[str, tuple[float, float]]:
+        """Return the sum of squares and the number of elements of each activation; raises as `measured`."""
+        loaded = self._session(Copies(False, False))
+        sums = loaded.sums(sample)
+        return {name: (sums[own.total], sums[own.count]) for name, own in loaded.noise.sums.items()}
+
     def _run(self, copies: Copies, sample: Sample, digest: str) -> SampleNoise:
+        loaded = self._session(copies)
+        return _record(digest, loaded.noise, loaded.sums(sample))
+
+    def _session(self, copies: Copies) -> _Loaded:
         with self._lock:
             if copies not in self._loaded:
                 self._loaded[copies] = self._load(copies)
-        loaded = self._loaded[copies]
-        return _record(digest, loaded.noise, loaded.sums(sample))
+            return self._loaded[copies]
 
     def _load(self, copies: Copies) -> _Loaded:
         noise = noise_model(self._model, self._names, copies)
@@ -146,8 +211,14 @@ def noise_runs(model: ir.Model, names: Collection[str]) -> Iterator[NoiseRuns]:
 
 
 def _session(model: ir.Model, folder: Path) -> ort.InferenceSession:
-    """Open a noise model: one thread inside an operator, nodes in the order of the graph."""
+    """Open a noise model: one thread inside an operator, nodes in the order of the graph.
+
+    That order needs the least memory. Optimisations would find little to fuse between the sums, and take
+    longer than they save.
+    """
     options = new_session_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     options.use_deterministic_compute = True
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED

@@ -53,11 +53,17 @@ class NoiseModel:
         model: its graph; inputs are those of the prepared model.
         sums: name of a tensor to its outputs, in graph order.
         at_risk: those whose shape may change.
+        prefix: begins the names of all that is not in the float copy.
     """
 
     model: ir.Model
     sums: Mapping[str, Sums]
     at_risk: frozenset[str]
+    prefix: str
+
+    def origin(self, name: str) -> str:
+        """Return the activation that a value of another copy is a copy of, by their names."""
+        return name.removeprefix(self.prefix).partition(":")[2]
 
 
 class _Copy:
@@ -100,6 +106,7 @@ class _Copy:
             own.replace_input_with(index, value)
         own.name = f"{self._prefix}{own.name}"
         for value in own.outputs:
+            value.shape = None  # a named dimension would say that it is as large as in the float copy
             if value.name:
                 self.current[value.name] = value
                 value.name = f"{self._prefix}{value.name}"
@@ -135,7 +142,7 @@ class _Builder:
         self._dtypes = {name: dtype for name, dtype in dtypes.items() if dtype in MAGIC}
         self._model = model.clone()
         graph = self._model.graph
-        prefix = free_prefix(value_names(model))
+        self._prefix = prefix = free_prefix(value_names(model))
         self._values = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
         self._values |= {str(v.name): v for node in graph for v in node.outputs if v.name}
         self._make = NodeMaker(f"{prefix}n")
@@ -168,7 +175,7 @@ class _Builder:
         graph.outputs.extend(self._outputs)
         for constant in (*self._make.constants.values(), *self._rounded.values()):
             graph.register_initializer(constant)
-        return NoiseModel(self._model, self._sums, self._at_risk & self._sums.keys())
+        return NoiseModel(self._model, self._sums, self._at_risk & self._sums.keys(), self._prefix)
 
     def _constants(self, node: ir.Node) -> dict[int, ir.Value]:
         """Return the rounded weights of a node, by input index."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.noise_measurements import INJECTED
+from ...profiles.noise.measurements import INJECTED
 
 MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 """Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These

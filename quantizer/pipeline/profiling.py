@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -22,10 +23,12 @@ from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
+from ...profiles.samples.smallest import SmallestSamples
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..prepare.opening import open_prepared
+from .noise_measurement import Chosen, ProgressSoFar, with_noise
 from .run_settings import settings_for
 
 
@@ -48,7 +51,8 @@ def dump_profile(
         run: settings of the run; None for the defaults.
         format: "qprof", or "glow" for Glow's YAML.
         progress: called after each sample, or each shard.
-        note: called with remarks for the user, before the first sample: which tensors cannot be profiled.
+        note: called with remarks for the user: before the first sample, which tensors cannot be profiled;
+            after the last, why noise is not measured.
 
     Returns:
         The profile of the prepared model.
@@ -68,20 +72,26 @@ def dump_profile(
             "give a model that computes from data, or keep this one as it is"
         )
     hidden = hidden_tensors(prepared.model)
-    if note is not None:
-        for name, reason in hidden.items():
-            note(f"tensor '{name}' is not profiled: {reason}")
+    tell = note or (lambda _: None)
+    for name, reason in hidden.items():
+        tell(f"tensor '{name}' is not profiled: {reason}")
     settings = settings_for(prepared.graph, settings, hidden)
     model, identity = prepared.model, prepared.identity
+    specs, reported = input_specs(model), ProgressSoFar(progress)
+    smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
+    samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
     if settings.sharded:
         if not isinstance(data, str | Path):
             raise ConfigError(
                 "workers: each opens the samples itself; give a folder or module:function, or no workers"
             )
-        profile = calibrate_sharded(model, str(data), identity, settings, progress)
+        profile = calibrate_sharded(model, str(data), identity, settings, reported, smallest=smallest)
     else:
-        samples = open_samples(data, input_specs(model), settings.limit, by_row=settings.by_row)
-        profile = calibrate(model, samples, identity, settings, progress)
+        profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
+    if format != "glow":
+        batches = any(place.rows > 1 for place in smallest.places())
+        chosen = Chosen(partial(smallest.samples, samples), batches)
+        profile = with_noise(profile, model, chosen, settings, progress=reported, note=tell)
     if output is not None:
         if format == "glow":
             save_profile(profile, output, format="glow", names=glow_names(model))

@@ -153,6 +153,7 @@ class ShownProfile:
         file_format: of the profile file that a dump would have now.
         tool, origin, model, data: who made it, of which model and data.
         tensors: name to what was recorded.
+        noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
     """
 
     file_format: str
@@ -161,6 +162,7 @@ class ShownProfile:
     model: Mapping[str, Any] | None
     data: Mapping[str, Any] | None
     tensors: Mapping[str, Mapping[str, Any]]
+    noise: Mapping[str, Any] | None = None
 
 
 Explanation = TensorExplanation | NodeExplanation
