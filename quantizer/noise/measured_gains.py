@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.records.noise_measurements import TensorNoise
+from ...profiles.noise.measurements import TensorNoise
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name, name_of
 from ..noise_runs.rounded_weights import quantizable_constants, rounded_weight

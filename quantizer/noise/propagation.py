@@ -247,7 +247,9 @@ def forecast_flow(gains_of: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
     )
 
 
-def _times(reach: Mapping[str, Floats], names: Iterable[str], factors: Mapping[str, float]) -> dict[str, Floats]:
+def _times(
+    reach: Mapping[str, Floats], names: Iterable[str], factors: Mapping[str, float]
+) -> dict[str, Floats]:
     return {name: reach[name] * factors.get(name, 1.0) for name in names}
 
 

@@ -99,7 +99,9 @@ class NoiseEstimator:
                 continue
             if plan.config.bias_correction == "auto" and plan.nodes[name_of(node)].kind in CORRECTED:
                 error *= left_by_bias_correction(self.gains, node)
-            found = (flow.weight_reach[r] * self.gains.of_weight_error(node, index, error, r) for r in results)
+            found = (
+                flow.weight_reach[r] * self.gains.of_weight_error(node, index, error, r) for r in results
+            )
             yield NoiseSource(name_of(node), name, sum(found, np.zeros(len(flow.outputs))))
 
     def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:

@@ -2,5 +2,5 @@
 
 Enters: a maker of plans, ranges, noise limits, prices.
 Leaves: the plan within its noise budget.
-Imports: costs, noise, outputs, plan, ranges, operators, model, numerics, profiles.records.
+Imports: costs, noise, outputs, plan, ranges, operators, model, numerics, profiles.records, profiles.noise.
 """

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from ...profiles.noise.measurements import pooled_noise
 from ..costs.float_regions import Prices
 from ..model.graph import Graph, name_of
 from ..noise.measured_gains import measured_gains
@@ -61,12 +62,15 @@ def plan_within_noise_budget(
     if not any(tensor.count for tensor in profile.values()):
         return plan
     estimator = NoiseEstimator(
-        activations, measured_gains(graph, profile, activations.opset, _measured(profile)), WeightErrors(graph)
+        activations,
+        measured_gains(graph, profile, activations.opset, pooled_noise(profile.noise)),
+        WeightErrors(graph),
     )
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
     estimated = estimator.estimated_sqnr(plan)
-    return replace(plan, origin=replace(plan.origin, estimated_sqnr=estimated))
+    origin = replace(plan.origin, estimated_sqnr=estimated, noise_samples=len(profile.noise))
+    return replace(plan, origin=origin)
 
 
 def _within_budget(
@@ -197,11 +201,3 @@ def _by_reader(
     own = frozenset([source.node])
     found[own] = found.get(own, 0.0) + max(rest, 0.0)
     return found
-
-
-def _measured(profile):
-    import os, pickle
-    from ...profiles.records.noise_measurements import pooled_noise
-    if os.environ.get("QP_MEAS"):
-        return pooled_noise(pickle.load(open(os.environ["QP_MEAS"], "rb")))
-    return pooled_noise(getattr(profile, "noise", ()))
