@@ -35,12 +35,13 @@ class Sums:
     """Outputs of a noise model that belong to one tensor; "" for what is 0 in every sample, None for no copy.
 
     Attributes:
-        total, count: of the float copy: sum of squares, and number of elements.
+        total: sum of squares in the float copy.
+        count: number of elements, where the shape is declared, or the output that holds it.
         activations, weights: sums of the squares of the errors in the two other copies.
     """
 
     total: str
-    count: str
+    count: str | int
     activations: str | None
     weights: str | None
 
@@ -210,7 +211,8 @@ class _Builder:
         signal = float_value(self._make, value, _feeds_softmax(value))
         activations = self._error(self._activations, name, signal)
         weights = self._error(self._weights, name, signal)
-        self._sums[name] = Sums(self._kept(signal.total), self._kept(signal.count), activations, weights)
+        count = signal.count if isinstance(signal.count, int) else self._kept(signal.count)
+        self._sums[name] = Sums(self._kept(signal.total), count, activations, weights)
         if self._activations is not None:
             step = rounding_step(self._make, signal)
             self._activations.current[name] = rounded(self._make, self._activations.current[name], step)
