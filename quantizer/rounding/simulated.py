@@ -22,7 +22,7 @@ from ...profiles.base.errors import ModelError
 from ...profiles.runtime.custom_operators import new_session, new_session_options
 from ...profiles.runtime.profiling_session import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line
-from ...profiles.runtime.run_sample import run_sample
+from ...profiles.runtime.run_sample import Output, run_sample
 from ...profiles.samples.samples import Sample
 from ..model.graph import Graph, name_of
 from ..numerics.affine import QuantParams
@@ -164,7 +164,8 @@ class SegmentRuns:
         with self._session(start, end, [name for name in names if name not in kept]) as run:
             for title, files in self._samples:
                 before = {name: np.load(files[name]) for name in names if name in files}
-                yield title, {**before, **run(title, files)}
+                found = {name: np.asarray(array) for name, array in run(title, files).items()}
+                yield title, {**before, **found}
 
     def advance(self, start: int, end: int) -> None:
         """Run the nodes from `start` to before `end`, and keep what those from `end` on read."""
@@ -177,10 +178,11 @@ class SegmentRuns:
                     files.pop(name).unlink()
                 files.update({name: self._store(array) for name, array in found.items()})
 
-    def _store(self, array: Array) -> Path:
-        if array.dtype == object:
+    def _store(self, array: Output) -> Path:
+        if isinstance(array, list) or array.dtype.kind not in "biuf":
             raise ModelError(
-                "rounding gptaq: nodes of the model hand on sequences or texts; choose another rounding"
+                "rounding gptaq: nodes of the model hand on sequences, texts or numbers of a type that numpy "
+                "does not have; choose another rounding"
             )
         self._files += 1
         path = self._folder / f"{self._files}.npy"
@@ -190,7 +192,7 @@ class SegmentRuns:
     @contextmanager
     def _session(
         self, start: int, end: int, wanted: Sequence[str]
-    ) -> Iterator[Callable[[str, Mapping[str, Path]], dict[str, Array]]]:
+    ) -> Iterator[Callable[[str, Mapping[str, Path]], dict[str, Output]]]:
         """Yield what computes tensors of a sample from its title and files."""
         if not wanted or not self._samples:
             yield lambda title, files: {}
@@ -210,10 +212,9 @@ class SegmentRuns:
                 "choose another rounding"
             ) from error
 
-        def run(title: str, files: Mapping[str, Path]) -> dict[str, Array]:
+        def run(title: str, files: Mapping[str, Path]) -> dict[str, Output]:
             arrays = {name: np.load(files[name]) for name in types}
-            found = run_sample(session, wanted, Sample(title, arrays))
-            return {name: np.asarray(array) for name, array in found.items()}
+            return run_sample(session, wanted, Sample(title, arrays))
 
         yield run
 
