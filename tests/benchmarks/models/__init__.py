@@ -25,8 +25,9 @@ FILES = {
     "digits": "digits",
     "char-decoder": "char_decoder",
     "noise-mask": "noise_mask",
+    "vocoder": "vocoder",
 }
-# Those with trained weights that nobody here made, and with a split for tuning.
+# Those with trained weights and with a split for tuning.
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits"})
 
 

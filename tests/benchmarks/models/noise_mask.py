@@ -1,7 +1,7 @@
 """A recurrent noise mask, trained here: powers of a noisy spectrum -> where speech is above the noise.
 
-The powers go into the LSTM as they are, without a logarithm: they reach over eight decades, and the bins of
-consonants have a thousandth of the power of those of vowels.
+The powers go into the LSTM as they are, without a logarithm: they reach over eight decades, from cell to cell
+and from clip to clip, and the bins of the highest sounds have a fiftieth of the power of the lowest.
 """
 
 from __future__ import annotations
