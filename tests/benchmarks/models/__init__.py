@@ -26,6 +26,7 @@ FILES = {
     "char-decoder": "char_decoder",
     "noise-mask": "noise_mask",
     "vocoder": "vocoder",
+    "pose": "pose",
 }
 # Those with trained weights and with a split for tuning.
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits"})
