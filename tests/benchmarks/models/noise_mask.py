@@ -25,8 +25,8 @@ HEARD = 10 ** (-45 / 20)  # of the strongest cell: weaker ones do not count
 def _said(part: str, most: int) -> tuple[np.ndarray, ...]:
     """Return sentences of a split, spoken by its voices in turn, each with a level of 0.06."""
     voices, pool = speech.VOICES[part], speech.sentences(part, 100)[:most]
-    sounds = [speech.say(pool[k], voices[k % len(voices)], 140 + 7 * (k % 9)).sound for k in range(len(pool))]
-    return tuple(sound / sound.std() * 0.06 for sound in sounds)
+    lines = [(pool[k], voices[k % len(voices)], 140 + 7 * (k % 9)) for k in range(len(pool))]
+    return tuple(spoken.sound / spoken.sound.std() * 0.06 for spoken in speech.said(lines))
 
 
 def _noise(rng: np.random.Generator, length: int, profiles: Sequence[tuple[float, ...]]) -> np.ndarray:

@@ -40,8 +40,8 @@ def fed(spectrum: np.ndarray) -> np.ndarray:
 def sounds(part: str, most: int) -> tuple[np.ndarray, ...]:
     """Return sentences of a split, spoken by its voices in turn, about as strong as each other."""
     voices, pool = speech.VOICES[part], speech.sentences(part, 110)[:most]
-    said = [speech.say(pool[k], voices[k % len(voices)], 140 + 9 * (k % 7)).sound for k in range(len(pool))]
-    return tuple(0.08 * sound / sound.std() for sound in said)
+    lines = [(pool[k], voices[k % len(voices)], 140 + 9 * (k % 7)) for k in range(len(pool))]
+    return tuple(0.08 * spoken.sound / spoken.sound.std() for spoken in speech.said(lines))
 
 
 def pieces(rng: np.random.Generator, part: str, most: int, count: int, frames: int) -> Iterator[np.ndarray]:
