@@ -27,6 +27,7 @@ FILES = {
     "noise-mask": "noise_mask",
     "vocoder": "vocoder",
     "pose": "pose",
+    "length-regulator": "length_regulator",
 }
 # Those with trained weights and with a split for tuning.
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits"})
