@@ -32,6 +32,9 @@ FILES = {
     "digits": "digits",
     "char-decoder": "char_decoder",
     "noise-mask": "noise_mask",
+    "vocoder": "vocoder",
+    "pose": "pose",
+    "length-regulator": "length_regulator",
 }
 # Those that nobody quantized while qprof was made: their figures are published as they came the first time.
 KEPT_ASIDE = ("langid", "syntax-graph", "forecast", "code-table", "g2p", "keywords", "texture-faults")
