@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .files import DATA
+from .files import DATA, NEW
 from .groups import F, option
 from .numbers import FiniteNumber
 
@@ -36,6 +36,13 @@ _OPTIONS = (
         help="Use the first N of these.  [default: 2 for --check-speed, all for --rounding gptq]",
     ),
     option(
+        "--checkpoint",
+        group="Files",
+        type=NEW,
+        metavar="FILE",
+        help="Keep what --rounding gptq has rounded in this file; the same command resumes after a kill.",
+    ),
+    option(
         "--threads",
         group="Speed",
         type=click.IntRange(min=1),
@@ -52,6 +59,12 @@ _OPTIONS = (
 )
 
 
+_NAMES = ("check_speed", "data", "limit", "checkpoint", "threads", "min_speedup")
+_OF_ROUNDING = ("data", "limit", "checkpoint")
+_BOTH = "--check-speed or --rounding gptq"
+_PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": "--rounding gptq"}
+
+
 def speed_options(function: F) -> F:
     """Add the options; the command hands what it gets to `speed_settings`."""
     for add in reversed(_OPTIONS):
@@ -61,7 +74,7 @@ def speed_options(function: F) -> F:
 
 def speed_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Take these options out of `options` and return them, for `samples_for`."""
-    return {name: options.pop(name) for name in ("check_speed", "data", "limit", "threads", "min_speedup")}
+    return {name: options.pop(name) for name in _NAMES}
 
 
 def rounds_with_samples(recipe: Recipe | None) -> bool:
@@ -70,21 +83,22 @@ def rounds_with_samples(recipe: Recipe | None) -> bool:
 
 
 def samples_for(given: dict[str, Any], recipe: Recipe | None) -> dict[str, Any]:
-    """Return what the options of `speed_settings` ask of `pipeline.quantize`: data, limit and speed.
+    """Return what the options of `speed_settings` ask of `SampleSteps`: all but progress.
 
     Raises:
         click.UsageError: an option without what it is for.
     """
-    source = {name: given[name] for name in ("data", "limit")}
-    values = {name: given[name] for name in given if name != "check_speed" and given[name] is not None}
+    rounds = rounds_with_samples(recipe)
+    for name in (name for name, value in given.items() if value not in (None, False)):
+        if not ((name != "checkpoint" and given["check_speed"]) or (name in _OF_ROUNDING and rounds)):
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for {_PURPOSES.get(name, '--check-speed')}; "
+                "add that, or leave it out."
+            )
+    steps = {name: given[name] for name in _OF_ROUNDING}
     if not given["check_speed"]:
-        for name in values:
-            if not (name in source and rounds_with_samples(recipe)):
-                also = " or --rounding gptq" if name in source else ""
-                raise click.UsageError(
-                    f"--{name.replace('_', '-')} is for --check-speed{also}; add that, or leave it out."
-                )
-        return {**source, "speed": None}
+        return {**steps, "speed": None}
     from ...quantizer.speed.float_fallback import SpeedDemand
 
-    return {**source, "speed": SpeedDemand(**values)}
+    demand = {name: given[name] for name in _NAMES if name not in ("check_speed", "checkpoint")}
+    return {**steps, "speed": SpeedDemand(**{k: v for k, v in demand.items() if v is not None})}

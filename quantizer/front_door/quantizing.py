@@ -35,13 +35,15 @@ class QuantizeOptions(Settings, total=False):
     """Keywords of `quantize`: those of `Settings`, and these.
 
     transform: makes a sample of an item of `data`; limit: number of samples to use; progress: called after
-    each sample; speed: measures the model against float, and keeps float what is slower in int8;
+    each sample; checkpoint: a file that keeps the weights that are rounded with samples, so that the same
+    call resumes after a kill; speed: measures the model against float, and keeps float what int8 slows down;
     accept_retrained: takes a profile of the same graph with other weights.
     """
 
     transform: Transform | None
     limit: int | None
     progress: Progress | None
+    checkpoint: str | os.PathLike[str] | None
     speed: SpeedDemand | None
     accept_retrained: bool
 
@@ -136,7 +138,7 @@ def quantize(
     others.pop("transform", None)
     speed = given.others.get("speed")
     read = FilesRead((model,), (profile, plan, target), (data, None if speed is None else speed.data))
-    check_outputs([output], read)
+    check_outputs([output, others.get("checkpoint")], read)
     with model_file(model) as path, _output_file(output, path) as written:
         result = quantization.quantize(
             path,

@@ -2,7 +2,7 @@
 
 Enters: paths, settings.
 Leaves: files and results.
-Imports: evaluation, speed, lowering, planning, equalization, noise, plan, ranges, prepare, targets,
+Imports: evaluation, speed, lowering, planning, equalization, noise, rounding, plan, ranges, prepare, targets,
 runtime, model, numerics, profiles.runner, profiles.instrumentation, profiles.runtime, profiles.samples,
 profiles.records, profiles.base.
 """

@@ -36,6 +36,7 @@ from ..planning.plan_model import PlannedModel, gptq_rounded, model_facts, open_
 from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import with_clip_profiles
+from ..rounding.checkpoint import remove_checkpoint
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..speed.unfit_nodes import blamed_on_nodes, plan_that_runs, without_unfit_nodes
 from ..targets.config import DATA_FREE
@@ -171,12 +172,15 @@ class SampleSteps:
             (`open_samples`).
         limit: number of them, from the first; None for all.
         progress: called while the model runs on them.
+        checkpoint: file that keeps the weights that are rounded; the same call resumes after a kill. None
+            for nowhere.
     """
 
     speed: SpeedDemand | None = None
     data: DataLike | None = None
     limit: int | None = None
     progress: Progress | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
 
 CHECKED = 16
@@ -214,7 +218,7 @@ def quantize(
     files = output if isinstance(output, OutputFiles) else OutputFiles(output)
     data = (samples.data, None if samples.speed is None else samples.speed.data)
     read = FilesRead((model_path,), (profile_path, plan_path), data)
-    check_outputs([files.model, files.plan], read)
+    check_outputs([files.model, files.plan, samples.checkpoint], read)
     prepared = open_prepared(model_path)
     if plan_path is not None:
         made = _Made(open_plan(prepared, read_plan(plan_path), plan_name(plan_path)))
@@ -231,6 +235,8 @@ def quantize(
         if samples.speed is not None or samples.data is not None:  # before steps that take their time
             _, facts = plan_that_runs(facts, Path(model_path))
         done = without_unfit_nodes(facts, attempt)
+        if samples.checkpoint is not None:
+            remove_checkpoint(Path(samples.checkpoint))
     return QuantizeResult(
         done.plan,
         Path(files.model),
@@ -262,7 +268,8 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
     if steps.speed is not None:
         planned, check = check_speed(Subject(model_path, facts), planned, steps.speed)
     if samples is not None:
-        planned = gptq_rounded(planned, samples, steps.progress)
+        kept = None if steps.checkpoint is None else Path(steps.checkpoint)
+        planned = gptq_rounded(planned, samples, steps.progress, kept)
     data = facts.measured.data.samples
     elements = {name: tensor.count / max(1, data) for name, tensor in facts.measured.items()}
     specs = input_specs(facts.prepared.model)

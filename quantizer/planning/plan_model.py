@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import onnx_ir as ir
 
@@ -35,6 +36,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.fixed_shapes import fix_shapes
 from ..prepare.opening import PreparedModel
+from ..rounding.checkpoint import RoundingCheckpoint, run_of
 from ..rounding.collect import collect_moments
 from ..rounding.gptq_rounding import find_roundings, rebased
 from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
@@ -191,6 +193,7 @@ def gptq_rounded(
     planned: PlannedModel,
     samples: Iterable[Sample],
     progress: Callable[[int, int | None], None] | None = None,
+    checkpoint: Path | None = None,
 ) -> PlannedModel:
     """Return the verified plan with rounding offsets that are chosen with samples, and biases for these.
 
@@ -198,16 +201,22 @@ def gptq_rounded(
         planned: the plan that takes no samples.
         samples: of the model, which can be iterated more than once.
         progress: see `collect_moments`.
+        checkpoint: keeps the offsets of finished weights, for a run that resumes this one.
 
     Raises:
-        DataError: there are no samples, or one cannot be run.
+        DataError: there are no samples, or one cannot be run. ConfigError: the checkpoint is that of another
+            run.
     """
-    biases = planned.plan.adjustments.biases
+    biases, facts = planned.plan.adjustments.biases, _facts(planned)
+    kept = None
+    if checkpoint is not None:
+        kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
     offsets = find_roundings(
         planned.graph,
         planned.plan,
         biases,
         lambda inputs: collect_moments(planned.model, inputs, samples, progress),
+        kept,
     )
     count = sum(1 for _ in quantized_weights(planned.graph, planned.plan))
     planned = _with_offsets(planned, offsets)

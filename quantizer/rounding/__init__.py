@@ -2,5 +2,6 @@
 
 Enters: model, plan, samples.
 Leaves: codes of weights.
-Imports: plan, operators, model, numerics, profiles.runtime, profiles.samples, profiles.base.
+Imports: plan, operators, model, numerics, profiles.runtime, profiles.samples,
+profiles.records, profiles.base.
 """

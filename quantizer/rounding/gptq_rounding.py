@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Array, Kernel
 from ..plan.adjustments import RoundingOffsets
 from ..plan.plan import QuantPlan
+from .checkpoint import RoundingCheckpoint
 from .gptq import gptq
 from .im2col import ProductInput, product_input
 from .quantized_weights import Weight, params_digest, quantized_weights
@@ -27,6 +29,7 @@ def find_roundings(
     plan: QuantPlan,
     corrected: Collection[str],
     gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
+    checkpoint: RoundingCheckpoint | None = None,
 ) -> dict[str, RoundingOffsets]:
     """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
 
@@ -35,20 +38,40 @@ def find_roundings(
         plan: its plan.
         corrected: nodes whose bias will make up for the mean of what the errors do.
         gathered: gives the second moments of what nodes read.
+        checkpoint: has the offsets of nodes that are finished, and gets those of the others.
     """
+    kept = checkpoint or RoundingCheckpoint()
     readers: dict[ProductInput, list[Weight]] = {}
-    names = []
+    keys: dict[str, bytes] = {}
+    found: dict[str, RoundingOffsets] = {}
     for weight in quantized_weights(graph, plan):
-        reading = product_input(graph, weight.node, weight.array)
-        if reading is not None:
+        reading, name = product_input(graph, weight.node, weight.array), name_of(weight.node)
+        if reading is None:
+            continue
+        keys[name] = _key(weight, reading, name in corrected)
+        offsets = kept.get(keys[name])
+        if offsets is None:
             readers.setdefault(reading, []).append(weight)
-            names.append(name_of(weight.node))
-    found = {}
+        else:
+            found[name] = RoundingOffsets(offsets, params_digest(weight.params))
     for reading, moments in gathered(list(readers)):
         for weight in readers[reading]:
-            second = moments.means(centred=weight.node.name in corrected)
-            found[name_of(weight.node)] = _gptq_offsets(weight, reading, second)
-    return {name: found[name] for name in names if any(found[name].offsets)}
+            name = name_of(weight.node)
+            found[name] = _gptq_offsets(weight, moments.means(centred=name in corrected))
+            kept.add(keys[name], found[name].offsets)
+    return {name: found[name] for name in keys if any(found[name].offsets)}
+
+
+def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
+    """Return a digest of what the rounding of a weight depends on, besides the float model and the samples.
+
+    Where the channels of what a node reads are equalized, its weight is another one too.
+    """
+    array = np.ascontiguousarray(weight.array)
+    facts = (name_of(weight.node), reading, centred, params_digest(weight.params), array.dtype, array.shape)
+    digest = hashlib.sha256(repr(facts).encode())
+    digest.update(array.data)
+    return digest.digest()
 
 
 def rebased(
@@ -77,7 +100,7 @@ def rebased(
     return kept
 
 
-def _gptq_offsets(weight: Weight, reading: ProductInput, second: Sequence[Floats]) -> RoundingOffsets:
+def _gptq_offsets(weight: Weight, second: Sequence[Floats]) -> RoundingOffsets:
     node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
     scale, zero_point = parameter_arrays(params, array.shape)
     flat = [
