@@ -180,9 +180,8 @@ def test_folded_weights_give_what_float_gives_with_rounded_ones(case: str, form:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"weight_type": "int4"},
-        {"weight_type": "int4", "block_size": 16},
-        {"weight_type": "uint4", "weight_schema": "asymmetric", "block_size": 32},
+        {"block_size": 16},
+        {"block_size": 32},
         {"weight_type": "uint8", "weight_schema": "asymmetric", "granularity": "per-tensor"},
         {"weight_schema": "symmetric-power2"},
     ],
@@ -215,3 +214,19 @@ def test_a_weight_that_a_kernel_reads_is_not_folded(text: str, implementation: s
     found = executed(ir.to_proto(lower(model, plan).model), tmp_path)
     assert ("MatMulNBits" in found) == (implementation == "runtime")
     assert "DequantizeLinear" not in found
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("weight_type", ["int4", "uint4"])
+def test_a_target_may_take_convolutions_in_four_bits(weight_type: str, form: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "target: mine\nbase: onnxruntime-x86\nruntime: {weight_only: {Conv: [int8, int4, uint4]}}\n"
+    )
+    model = model_of(IMAGE, "y = Conv <pads = [1, 1, 1, 1]> (x, w)", {"w": (32, 16, 3, 3)})
+    identity = model_id(model, "net.onnx")
+    recipe = load_recipe(path, {"mode": "weight-only", "weight_type": weight_type, "form": form})
+    plan = plan_alone(model, Profile(identity, DataId(), {}), recipe)
+    verify_plan(plan, index(model), identity)
+    assert (plan.tensors["w"].axis, plan.tensors["w"].block_size) == (1, 16)  # of each tap
+    np.testing.assert_array_equal(run(lower(model, plan).model), run(rounded(model, plan)))
