@@ -31,8 +31,8 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
     """Write a quantized model from a float model and its profile.
 
     Needs a profile, but not with --mode dynamic or weight-only; and no samples, but for --check-speed and
-    --rounding gptq. Settings that are not given come from --target or --config. Prints how many nodes are
-    quantized, look-up tables, pass-through and float, and why nodes stay float.
+    --rounding gptq or gptaq. Settings that are not given come from --target or --config. Prints how many
+    nodes are quantized, look-up tables, pass-through and float, and why nodes stay float.
 
     \b
     Examples:

@@ -26,21 +26,21 @@ _OPTIONS = (
         group="Speed",
         type=DATA,
         metavar="DIR",
-        help="Samples for --check-speed (else made up) or --rounding gptq: a folder, or module:function.",
+        help="Samples for --check-speed (else made up) or --rounding: a folder, or module:function.",
     ),
     option(
         "--limit",
         group="Speed",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Use the first N of these.  [default: 2 for --check-speed, all for --rounding gptq]",
+        help="Use the first N of these.  [default: 2 for --check-speed, all for --rounding]",
     ),
     option(
         "--checkpoint",
         group="Files",
         type=NEW,
         metavar="FILE",
-        help="Keep what --rounding gptq has rounded in this file; the same command resumes after a kill.",
+        help="Keep progress of --rounding gptq or gptaq here; the same command resumes after a kill.",
     ),
     option(
         "--threads",
@@ -61,8 +61,9 @@ _OPTIONS = (
 
 _NAMES = ("check_speed", "data", "limit", "checkpoint", "threads", "min_speedup")
 _OF_ROUNDING = ("data", "limit", "checkpoint")
-_BOTH = "--check-speed or --rounding gptq"
-_PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": "--rounding gptq"}
+_ROUNDINGS = "--rounding gptq or gptaq"
+_BOTH = f"--check-speed, {_ROUNDINGS}"
+_PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": _ROUNDINGS}
 
 
 def speed_options(function: F) -> F:
@@ -79,7 +80,7 @@ def speed_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 def rounds_with_samples(recipe: Recipe | None) -> bool:
     """Whether the settings round weights with samples."""
-    return recipe is not None and recipe.config.rounding == "gptq"
+    return recipe is not None and recipe.config.rounding in ("gptq", "gptaq")
 
 
 def samples_for(given: dict[str, Any], recipe: Recipe | None) -> dict[str, Any]:

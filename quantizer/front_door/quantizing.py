@@ -118,7 +118,7 @@ def quantize(
         output: where to write the quantized model; None for nowhere.
         target: the runtime that the model is for (`target_names`), a configuration file, or a `Recipe`.
         plan: path or object: apply this instead of making one; it holds its own settings.
-        data: samples, as in `profile`, for `rounding="gptq"`; nothing else needs any.
+        data: samples, as in `profile`, for `rounding="gptq"` or `"gptaq"`; nothing else needs any.
         options: fields of `QuantConfig`, such as `calibrator="mse"`, `schema="symmetric"`,
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`.
 

@@ -22,7 +22,7 @@ from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusa
 from ...profiles.runtime.run_sample import run_sample
 from ...profiles.samples.model_title import title_of
 from ...profiles.samples.samples import Sample
-from .noise_model import Copies, NoiseModel, noise_model
+from .noise_model import Copies, NoiseModel, Sums, noise_model
 from .statistics import CHANGED
 
 MOST_WEIGHTS = 1 << 30
@@ -182,11 +182,11 @@ class NoiseRuns:
         changed = {*found.changed_shapes, *self._loaded[Copies()].noise.at_risk}
         return replace(found, changed_shapes=tuple(name for name in found.tensors if name in changed))
 
-    def signals(self, sample: Sample) -> dict[str, tuple[float, float]]:
+    def signals(self, sample: Sample) -> dict[str, tuple[float, int]]:
         """Return the sum of squares and the number of elements of each activation; raises as `measured`."""
         loaded = self._session(Copies(False, False))
         sums = loaded.sums(sample)
-        return {name: (sums[own.total], sums[own.count]) for name, own in loaded.noise.sums.items()}
+        return {name: (sums[own.total], _count(own, sums)) for name, own in loaded.noise.sums.items()}
 
     def _run(self, copies: Copies, sample: Sample, digest: str) -> SampleNoise:
         loaded = self._session(copies)
@@ -243,13 +243,17 @@ def _session(model: ir.Model, folder: Path) -> ort.InferenceSession:
 def _record(digest: str, noise: NoiseModel, sums: Mapping[str, float]) -> SampleNoise:
     tensors, changed = {}, []
     for name, own in noise.sums.items():
-        count = int(sums[own.count])
+        count = _count(own, sums)
         errors = [None if e is None else sums[e] if e else 0.0 for e in (own.activations, own.weights)]
         if CHANGED in errors:
             changed.append(name)
         figures = (None if e is None or e == CHANGED else mean_square(e, count) for e in errors)
         tensors[name] = TensorNoise(mean_square(sums[own.total], count), *figures)
     return SampleNoise(digest, tensors, tuple(changed))
+
+
+def _count(own: Sums, sums: Mapping[str, float]) -> int:
+    return own.count if isinstance(own.count, int) else int(sums[own.count])
 
 
 def _joined(one: SampleNoise, other: SampleNoise) -> SampleNoise:

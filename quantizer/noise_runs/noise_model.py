@@ -35,12 +35,13 @@ class Sums:
     """Outputs of a noise model that belong to one tensor; "" for what is 0 in every sample, None for no copy.
 
     Attributes:
-        total, count: of the float copy: sum of squares, and number of elements.
+        total: sum of squares in the float copy.
+        count: number of elements, where the shape is declared, or the output that holds it.
         activations, weights: sums of the squares of the errors in the two other copies.
     """
 
     total: str
-    count: str
+    count: str | int
     activations: str | None
     weights: str | None
 
@@ -69,12 +70,16 @@ class NoiseModel:
 class _Copy:
     """A copy of the main graph, in which the float nodes stand for those that compute the same."""
 
-    def __init__(self, model: ir.Model, values: Mapping[str, ir.Value], prefix: str) -> None:
+    def __init__(
+        self, model: ir.Model, values: Mapping[str, ir.Value], at_risk: Collection[str], prefix: str
+    ) -> None:
         """Clone a model.
 
         Args:
             model: to be cloned; `values` are those of its main graph by name.
             values: of the float graph.
+            at_risk: values whose shape may differ. They are declared without one: where two have the same
+                names of dimensions, onnxruntime takes them to be equally large.
             prefix: begins the names of what the nodes of the copy make.
         """
         clone = model.clone()
@@ -84,6 +89,9 @@ class _Copy:
         own = [*clone.graph.inputs, *clone.graph.initializers.values()]
         own += [value for node in self._nodes for value in node.outputs]
         self._names = {value: value.name for value in own if value.name}
+        for value in own:
+            if value.name in at_risk:
+                value.shape = None
         self._values, self._prefix = values, prefix
         self.current = dict(values)
 
@@ -106,7 +114,6 @@ class _Copy:
             own.replace_input_with(index, value)
         own.name = f"{self._prefix}{own.name}"
         for value in own.outputs:
-            value.shape = None  # a named dimension would say that it is as large as in the float copy
             if value.name:
                 self.current[value.name] = value
                 value.name = f"{self._prefix}{value.name}"
@@ -146,9 +153,10 @@ class _Builder:
         self._values = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
         self._values |= {str(v.name): v for node in graph for v in node.outputs if v.name}
         self._make = NodeMaker(f"{prefix}n")
-        self._activations = _Copy(model, self._values, f"{prefix}a:") if copies.activations else None
-        self._weights = _Copy(model, self._values, f"{prefix}w:") if copies.weights else None
         self._at_risk = shapes_at_risk(model)
+        outside = self._values, self._at_risk
+        self._activations = _Copy(model, *outside, f"{prefix}a:") if copies.activations else None
+        self._weights = _Copy(model, *outside, f"{prefix}w:") if copies.weights else None
         self._rounded: dict[tuple[str, int | None], ir.Value] = {}
         self._sums: dict[str, Sums] = {}
         self._outputs: list[ir.Value] = []
@@ -203,7 +211,8 @@ class _Builder:
         signal = float_value(self._make, value, _feeds_softmax(value))
         activations = self._error(self._activations, name, signal)
         weights = self._error(self._weights, name, signal)
-        self._sums[name] = Sums(self._kept(signal.total), self._kept(signal.count), activations, weights)
+        count = signal.count if isinstance(signal.count, int) else self._kept(signal.count)
+        self._sums[name] = Sums(self._kept(signal.total), count, activations, weights)
         if self._activations is not None:
             step = rounding_step(self._make, signal)
             self._activations.current[name] = rounded(self._make, self._activations.current[name], step)

@@ -3,6 +3,7 @@ sample alone."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,13 +91,13 @@ class FloatValue:
         value: the tensor.
         ignored: bool, true where a Softmax makes 0 of an element; None where it has no such reader.
         total: the sum of squares, a number.
-        count: elements, int64.
+        count: elements: a number where the shape is declared, else a value of int64.
     """
 
     value: ir.Value
     ignored: ir.Value | None
     total: ir.Value
-    count: ir.Value
+    count: ir.Value | int
 
     @property
     def dtype(self) -> ir.DataType:
@@ -109,7 +110,8 @@ def float_value(make: NodeMaker, value: ir.Value, before_softmax: bool) -> Float
     """Add the nodes that measure the signal of an activation."""
     ignored = _below_softmax(make, value) if before_softmax else None
     total = make.add("ReduceSumSquare", _counted(make, value, ignored), keepdims=0)
-    return FloatValue(value, ignored, total, make.add("Size", value, dtype=ir.DataType.INT64))
+    known = math.prod(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else 0
+    return FloatValue(value, ignored, total, known or make.add("Size", value, dtype=ir.DataType.INT64))
 
 
 def _below_softmax(make: NodeMaker, value: ir.Value) -> ir.Value:
@@ -141,8 +143,11 @@ def rounding_step(make: NodeMaker, signal: FloatValue) -> RoundingStep:
     """
     kind = signal.dtype
     one, none = make.number(1.0, kind), make.number(0.0, kind)
-    count = make.add("Cast", signal.count, dtype=kind, to=int(kind))
-    power = make.add("Div", make.add("Mul", signal.total, make.number(12.0 * INJECTED, kind)), count)
+    if isinstance(signal.count, int):
+        power = make.add("Mul", signal.total, make.number(12.0 * INJECTED / signal.count, kind))
+    else:
+        share = make.add("Mul", signal.total, make.number(12.0 * INJECTED, kind))
+        power = make.add("Div", share, make.add("Cast", signal.count, dtype=kind, to=int(kind)))
     finite = make.add("Less", power, make.number(LARGEST[kind], kind), dtype=ir.DataType.BOOL)
     wanted = make.add("Max", make.add("Sqrt", power), make.number(SMALLEST_STEP, kind))
     step = make.add("Where", finite, wanted, one, dtype=kind)

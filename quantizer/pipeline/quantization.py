@@ -38,14 +38,14 @@ from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
 from ..planning.facts import PlanningFacts
 from ..planning.needed_tensors import one_with_others
-from ..planning.plan_model import PlannedModel, gptq_rounded, model_facts, open_plan, plan_from
+from ..planning.plan_model import PlannedModel, model_facts, open_plan, plan_from, rounded_with_samples
 from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
 from ..prepare.passes.float16 import narrow_constants
 from ..ranges.clipped_activations import with_clip_profiles
 from ..rounding.checkpoint import remove_checkpoint
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..speed.unfit_nodes import blamed_on_nodes, plan_that_runs, without_unfit_nodes
-from ..targets.config import DATA_FREE
+from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .written_model import check_target, write_checked
@@ -180,7 +180,7 @@ class SampleSteps:
     Attributes:
         speed: measure the plan that is made against float, and leave float what is slower in int8; None does
             not. A plan that is given stays as it is.
-        data: samples for rounding "gptq": a folder, "module:function", or an object of Python
+        data: samples for rounding "gptq" or "gptaq": a folder, "module:function", or an object of Python
             (`open_samples`).
         limit: number of them, from the first; None for all.
         progress: called while the model runs on them.
@@ -281,7 +281,7 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
         planned, check = check_speed(Subject(model_path, facts), planned, steps.speed)
     if samples is not None:
         kept = None if steps.checkpoint is None else Path(steps.checkpoint)
-        planned = gptq_rounded(planned, samples, steps.progress, kept)
+        planned = rounded_with_samples(planned, samples, steps.progress, kept)
     data = facts.measured.data.samples
     elements = {name: tensor.count / max(1, data) for name, tensor in facts.measured.items()}
     specs = input_specs(facts.prepared.model)
@@ -341,12 +341,12 @@ def _rounding_samples(
     Raises:
         ConfigError: there must be some, and none are given. DataError: they cannot be opened.
     """
-    if recipe.config.rounding != "gptq":
+    if recipe.config.rounding not in WITH_SAMPLES:
         return None
     if data is None:
         raise ConfigError(
-            "rounding gptq: needs samples, as for calibration; give them with --data DIR, or choose rounding "
-            "squant or nearest, which need none"
+            f"rounding {recipe.config.rounding}: needs samples, as for calibration; give them with --data "
+            "DIR, or choose rounding squant or nearest, which need none"
         )
     return open_samples(data, input_specs(prepared.model), limit)
 

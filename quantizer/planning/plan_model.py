@@ -4,8 +4,8 @@
     planned = equalized(planned)           equalization scales; a plan of the model and the profile that they
     lead to planned = squant_rounded(planned)      rounding offsets without data, where asked for
     planned = bias_corrected(planned)      biases that make up for rounded weights; a plan of the model with
-    them planned = gptq_rounded(planned, ...)   rounding offsets chosen with samples, where asked for, and
-    biases again
+    them planned = rounded_with_samples(planned, ...)   rounding offsets chosen with samples, where asked
+    for, and biases again
 
 Each step takes and returns a `PlannedModel`. What is float in one plan stays float in the next: its noise at
 the outputs was estimated there. A plan belongs to the prepared model and carries its adjustments; `open_plan`
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -42,9 +43,10 @@ from ..prepare.fixed_shapes import fix_shapes
 from ..prepare.opening import PreparedModel
 from ..rounding.checkpoint import RoundingCheckpoint, run_of
 from ..rounding.collect import collect_moments
+from ..rounding.gptaq_rounding import find_asymmetric_roundings
 from ..rounding.gptq_rounding import find_roundings, rebased
 from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
-from ..targets.config import DATA_FREE, QuantConfig, split_shapes
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
 from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
 from .facts import PlanningFacts, planning_facts
@@ -85,7 +87,7 @@ def plan_model(
 
     Raises:
         ConfigError: the settings name something that the model does not have, or round with samples, for
-            which there is `gptq_rounded`. PlanError: the plan breaks a rule.
+            which there is `rounded_with_samples`. PlanError: the plan breaks a rule.
     """
     check_without_samples(recipe.config)
     return plan_from(model_facts(prepared, profile, recipe, notes))
@@ -222,7 +224,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     return _with_offsets(corrected, rebased(planned.graph, before.roundings, planned.plan, plan))
 
 
-def gptq_rounded(
+def rounded_with_samples(
     planned: PlannedModel,
     samples: Iterable[Sample],
     progress: Callable[[int, int | None], None] | None = None,
@@ -244,13 +246,14 @@ def gptq_rounded(
     kept = None
     if checkpoint is not None:
         kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
-    offsets = find_roundings(
-        planned.graph,
-        planned.plan,
-        biases,
-        lambda inputs: collect_moments(planned.model, inputs, samples, progress),
-        kept,
-    )
+    graph, plan = planned.graph, planned.plan
+    if facts.config.rounding == "gptaq":
+        offsets = find_asymmetric_roundings(
+            planned.model, graph, plan, samples, progress=progress, checkpoint=kept
+        )
+    else:
+        gathered = partial(collect_moments, planned.model, samples=samples, progress=progress)
+        offsets = find_roundings(graph, plan, biases, gathered, kept)
     count = sum(1 for _ in quantized_weights(planned.graph, planned.plan))
     planned = _with_offsets(planned, offsets)
     if biases:
@@ -282,10 +285,10 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
 
 def check_without_samples(config: QuantConfig) -> None:
     """Raise ConfigError where settings round with samples."""
-    if config.rounding == "gptq":
+    if config.rounding in WITH_SAMPLES:
         raise ConfigError(
-            "rounding gptq: needs samples, which 'qprof quantize --data' takes; write a plan there with "
-            "--save-plan and give that, or choose another rounding"
+            f"rounding {config.rounding}: needs samples, which 'qprof quantize --data' takes; write a plan "
+            "there with --save-plan and give that, or choose another rounding"
         )
 
 

@@ -1,7 +1,7 @@
-"""Weight rounding other than to the nearest code: SQuant without data, GPTQ with samples.
+"""Weight rounding other than to the nearest code: SQuant without data, GPTQ and GPTAQ with samples.
 
 Enters: model, plan, samples.
 Leaves: codes of weights.
-Imports: plan, operators, model, numerics, profiles.runtime, profiles.samples, profiles.records,
-profiles.base.
+Imports: plan, operators, model, numerics, profiles.instrumentation, profiles.runtime, profiles.samples,
+profiles.records, profiles.base.
 """

@@ -9,6 +9,13 @@ H = L L' that is |L'e|^2, a sum of squares, of which the last has a single weigh
 and so on: from the last to the first each weight is rounded so that its own square is least, given those
 after it. That gives the quantized weights of GPTQ without the inverse of H.
 
+GPTAQ (Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025,
+arXiv:2504.02692; the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding for
+Post-Training Quantization", 2020, arXiv:2004.10568, section 4.2) takes the inputs x^ that the quantized model
+has, in which everything before is rounded already, and asks for the float model's result W x. With
+H = E[x^ x^'] and A = E[x x^'] the mean square of W x - Q x^ is (T - Q) H (T - Q)', and what does not depend
+on Q, for T = W A / H. So it is GPTQ of T instead of W: part of the errors of earlier products is made up for.
+
 L comes from a library that may add in another order on another number of threads. The last bit changes a
 quantized weight only where the compensated weight lies midway between two of them to 15 digits, which trained
 weights do not do; a test compares the quantized weights of one thread with those of several.
@@ -24,17 +31,23 @@ Floats = npt.NDArray[np.float64]
 DAMPING = 0.01
 """Share of the mean second moment that is added to each column's own (Frantar et al., section 3.3)."""
 
+ASYMMETRIC_DAMPING = 0.1
+"""The same for GPTAQ, whose target is a regression: it needs more where rows are few (DECISIONS 34)."""
+
 BLOCK = 128
 """Columns whose errors are compensated in the columns before them together."""
 
 
-def gptq(weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats) -> Floats:
+def gptq(
+    weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats, *, damping: float = DAMPING
+) -> Floats:
     """Return quantized weights, zero points taken off, whose e' H e is at most that of rounding to nearest.
 
     Args:
         weight: (groups, outputs, columns).
         scale, low, high: of each weight, in the same shape: size of a step, first and last step.
         second: H, (groups, columns, columns), up to a factor.
+        damping: share of the mean second moment that is added to each column's own.
 
     Returns:
         Integers in float64, (groups, outputs, columns).
@@ -46,19 +59,53 @@ def gptq(weight: Floats, scale: Floats, low: Floats, high: Floats, second: Float
     along = np.broadcast_to(columns, weight.shape)
     ordered = (np.take_along_axis(array, along, 2) for array in (weight, scale, low, high))
     steps = np.empty(weight.shape)
-    np.put_along_axis(steps, along, _steps(_factor(moments), *ordered), 2)
+    np.put_along_axis(steps, along, _steps(_factor(moments, damping), *ordered), 2)
+    return _best(weight, scale, second, steps, nearest)
+
+
+def gptaq(
+    weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats, *, cross: Floats
+) -> tuple[Floats, Floats]:
+    """Return quantized weights for inputs x^ that give what the weights give for x; see the module.
+
+    Args:
+        weight, scale, low, high: as in `gptq`.
+        second: H, the mean of x^ x^', (groups, columns, columns).
+        cross: A, the mean of x x^', in the same shape.
+
+    Returns:
+        The quantized weights, of which the mean square of what they leave of W x is at most that of rounding
+        W to nearest; and the target T, both (groups, outputs, columns).
+    """
+    moments, unit = _damped(second, ASYMMETRIC_DAMPING)
+    # Damping is a penalty on leaving W: the target T solves T (H + d) = W (A + d).
+    wanted = np.matmul(weight, cross / unit[:, None, None] + moments - second / unit[:, None, None])
+    target = np.linalg.solve(moments, wanted.transpose(0, 2, 1)).transpose(0, 2, 1)
+    nearest = np.clip(np.rint(weight / scale), low, high)
+    steps = gptq(target, scale, low, high, second, damping=ASYMMETRIC_DAMPING)
+    return _best(target, scale, second, steps, nearest), np.asarray(target)
+
+
+def _best(weight: Floats, scale: Floats, second: Floats, steps: Floats, nearest: Floats) -> Floats:
+    """Return, for each output channel, those steps of which e' H e is less."""
     better = _cost(weight - steps * scale, second) < _cost(weight - nearest * scale, second)
     return np.where(better[:, :, None], steps, nearest)
 
 
-def _factor(second: Floats) -> Floats:
-    """Return the L of the damped moments; for a group of columns that are always 0, that of the identity."""
+def _factor(second: Floats, damping: float) -> Floats:
+    """Return the L of the damped moments."""
+    return np.asarray(np.linalg.cholesky(_damped(second, damping)[0]))
+
+
+def _damped(second: Floats, damping: float) -> tuple[Floats, Floats]:
+    """Return damped moments divided by their mean, and that; for columns that are always 0 the identity."""
     mean = np.einsum("gcc->g", second) / second.shape[1]
     dead = mean <= 0.0
-    damped = second / np.where(dead, 1.0, mean)[:, None, None]
-    diagonal = np.einsum("gcc->gc", damped)
-    diagonal[...] += np.where(dead, 1.0, DAMPING)[:, None]
-    return np.asarray(np.linalg.cholesky(damped))
+    unit = np.where(dead, 1.0, mean)
+    found = second / unit[:, None, None]
+    diagonal = np.einsum("gcc->gc", found)
+    diagonal[...] += np.where(dead, 1.0, damping)[:, None]
+    return found, unit
 
 
 def _steps(factor: Floats, weight: Floats, scale: Floats, low: Floats, high: Floats) -> Floats:

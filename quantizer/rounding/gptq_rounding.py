@@ -101,18 +101,29 @@ def rebased(
 
 
 def _gptq_offsets(weight: Weight, second: Sequence[Floats]) -> RoundingOffsets:
-    node, array, params = weight.node, np.asarray(weight.array, np.float64), weight.params
-    scale, zero_point = parameter_arrays(params, array.shape)
-    flat = [
-        columns_of(node, np.broadcast_to(np.asarray(part, np.float64), array.shape))
-        for part in (array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
-    ]
     ends = np.cumsum([part.shape[1] for part in second])[:-1]
-    pieces = zip(*(np.split(part, ends, axis=2) for part in flat), second, strict=True)
+    pieces = zip(*(np.split(part, ends, axis=2) for part in flattened(weight)), second, strict=True)
     steps = np.concatenate([gptq(*piece) for piece in pieces], 2)
-    values = _uncolumned(node, steps, array.shape) + zero_point
-    offsets = values - quantize(weight.array, params).astype(np.float64)
-    return RoundingOffsets(np.clip(offsets, -128, 127).astype(np.int8).tobytes(), params_digest(params))
+    return RoundingOffsets(offsets_of(weight, steps).tobytes(), params_digest(weight.params))
+
+
+def flattened(weight: Weight) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return a weight, its scale and the first and the last step of its type as `gptq` takes them."""
+    params, shape = weight.params, weight.array.shape
+    scale, zero_point = parameter_arrays(params, shape)
+    parts = (weight.array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
+    one, two, three, four = (
+        columns_of(weight.node, np.broadcast_to(np.asarray(part, np.float64), shape)) for part in parts
+    )
+    return one, two, three, four
+
+
+def offsets_of(weight: Weight, steps: Floats) -> npt.NDArray[np.int8]:
+    """Return how far quantized values as `gptq` returns them are from the nearest, in the weight's shape."""
+    _, zero_point = parameter_arrays(weight.params, weight.array.shape)
+    values = _uncolumned(weight.node, steps, weight.array.shape) + zero_point
+    nearest = quantize(weight.array, weight.params).astype(np.float64)
+    return np.clip(values - nearest, -128, 127).astype(np.int8)
 
 
 def columns_of(node: ir.Node, array: Array) -> Floats:

@@ -56,6 +56,47 @@ class Moments:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class PairMoments:
+    """Sums over rows x of the float model and x^ of the quantized one; see `Moments`.
+
+    Attributes:
+        own: those of x^.
+        first: sum of x, (g, n).
+        cross: for each block of the columns, sum of the products x x^', (g, p, p).
+    """
+
+    own: Moments
+    first: Floats
+    cross: tuple[Floats, ...]
+
+    def added(self, other: PairMoments) -> PairMoments:
+        """Return the sums over both."""
+        both = tuple(a + b for a, b in zip(self.cross, other.cross, strict=True))
+        return PairMoments(self.own.added(other.own), self.first + other.first, both)
+
+    def means(self, centred: bool = False) -> tuple[tuple[Floats, Floats], ...]:
+        """Return for each block the mean products x^ x^' and x x^'; covariances where `centred`."""
+        count, sizes = max(1, self.own.rows), [part.shape[1] for part in self.cross]
+        cross = tuple(part / count for part in self.cross)
+        if centred:
+            parts = (np.split(f / count, np.cumsum(sizes)[:-1], axis=1) for f in (self.first, self.own.first))
+            cross = tuple(c - x[:, :, None] * y[:, None, :] for c, x, y in zip(cross, *parts, strict=True))
+        return tuple(zip(self.own.means(centred), cross, strict=True))
+
+
+def moments_of_pair(exact: Floats, rows: Floats, where: str) -> PairMoments:
+    """Return the moments of rows of the float model with those of the quantized one; see `moments_of`."""
+    (steps, unit), (others, other_unit) = _on_grid(exact, where), _on_grid(rows, where)
+    cross, end = [], 0
+    for size in column_blocks(rows.shape[2]):
+        part = slice(end, end + size)
+        products = np.matmul(steps[:, :, part].transpose(0, 2, 1), others[:, :, part])
+        cross.append(products * (unit * other_unit))
+        end += size
+    return PairMoments(moments_of(rows, where), steps.sum(1) * unit, tuple(cross))
+
+
 def moments_bytes(groups: int, columns: int) -> int:
     """Return the size of moments in bytes."""
     return 8 * groups * sum(size * size for size in column_blocks(columns))
@@ -77,11 +118,7 @@ def moments_of(rows: Floats, where: str) -> Moments:
     Raises:
         DataError: they hold NaN or Inf.
     """
-    largest = float(np.abs(rows).max(initial=0.0))
-    if not math.isfinite(largest):
-        raise DataError(f"{where}: holds NaN or Inf; leave the sample out, or repair it")
-    unit = math.ldexp(1.0, math.frexp(largest)[1] - BITS)
-    steps = np.rint(rows / unit)
+    steps, unit = _on_grid(rows, where)
     second = []
     end = 0
     for size in column_blocks(rows.shape[2]):
@@ -89,3 +126,12 @@ def moments_of(rows: Floats, where: str) -> Moments:
         second.append(np.matmul(part.transpose(0, 2, 1), part) * unit**2)
         end += size
     return Moments(rows.shape[1], steps.sum(1) * unit, tuple(second))
+
+
+def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
+    """Return rows as multiples of a power of two, and that."""
+    largest = float(np.abs(rows).max(initial=0.0))
+    if not math.isfinite(largest):
+        raise DataError(f"{where}: holds NaN or Inf; leave the sample out, or repair it")
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - BITS)
+    return np.rint(rows / unit), unit

@@ -37,6 +37,9 @@ FORMS: tuple[FormName, ...] = get_args(FormName)
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
+WITH_SAMPLES = ("gptq", "gptaq")
+"""Roundings that run the model on samples."""
+
 Group = Literal["Basic", "Output format", "Calibration and precision", "Quality"]
 """Under which heading `--help` lists a setting."""
 
@@ -270,11 +273,12 @@ class QuantConfig:
         _setting("Quality", "Correct biases for the mean error of quantized weights."),
     ] = "auto"
     rounding: Annotated[
-        Literal["nearest", "squant", "gptq"],
+        Literal["nearest", "squant", "gptq", "gptaq"],
         _setting(
             "Quality",
             "Rounding of weights: nearest, squant (errors cancel in each kernel and channel), gptq (least "
-            "error at the output of each product; needs samples, --data).",
+            "error at the output of each product), gptaq (the same, and makes up for errors of earlier "
+            "products); gptq and gptaq need samples (--data).",
         ),
     ] = "nearest"
     cost_model: Annotated[

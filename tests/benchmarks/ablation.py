@@ -33,6 +33,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "no-bias-correction": ("--bias-correction", "off"),
     "rounding-squant": ("--rounding", "squant"),
     "rounding-gptq": ("--rounding", "gptq", "--data", CALIBRATION),
+    "rounding-gptaq": ("--rounding", "gptaq", "--data", CALIBRATION),
     "no-adjustment": ("--equalization", "off", "--bias-correction", "off", "--rounding", "nearest"),
     "minmax": ("--calibrator", "minmax"),
     "mse": ("--calibrator", "mse"),
@@ -53,6 +54,10 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "int4-gptq": (
         *("--mode", "weight-only", "--weight-type", "int4"),
         *("--rounding", "gptq", "--data", CALIBRATION),
+    ),
+    "int4-gptaq": (
+        *("--mode", "weight-only", "--weight-type", "int4"),
+        *("--rounding", "gptaq", "--data", CALIBRATION),
     ),
     "return": ("--inter-layer", "float"),
 }

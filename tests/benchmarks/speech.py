@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 import espeakng_loader
 import numpy as np
@@ -60,9 +61,7 @@ class Spoken:
 
 
 class _Speaker:
-    """espeak-ng in this process. It carries some state from sentence to sentence: what is said is the same
-    again in a new process that says the same sentences in the same order.
-    """
+    """espeak-ng in this process."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(espeakng_loader.get_library_path())
@@ -101,14 +100,19 @@ class _Speaker:
         return Spoken(resample_poly(sound, RATE // 50, self.rate // 50), names, (*starts, seconds))
 
 
-@cache
-def _speaker() -> _Speaker:
-    return _Speaker()
+def _said(lines: Sequence[tuple[str, str, int]]) -> list[Spoken]:
+    speaker = _Speaker()
+    return [speaker.say(*line) for line in lines]
 
 
-def say(sentence: str, voice: str, words_per_minute: int = 170) -> Spoken:
-    """Speak a sentence with one of espeak-ng's voices."""
-    return _speaker().say(sentence, voice, words_per_minute)
+def said(lines: Sequence[tuple[str, str, int]]) -> list[Spoken]:
+    """Speak sentences, each with one of espeak-ng's voices and a number of words per minute.
+
+    In a process of its own: espeak-ng carries some state from sentence to sentence, so what is said is the
+    same again only where the same sentences went before.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_said, list(lines)).result()
 
 
 def sentences(part: str, longest: int) -> list[str]:

@@ -114,6 +114,7 @@ KINDS = {
     ),
     "quantize, check speed": _quantized("--check-speed", "--data", "in/few", same_bytes=False),
     "quantize, gptq": _quantized("--rounding", "gptq", "--data", "in/few"),
+    "quantize, gptaq": _quantized("--rounding", "gptaq", "--data", "in/few"),
     "evaluate": Kind(("evaluate", *_MODELS)),
     "compare-layers": Kind(("compare-layers", *_MODELS)),
     "sensitivity": Kind(

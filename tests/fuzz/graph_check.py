@@ -40,7 +40,7 @@ from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.speed.unfit_nodes import without_unfit_nodes
-from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS
+from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS, WITH_SAMPLES
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
 
@@ -251,7 +251,8 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
             return quantize(path, None, output, plan_path=plan).plan
 
         return without_unfit_nodes(model_facts(prepared, profile, recipe), attempt)
-    steps = SampleSteps(data=[dict(s) for s in case.samples]) if recipe.config.rounding == "gptq" else None
+    rounds = recipe.config.rounding in WITH_SAMPLES
+    steps = SampleSteps(data=[dict(s) for s in case.samples]) if rounds else None
     result = quantize(path, profile, output, recipe=recipe, **({"samples": steps} if steps else {}))
     return result.plan
 

@@ -1,7 +1,7 @@
 """A recurrent noise mask, trained here: powers of a noisy spectrum -> where speech is above the noise.
 
-The powers go into the LSTM as they are, without a logarithm: they reach over eight decades, and the bins of
-consonants have a thousandth of the power of those of vowels.
+The powers go into the LSTM as they are, without a logarithm: they reach over eight decades, from cell to cell
+and from clip to clip, and the bins of the highest sounds have a fiftieth of the power of the lowest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HEARD = 10 ** (-45 / 20)  # of the strongest cell: weaker ones do not count
 def _said(part: str, most: int) -> tuple[np.ndarray, ...]:
     """Return sentences of a split, spoken by its voices in turn, each with a level of 0.06."""
     voices, pool = speech.VOICES[part], speech.sentences(part, 100)[:most]
-    sounds = [speech.say(pool[k], voices[k % len(voices)], 140 + 7 * (k % 9)).sound for k in range(len(pool))]
-    return tuple(sound / sound.std() * 0.06 for sound in sounds)
+    lines = [(pool[k], voices[k % len(voices)], 140 + 7 * (k % 9)) for k in range(len(pool))]
+    return tuple(spoken.sound / spoken.sound.std() * 0.06 for spoken in speech.said(lines))
 
 
 def _noise(rng: np.random.Generator, length: int, profiles: Sequence[tuple[float, ...]]) -> np.ndarray:

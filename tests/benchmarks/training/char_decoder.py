@@ -119,7 +119,7 @@ def main() -> None:
         ["letters", *names],
         ["logits", *record.cache_names("present")],
         work / "trained" / "char_decoder.onnx",
-        {"letters": {1: "new"}, **{name: {2: "before"} for name in names}},
+        dynamic={"letters": {1: "new"}, **{name: {2: "before"} for name in names}},
     )
 
 

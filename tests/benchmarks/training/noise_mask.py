@@ -57,7 +57,7 @@ def main() -> None:
     net.fold()
     example = fitting.tensors(inputs[:1])
     file = work / "trained" / "noise_mask.onnx"
-    fitting.export(Exported(net), example, ["powers"], ["mask"], file, {"powers": {1: "frames"}})
+    fitting.export(Exported(net), example, ["powers"], ["mask"], file, dynamic={"powers": {1: "frames"}})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.plan.store import dumps
-from qprof_onnx.quantizer.planning.plan_model import PlannedModel, gptq_rounded, plan_model
+from qprof_onnx.quantizer.planning.plan_model import PlannedModel, plan_model, rounded_with_samples
 from qprof_onnx.quantizer.rounding import collect as gathering
 from qprof_onnx.quantizer.rounding.checkpoint import RoundingCheckpoint
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -51,14 +51,14 @@ def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(
     monkeypatch.setattr(gathering, "MEMORY", 1)  # one weight after the other
     made, file = planned(), tmp_path / "roundings"
     whole = Counted(6)
-    expected = dumps(gptq_rounded(made, whole).plan)
+    expected = dumps(rounded_with_samples(made, whole).plan)
     with pytest.raises(Killed):  # 6 are digested, 6 counted, 6 run for the first weight, and 2 for the second
-        gptq_rounded(made, Counted(6, last=21), checkpoint=file)
+        rounded_with_samples(made, Counted(6, last=21), checkpoint=file)
     resumed = Counted(6)
-    assert dumps(gptq_rounded(made, resumed, checkpoint=file).plan) == expected
+    assert dumps(rounded_with_samples(made, resumed, checkpoint=file).plan) == expected
     assert (whole.runs, resumed.runs) == (18, 18)  # digested, counted, and run for one of the two weights
     finished = Counted(6)
-    assert dumps(gptq_rounded(made, finished, checkpoint=file).plan) == expected
+    assert dumps(rounded_with_samples(made, finished, checkpoint=file).plan) == expected
     assert finished.runs == 6  # digested
 
 
@@ -67,15 +67,15 @@ def test_a_weight_with_other_parameters_is_rounded_again(tmp_path: Path) -> None
     file = tmp_path / "roundings"
     for settings in ({}, {"granularity": "per-tensor"}):
         made = plan_model(net.prepared, net.profile, load_recipe(None, {**PLAIN, **settings}))
-        kept = gptq_rounded(made, samples(), checkpoint=file)
-        assert kept.plan == gptq_rounded(made, samples()).plan
+        kept = rounded_with_samples(made, samples(), checkpoint=file)
+        assert kept.plan == rounded_with_samples(made, samples()).plan
 
 
 def test_a_checkpoint_of_other_samples_is_refused(tmp_path: Path) -> None:
     made, file = planned(), tmp_path / "roundings"
-    gptq_rounded(made, samples(4), checkpoint=file)
+    rounded_with_samples(made, samples(4), checkpoint=file)
     with pytest.raises(ConfigError, match="belongs to a run with other samples, so it cannot be resum"):
-        gptq_rounded(made, samples(5), checkpoint=file)
+        rounded_with_samples(made, samples(5), checkpoint=file)
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])

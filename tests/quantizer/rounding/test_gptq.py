@@ -24,11 +24,11 @@ from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
-    gptq_rounded,
     model_facts,
     open_plan,
     plan_from,
     plan_model,
+    rounded_with_samples,
 )
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.rounding import collect as gathering
@@ -71,7 +71,7 @@ def profiled(net: Network, feeds: list[Sample]) -> Network:
 def rounded(net: Network, feeds: list[Sample], **settings: object) -> PlannedModel:
     recipe = load_recipe(None, {**PLAIN, **settings, "rounding": "gptq"})
     made = plan_from(model_facts(net.prepared, net.profile, recipe))
-    return gptq_rounded(made, feeds)
+    return rounded_with_samples(made, feeds)
 
 
 def errors(net: Network, made: PlannedModel, shape: tuple[int, ...] = (1, 8, 6, 6)) -> np.ndarray:
@@ -396,9 +396,9 @@ def test_slices_of_the_model_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     seen: list[tuple[int, int | None]] = []
     recipe = load_recipe(None, PLAIN)
     made = plan_model(net.prepared, net.profile, recipe)
-    whole = gptq_rounded(made, samples())
+    whole = rounded_with_samples(made, samples())
     monkeypatch.setattr(gathering, "MEMORY", 1)
-    sliced = gptq_rounded(made, samples(), lambda done, total: seen.append((done, total)))
+    sliced = rounded_with_samples(made, samples(), lambda done, total: seen.append((done, total)))
     assert sliced.plan == whole.plan
     assert seen == [(i, 48) for i in range(1, 49)]
 
