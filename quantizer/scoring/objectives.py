@@ -17,7 +17,7 @@ from ..ranges.clipped_activations import with_clip_profiles
 
 
 def predicted_objective(planned: PlannedModel, objective: str, profile: Profile, float_bytes: int) -> float:
-    """Return the value of an objective as a plan promises it, larger is better.
+    """Return the value of an objective as it is predicted of a plan, larger is better.
 
     Args:
         planned: a plan with the facts that it was made from.

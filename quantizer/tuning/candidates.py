@@ -62,21 +62,21 @@ class Trial:
             where these leave no doubt that the target is missed; None when the plan could not be made or run.
         value: of the objective, larger is better; None where it was not measured.
         quantized_nodes: number of nodes that compute in integers or have quantized weights.
-        plan_digest: identifies the plan; equal plans are run once and share their score.
-        error: why there is no score; "" otherwise.
-        predicted: the objective as it is predicted, see `Forecast`.
+        predicted: the objective as it is predicted, see `Forecast`; None without a plan.
         sqnr: in dB, of the worst group of channels of the worst output on the first tuning samples; None
             where nothing differs.
+        plan_digest: identifies the plan; equal plans are run once and share their score.
+        error: why there is no score; "" otherwise.
     """
 
     candidate: Candidate
     score: Score | None
     value: float | None
     quantized_nodes: int
+    predicted: float | None
+    sqnr: float | None
     plan_digest: str = ""
     error: str = ""
-    predicted: float | None = None
-    sqnr: float | None = None
 
     @property
     def drop(self) -> float:

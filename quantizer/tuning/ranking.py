@@ -4,8 +4,8 @@ takes. Measured for groups of neighbours, estimated within a group.
 How much noise a node adds is known from the estimate, which can be wrong by orders of magnitude where the
 energy of an output says nothing about its use. To measure each node takes a model for each (`sensitivity`): a
 minute for 200 nodes. So groups of neighbouring nodes are measured, each quantized alone, in the worst group
-of channels of the worst output; the loudest groups are split and measured again. Within a group the estimate
-shares out what was measured.
+of channels of the worst output; those with the most noise are split and measured again. Within a group the
+estimate shares out what was measured.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
@@ -46,7 +46,7 @@ from .submodels import node_groups, only_quantized, splittable_model
 SAMPLES = 4
 """Samples that noise is measured on, the first."""
 
-GROUPS, PARTS, ROUNDS, WORST, LOUD = 16, 4, 2, 6, 0.1
+GROUPS, PARTS, ROUNDS, WORST, LEAST = 16, 4, 2, 6, 0.1
 """Groups at first; parts of a split one; rounds of splitting; groups split in a round; their least share of
 the noise."""
 
@@ -117,13 +117,13 @@ def ranked_nodes(
 
 
 def _split(bench: _Bench, units: Sequence[tuple[str, ...]]) -> dict[Group, float]:
-    """Return the noise of groups of units, the loudest in small groups."""
+    """Return the noise of groups of units, that with the most noise in small groups."""
     groups = parts_of(units, GROUPS)
     noise = dict(zip(groups, bench.measured(groups), strict=True))
     for _ in range(ROUNDS):
         total = sum(noise.values())
-        loud = [group for group, found in noise.items() if len(group) > 1 and found >= LOUD * total > 0.0]
-        worst = sorted(loud, key=lambda group: -noise[group])[:WORST]
+        split = [group for group, found in noise.items() if len(group) > 1 and found >= LEAST * total > 0.0]
+        worst = sorted(split, key=lambda group: -noise[group])[:WORST]
         parts = [part for group in worst for part in parts_of(group, PARTS)]
         for group in worst:
             del noise[group]

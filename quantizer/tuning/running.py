@@ -52,8 +52,8 @@ class Runner:
     task: TuningTask
     split: Split
     state: State
-    state_path: Path | None = None
-    deadline: float | None = None
+    state_path: Path | None
+    deadline: float | None
     on_trial: OnTrial | None = None
     seen: int = 0
     finished: bool = True

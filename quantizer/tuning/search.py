@@ -7,8 +7,8 @@ trials, rankings and measurements and is sent them.
    the best are ranked by the noise that each microsecond of float would save, and left float rung by rung:
    as many as halve the noise, quarter it, ... (`rungs`). On each rung all these settings are tried, side by
    side, until one meets the target: the score of few samples jumps, so the second and third chance are
-   worth their time. Settings that are `BEHIND` in noise after `FAIR` rungs are left behind. What promises
-   more than a rung (other modes) is tried before the next.
+   worth their time. Settings that are `BEHIND` in noise after `FAIR` rungs are left behind. What is
+   predicted to be better than a rung (other modes) is tried before the next.
 3. Where that costs more than `TIE` against the default, finer steps below the rung are tried, and each
    quarter of the nodes is quantized again.
 4. Of the plans that meet the target the `FINALISTS` with the best prediction are measured. The best is scored
@@ -230,8 +230,8 @@ class _Tuner:
             if place + 1 >= FAIR:
                 least = min(trial.noise for trial in trials)
                 group = [t.candidate for t in trials if t.noise <= BEHIND * least]
-            promised = max(trial.predicted or 0.0 for trial in trials)
-            if (yield from self._try_others(promised)):
+            predicted = max(trial.predicted or 0.0 for trial in trials)
+            if (yield from self._try_others(predicted)):
                 return None
         yield from self._try_others(0.0)
         return None
@@ -245,9 +245,9 @@ class _Tuner:
         ranking: tuple[RankedNode, ...] = yield from _asked(RankNodes(start.candidate))
         return ranking
 
-    def _try_others(self, promised: float) -> Generator[Request, Result, bool]:
-        """Try the settings that promise more, the best first; return whether one meets the target."""
-        while self.others and self.others[0][0] >= promised:
+    def _try_others(self, predicted: float) -> Generator[Request, Result, bool]:
+        """Try the settings with a better prediction, the best first; return whether one meets the target."""
+        while self.others and self.others[0][0] >= predicted:
             _, candidate = self.others.pop(0)
             if all((yield from self._passed([candidate]))):
                 return True

@@ -248,7 +248,7 @@ def _trial_of(bench: _Bench, ready: _Ready, known: dict[str, Trial]) -> Trial:
     except WritingError:
         raise
     except _CANNOT as error:
-        return Trial(candidate, None, None, 0, digest, str(error))
+        return Trial(candidate, None, None, 0, None, None, digest, str(error))
 
 
 def _complete(task: TuningTask, ready: _Ready, digest: str) -> Trial:
@@ -266,9 +266,9 @@ def _complete(task: TuningTask, ready: _Ready, digest: str) -> Trial:
         ready.screened.score,
         value,
         quantized_nodes(ready.planned.plan),
+        _predicted(task, ready.planned),
+        ready.screened.sqnr,
         digest,
-        predicted=_predicted(task, ready.planned),
-        sqnr=ready.screened.sqnr,
     )
 
 

@@ -13,7 +13,13 @@ from qprof_onnx.quantizer.tuning.candidates import Base, Candidate, Measure, Tri
 from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
 
 TRIAL = Trial(
-    Candidate(Base("d", {"min_sqnr": 15.0}), ("x",)), Score(1, 1, 9.0, 9.0, 0.0, -1.0, 1.0), 1.5, 3, "d"
+    Candidate(Base("d", {"min_sqnr": 15.0}), ("x",)),
+    Score(1, 1, 9.0, 9.0, 0.0, -1.0, 1.0),
+    1.5,
+    3,
+    2.0,
+    30.0,
+    "d",
 )
 STATE = State({"model": "m"}).with_trial(TRIAL).with_answer(Measure(TRIAL.candidate), 1.5)
 

@@ -33,7 +33,7 @@ def score(drop: float) -> Score:
 
 
 def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
-    return Trial(candidate, score(drop), value, nodes)
+    return Trial(candidate, score(drop), value, nodes, None, None)
 
 
 def ranking(noise: Callable[[int], float] = lambda place: 2.0**-place) -> tuple[RankedNode, ...]:

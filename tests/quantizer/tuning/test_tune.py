@@ -48,12 +48,12 @@ def score(drop: float) -> Score:
 
 
 def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
-    return Trial(candidate, score(drop), value, nodes)
+    return Trial(candidate, score(drop), value, nodes, None, None)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path) -> None:
     base = Base("min_sqnr 15", {"min_sqnr": 15.0})
-    failed = Trial(Candidate(base, ("x",)), None, None, 0, error="why")
+    failed = Trial(Candidate(base, ("x",)), None, None, 0, None, None, error="why")
     state = State({"model": "m", "max_drop": 0.5}).with_trial(trial(Candidate(base), 0.25, 1.5))
     answers = (
         (Foresee((Candidate(base), Candidate(DEFAULT))), (Forecast("d", 2.0), Forecast("", 0.0))),
