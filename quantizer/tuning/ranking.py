@@ -32,8 +32,8 @@ from ..evaluation.outputs import class_axes
 from ..lowering.lower import lower
 from ..model.graph import Graph, name_of
 from ..model.saving import save_model
-from ..noise.budget import NoiseEstimator, WeightErrors
 from ..noise.propagation import NoiseGains, noise_flow
+from ..noise.sources import NoiseEstimator, WeightErrors
 from ..operators.operands import outputs_of
 from ..planning.plan_model import PlannedModel
 from ..runtime.sessions import open_session

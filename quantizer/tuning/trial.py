@@ -80,11 +80,11 @@ def facts_of(task: TuningTask, candidate: Candidate) -> PlanningFacts:
     if task.target.objective == "int8-share":  # integers are asked for, whatever time they take
         config = replace(config, cost_model="off")
     recipe = replace(task.recipe, config=check_config(config, task.recipe.target, candidate.base.name))
-    free = config.mode in DATA_FREE
-    if (free,) not in task.facts:
-        task.facts[free,] = model_facts(task.prepared, task.profile, recipe, task.prepared.notes)
-    known = task.facts[free,]
-    ranges = (free, config.calibrator, config.schema)
+    usual = (config.mode in DATA_FREE, config.min_output_sqnr)
+    if usual not in task.facts:
+        task.facts[usual] = model_facts(task.prepared, task.profile, recipe, task.prepared.notes)
+    known = task.facts[usual]
+    ranges = (*usual, config.calibrator, config.schema)
     if ranges not in task.facts:
         shared = known.cache
         cache = RangeCache(shared.profiles, shared.densities, {}, shared.functions)

@@ -40,6 +40,8 @@ from .state import State, load_state
 from .trial import TuningTask, lowered_for
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
+LOW_SQNR = (0.0, 10.0)
+"""Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
 OTHER_MODES = ("dynamic", "weight-only")
 
 
@@ -168,8 +170,8 @@ def bases_of(recipe: Recipe) -> tuple[Base, ...]:
     config = recipe.config
     others = [c for c in OTHER_CALIBRATORS if c in CALIBRATORS and c != config.calibrator]
     bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
-    if config.min_output_sqnr > 0.0:
-        bases.append(Base("no noise budget", {"min_output_sqnr": 0.0}))
+    limits = [limit for limit in LOW_SQNR if limit != config.min_output_sqnr]
+    bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
     bases += [Base(f"mode {mode}", {"mode": mode}) for mode in OTHER_MODES if mode != config.mode]
     return tuple(bases)
 

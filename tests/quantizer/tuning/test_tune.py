@@ -337,10 +337,12 @@ def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"calibrator": "minmax"}, {"mode": "dynamic"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"calibrator": "minmax"}, {"mode": "dynamic"}, {"min_output_sqnr": 0.0}]
+)
 def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
     task = task_of(profile, QualityTarget())
-    for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}):
+    for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
         plan_of(task, Candidate(Base(str(before), before)))
     again = plan_of(task, Candidate(Base("x", settings), ("head",)))
     alone = plan_of(task_of(profile, QualityTarget()), Candidate(Base("x", settings), ("head",)))
