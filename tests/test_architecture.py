@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/front_door",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
+    ("quantizer/scoring",),
     ("quantizer/speed", "quantizer/evaluation"),
     ("quantizer/planning", "quantizer/lowering"),
     ("quantizer/noise_budget",),

@@ -12,10 +12,10 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.evaluation.gates import Gate, check_gate
 from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits, check_limits
 from qprof_onnx.quantizer.runtime.latency import LatencySettings
+from qprof_onnx.quantizer.scoring.quality_target import QualityTarget
 from qprof_onnx.quantizer.speed.float_fallback import SpeedDemand
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.tuning.quality_target import QualityTarget
 
 ROOT = Path(__file__).parent.parent
 CHECKED = {

@@ -27,17 +27,17 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
     model where all outputs end in classes (Softmax, Sigmoid, Gemm), or the correlation with its outputs: 100
     minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
 
-    Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %. A
-    missed target, or a plan larger than float for objective size, ends with 1: the best plan is reported and
-    OUT.onnx is not written. Another --seed after that is a second look at the same samples, and no proof.
+    Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %.
+    Where it is missed on held-out samples, plans with less noise are scored on them too: no proof any more.
+    A target that stays missed, or a plan larger than float for objective size, ends with 1, without OUT.onnx.
 
     \b
     Example:
       qprof tune model.onnx --profile profile.yaml --data heldout/ --state tune.json -o model.int8.onnx
     """
-    from ...quantizer.tuning.quality_target import QualityTarget
+    from ...quantizer.scoring.quality_target import QualityTarget
+    from ...quantizer.scoring.tuning_data import TuningData
     from ...quantizer.tuning.tune import TuneFiles, tune
-    from ...quantizer.tuning.tuning_data import TuningData
     from ..render.tuning import trial_text, tune_json, tune_text
 
     def taken(kind: type, **renamed: str) -> Any:

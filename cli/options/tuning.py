@@ -10,7 +10,7 @@ from .numbers import FiniteNumber
 from .shared import Name, class_axis_option, json_option, labelled_output_option, setting_options
 
 OBJECTIVES = ("latency", "size", "int8-share")
-"""Those of `quantizer.tuning.quality_target`, which is slow to import; a test compares them."""
+"""Those of `quantizer.scoring.quality_target`, which is slow to import; a test compares them."""
 
 _OPTIONS = (
     option(
@@ -78,6 +78,14 @@ _OPTIONS = (
         show_default=True,
         metavar="N",
         help="Threads of onnxruntime, for the latency.",
+    ),
+    option(
+        "--parallel",
+        group="Speed",
+        type=click.IntRange(min=0, max=256),
+        default=0,
+        metavar="N",
+        help="Trials that run side by side.  [default: one for each core]",
     ),
     option(
         "-o", "--output-file", group="Basic", type=NEW, metavar="OUT.onnx", help="Quantized model to write."

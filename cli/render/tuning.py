@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...profiles.base.presentation import size_text
-from ...quantizer.tuning.quality_target import OBJECTIVES
-from ...quantizer.tuning.search import meets
+from ...quantizer.scoring.quality_target import OBJECTIVES
+from ...quantizer.tuning.candidates import meets
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.tuning.quality_target import QualityTarget
+    from ...quantizer.scoring.quality_target import QualityTarget
+    from ...quantizer.scoring.scores import Score
+    from ...quantizer.tuning.candidates import Candidate, Trial
     from ...quantizer.tuning.result import TuneResult
-    from ...quantizer.tuning.scores import Score
-    from ...quantizer.tuning.search import Candidate, Trial
 
 
 def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) -> str:
@@ -26,6 +26,8 @@ def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) 
         return f"{name}  failed: {trial.error}"
     met = "met   " if meets(trial, target.max_drop) else "missed"
     value = "" if trial.value is None else f"  {value_text(trial.value, target.objective)}"
+    if trial.value is None and trial.predicted is not None:
+        value = f"  {predicted_text(trial.predicted, target.objective)}"
     source = "  (from the state file)" if resumed else ""
     return (
         f"{name}  drop {score.drop:6.2f} pp ({score.drop_low:.2f} to {score.drop_high:.2f})  "
@@ -43,6 +45,11 @@ def value_text(value: float, objective: str) -> str:
     """Return the value of an objective with its unit."""
     number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
     return f"{number} {OBJECTIVES[objective]}"
+
+
+def predicted_text(value: float, objective: str) -> str:
+    """Return the predicted value of an objective."""
+    return f"{value:.2f} {OBJECTIVES[objective]}, predicted"
 
 
 def tune_json(result: TuneResult) -> str:

@@ -23,11 +23,11 @@ from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike
 from ..runtime.latency import LatencySettings
 from ..runtime.sessions import open_session
+from ..scoring.scored_models import score_model
+from ..scoring.scores import Score
+from ..scoring.tuning_data import MetricFunction, TuningData, metric_name, read_samples
 from ..tuning import sensitivity as analysis
-from ..tuning.scores import Score
 from ..tuning.sensitivity import LIMIT, Sensitivities, SensitivityRun
-from ..tuning.trial import score_model
-from ..tuning.tuning_data import MetricFunction, TuningData, metric_name, read_samples
 from .results import Evaluation, TuneResult, with_more
 from .settings import Settings, TargetLike, chosen
 from .sources import LabelsLike, QuantizedLike, Transform, labels_file, quantized_file, samples_of

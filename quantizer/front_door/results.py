@@ -16,8 +16,8 @@ from ..evaluation import evaluate as evaluation
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
+from ..scoring.scores import Score
 from ..tuning import result as tuning
-from ..tuning.scores import Score
 
 
 @dataclass(frozen=True, repr=False)

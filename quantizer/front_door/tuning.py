@@ -15,29 +15,35 @@ from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
+from ..scoring.quality_target import QualityTarget
+from ..scoring.tuning_data import MetricFunction, TuningData
 from ..tuning import tune as search
-from ..tuning.quality_target import QualityTarget
-from ..tuning.tune import OnTrial, TuneFiles
-from ..tuning.tuning_data import MetricFunction, TuningData
+from ..tuning.running import OnTrial
+from ..tuning.tune import TuneFiles
 from .results import TuneResult, with_more
 from .settings import Settings, TargetLike, chosen
 from .sources import LabelsLike, Transform, in_memory, labels_file, quantized_name, samples_of
+
+LIMITS = ("objective", "budget", "seed", "threads", "parallel")
+"""Keywords of `tune` that are fields of `QualityTarget`."""
 
 
 class TuneOptions(Settings, total=False):
     """Keywords of `tune`: those of `Settings`, from which it starts, and these.
 
     objective: what is made as good as possible; budget: seconds after which no new trial starts; seed: of the
-    split into tuning and held-out samples; threads: of the latency measurement; labels, metric: as in
-    `evaluate`; scored_output: the output that labels belong to; class_axis: of its classes; holdout_data,
-    holdout_labels: other samples to verify the plan on; transform, limit: as in `profile`; state: file from
-    which an interrupted tuning is resumed; on_trial: called after each trial.
+    split into tuning and held-out samples; threads: of the latency measurement; parallel: trials that run
+    side by side; labels, metric: as in `evaluate`; scored_output: the output that labels belong to;
+    class_axis: of its classes; holdout_data, holdout_labels: other samples to verify the plan on; transform,
+    limit: as in `profile`; state: file from which an interrupted tuning is resumed; on_trial: called after
+    each trial.
     """
 
     objective: Literal["latency", "size", "int8-share"]
     budget: float | None
     seed: int
     threads: int
+    parallel: int
     labels: LabelsLike | None
     metric: str | MetricFunction | None
     scored_output: str | None
@@ -82,7 +88,7 @@ def tune(
     """
     given = chosen("tune", options, TuneOptions)
     others = dict(given.others)
-    limits = {name: others.pop(name) for name in ("objective", "budget", "seed", "threads") if name in others}
+    limits = {name: others.pop(name) for name in LIMITS if name in others}
     recipe, quality = given.recipe(target), QualityTarget(max_drop, **limits)
     labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
     read = FilesRead(

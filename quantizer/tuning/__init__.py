@@ -2,6 +2,7 @@
 
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
-Imports: evaluation, speed, lowering, planning, noise, plan, ranges, prepare, targets, operators, runtime,
-model, profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
+Imports: scoring, evaluation, speed, lowering, planning, costs, noise, plan, ranges, prepare, targets,
+operators, runtime, model, profiles.runner, profiles.instrumentation, profiles.samples, profiles.records,
+profiles.base.
 """

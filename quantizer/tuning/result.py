@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...profiles.base.presentation import Presentation, Presented, Table
-from .quality_target import QualityTarget
-from .scores import Score
-from .search import Trial, meets
+from ..scoring.quality_target import QualityTarget
+from ..scoring.scores import Score
+from .candidates import Trial, meets
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,12 +59,13 @@ class TuneResult(Presented):
                 str(len(trial.candidate.keep_float)),
                 str(trial.quantized_nodes),
                 "-" if trial.score is None else f"{trial.score.drop:.2f}",
+                "-" if trial.predicted is None else f"{trial.predicted:.2f}",
                 "-" if trial.value is None else f"{trial.value:.2f}",
                 trial.error,
             )
             for trial in self.trials
         )
-        header = ("settings", "kept float", "quantized", "drop", self.target.objective, "error")
+        header = ("settings", "kept float", "quantized", "drop", "predicted", self.target.objective, "error")
         facts = [("target", f"at most {self.target.max_drop:g} percentage points less {self.metric}")]
         facts += [("limit", sentence) for sentence in self.limits]
         return Presentation(tuple(facts), (Table(header, rows),))

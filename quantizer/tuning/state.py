@@ -1,7 +1,7 @@
 """The state of a tuning on disk: its trials, so that an interrupted tuning can be resumed.
 
-JSON: {"format": "qprof-tune/3", "key": {...}, "trials": [...], "rankings": {...}, "sha256": "..."}. The key
-holds what the trials depend on: model, profile, data, metric, settings, all facts of the target, quality
+JSON: {"format": "qprof-tune/4", "key": {...}, "results": {...}, "sha256": "..."}. The
+key holds what the trials depend on: model, profile, data, metric, settings, all facts of the target, quality
 target, versions of qprof and of the libraries that compute. A state with another key is refused, and so are
 older formats and a file whose digest does not fit: a state is a cache, and can be deleted.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +20,84 @@ import msgspec
 from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
-from .search import Candidate, Request, Trial
+from ..scoring.scores import Score
+from .candidates import Candidate, Forecast, Foresee, Measure, RankedNode, RankNodes, Trial, Verify
 
-FORMAT = "qprof-tune/3"
+FORMAT = "qprof-tune/4"
 _ADVICE = "delete it to start over, or name another file"
 
 
 @dataclass(frozen=True)
+class Results:
+    """What was answered so far, each with the candidate that it belongs to.
+
+    Attributes:
+        trials: in the order in which they were run.
+        forecasts: of plans that were made, and perhaps never run.
+        rankings: nodes, those first whose noise is worth most time.
+        values: of the objective, where it was measured.
+        verified: scores on the held-out samples.
+    """
+
+    trials: tuple[Trial, ...] = ()
+    forecasts: tuple[tuple[Candidate, Forecast], ...] = ()
+    rankings: tuple[tuple[Candidate, tuple[RankedNode, ...]], ...] = ()
+    values: tuple[tuple[Candidate, float], ...] = ()
+    verified: tuple[tuple[Candidate, Score], ...] = ()
+
+
+@dataclass(frozen=True)
 class State:
-    """The trials and rankings of one tuning.
+    """The results of one tuning.
 
     Attributes:
         key: what they depend on, by name.
-        trials: in the order in which they were run.
-        rankings: base name -> nodes, the most sensitive first.
+        results: what was answered so far.
     """
 
     key: Mapping[str, Any]
-    trials: tuple[Trial, ...] = ()
-    rankings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    results: Results = Results()
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The trials that were run."""
+        return self.results.trials
 
     def trial(self, candidate: Candidate) -> Trial | None:
         """Return the trial of a candidate that was run already; None where there is none."""
         return next((t for t in self.trials if t.candidate == candidate), None)
 
-    def with_result(self, request: Request, result: Trial | tuple[str, ...]) -> State:
-        """Return the state with the result of one more request."""
-        if isinstance(result, Trial):
-            return replace(self, trials=(*self.trials, result))
-        return replace(self, rankings={**self.rankings, request.base.name: result})
+    def with_trial(self, trial: Trial) -> State:
+        """Return the state with one more trial."""
+        return replace(self, results=replace(self.results, trials=(*self.trials, trial)))
+
+    def answer(self, request: Foresee | RankNodes | Measure | Verify) -> Any:
+        """Return what a request was answered with; None where it was not."""
+        known = getattr(self.results, _PLACES[type(request)])
+        if isinstance(request, Foresee):
+            found = tuple(next((f for c, f in known if c == wanted), None) for wanted in request.candidates)
+            return None if None in found else found
+        return next((result for candidate, result in known if candidate == request.candidate), None)
+
+    def with_answer(self, request: Foresee | RankNodes | Measure | Verify, answer: Any) -> State:
+        """Return the state with the answer to one more request."""
+        place = _PLACES[type(request)]
+        if isinstance(request, Foresee):
+            pairs = tuple(zip(request.candidates, answer, strict=True))
+        else:
+            pairs = ((request.candidate, answer),)
+        return replace(
+            self, results=replace(self.results, **{place: (*getattr(self.results, place), *pairs)})
+        )
+
+
+_PLACES: Mapping[type, str] = {
+    Foresee: "forecasts",
+    RankNodes: "rankings",
+    Measure: "values",
+    Verify: "verified",
+}
+"""Field of `Results` that has the answers to a request."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +107,7 @@ class _Document:
     format: str
     sha256: str
     key: dict[str, Any]
-    trials: tuple[Trial, ...]
-    rankings: dict[str, tuple[str, ...]]
+    results: Results
 
 
 def save_state(state: State, path: str | Path) -> None:
@@ -84,7 +132,7 @@ def load_state(path: str | Path, key: Mapping[str, Any]) -> State:
     if changed or document.key.keys() != expected.keys():
         what = ", ".join(changed) or "other settings"
         raise ConfigError(f"{path}: is the state of another tuning (different: {what}); {_ADVICE}")
-    return State(key, document.trials, document.rankings)
+    return State(key, document.results)
 
 
 def _read(path: Path) -> _Document:

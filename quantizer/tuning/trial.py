@@ -1,39 +1,46 @@
-"""One trial of a tuning: a candidate becomes a plan and a model, which is run, scored and measured."""
+"""Trials of a tuning: candidates become plans and models, which are run, scored and measured."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
 from ...profiles.records.profile import Profile
+from ...profiles.runner.thread_pool import map_in_threads
+from ..evaluation.outputs import class_axes
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
 from ..model.files import model_bytes
-from ..model.graph import Graph, name_of, output_name
 from ..model.saving import save_model
-from ..operators.table import rule_of
-from ..plan.plan import QuantPlan
+from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import plan_digest
-from ..planning.plan_model import PlannedModel, model_facts
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from ..prepare.opening import PreparedModel
-from ..ranges.clipped_activations import with_clip_profiles
+from ..ranges.activation_ranges import RangeCache
 from ..runtime.latency import QUICK, measure
 from ..runtime.sessions import open_session, run
+from ..scoring.objectives import int8_share, predicted_objective
+from ..scoring.quality_target import QualityTarget
+from ..scoring.scored_models import Screened, screen_model
+from ..scoring.tuning_data import ScoringSamples
 from ..speed.unfit_nodes import plan_that_runs
+from ..targets.config import DATA_FREE, with_limit
 from ..targets.conformance import check_conformity
 from ..targets.target import Recipe
 from ..targets.validation import check_config
-from .quality_target import QualityTarget
-from .scores import Score, score_outputs
-from .search import Candidate, Trial, meets
-from .tuning_data import ScoringSamples, outputs_of
+from .candidates import Candidate, Forecast, Trial
+
+KEPT_PLANS = 12
+"""Plans that are kept between forecast and trial, the last ones."""
+
+_CANNOT = (ConfigError, PlanError, ModelError)
+"""What says of a candidate that it cannot be made or run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +53,9 @@ class TuningTask:
         target: the quality target and the objective.
         float_path: the float model's file.
         float_session: a session of it, on `target.threads` threads.
+        plans: that were made last, by base name and nodes left float.
+        facts: with which plans were made, by the settings that they depend on: what was calibrated and
+            what else is known of tensors is kept from plan to plan.
     """
 
     prepared: PreparedModel
@@ -54,62 +64,217 @@ class TuningTask:
     target: QualityTarget
     float_path: Path
     float_session: ort.InferenceSession
+    plans: dict[tuple[str, tuple[str, ...]], PlannedModel] = field(default_factory=dict)
+    facts: dict[tuple[object, ...], PlanningFacts] = field(default_factory=dict)
 
 
-def plan_of(task: TuningTask, candidate: Candidate) -> PlannedModel:
-    """Return the verified plan of a candidate, with the model that it is lowered from.
+def facts_of(task: TuningTask, candidate: Candidate) -> PlanningFacts:
+    """Return what the plan of a candidate is made from.
 
     Raises:
-        ConfigError, PlanError: it cannot be made.
+        ConfigError: its settings do not go together.
     """
-    prepared, config = task.prepared, task.recipe.config
+    config = task.recipe.config
     keep_float = (*config.keep_float, *candidate.keep_float)
     config = replace(config, **{**candidate.base.settings, "keep_float": keep_float})  # type: ignore[arg-type]
     if task.target.objective == "int8-share":  # integers are asked for, whatever time they take
         config = replace(config, cost_model="off")
     recipe = replace(task.recipe, config=check_config(config, task.recipe.target, candidate.base.name))
-    return plan_that_runs(model_facts(prepared, task.profile, recipe, prepared.notes), task.float_path)[0]
+    usual = (config.mode in DATA_FREE, config.min_output_sqnr)
+    if usual not in task.facts:
+        task.facts[usual] = model_facts(task.prepared, task.profile, recipe, task.prepared.notes)
+    known = task.facts[usual]
+    ranges = (*usual, config.calibrator, config.schema)
+    if ranges not in task.facts:
+        shared = known.cache
+        cache = RangeCache(shared.profiles, shared.densities, {}, shared.functions)
+        task.facts[ranges] = replace(known, cache=cache)
+    return replace(task.facts[ranges], recipe=recipe, config=with_limit(recipe.config))
 
 
-def try_candidate(
-    task: TuningTask, candidate: Candidate, samples: ScoringSamples, earlier: Sequence[Trial] = ()
-) -> Trial:
-    """Plan, lower, run and score one candidate; measure the objective when it meets the target.
-
-    A plan that cannot be made or run gives a trial with an error. A plan that equals one of the `earlier`
-    trials is not run again: it takes their score.
+def plan_of(task: TuningTask, candidate: Candidate) -> PlannedModel:
+    """Return the verified plan of a candidate, with the model that it is lowered from, before it is run.
 
     Raises:
-        WritingError: the model cannot be written; that says nothing about the candidate.
+        ConfigError, PlanError: it cannot be made.
     """
-    digest = ""
+    key = (candidate.base.name, candidate.keep_float)
+    if key not in task.plans:
+        _keep(task, candidate, plan_from(facts_of(task, candidate)))
+    return task.plans[key]
+
+
+def runnable_plan_of(task: TuningTask, candidate: Candidate) -> PlannedModel:
+    """Return the plan of a candidate with the nodes in float that cannot be written or run.
+
+    Raises:
+        ConfigError, PlanError, ModelError: it cannot be made or run.
+    """
+    planned = plan_that_runs(facts_of(task, candidate), task.float_path)[0]
+    _keep(task, candidate, planned)
+    return planned
+
+
+def _keep(task: TuningTask, candidate: Candidate, planned: PlannedModel) -> None:
+    task.plans[candidate.base.name, candidate.keep_float] = planned
+    for key in list(task.plans)[:-KEPT_PLANS]:
+        del task.plans[key]
+
+
+def forecast(task: TuningTask, candidate: Candidate) -> Forecast:
+    """Return what is known of a candidate before it is run."""
     try:
         planned = plan_of(task, candidate)
+    except _CANNOT:
+        return Forecast("", 0.0)
+    return Forecast(plan_digest(planned.plan), _predicted(task, planned))
+
+
+def _predicted(task: TuningTask, planned: PlannedModel) -> float:
+    size = model_bytes(task.float_path)
+    return round(predicted_objective(planned, task.target.objective, task.profile, size), 4)
+
+
+def try_candidates(
+    task: TuningTask,
+    candidates: Sequence[Candidate],
+    samples: ScoringSamples,
+    earlier: Sequence[Trial] = (),
+) -> Iterator[Trial]:
+    """Plan, lower, run and score candidates, several side by side; yield their trials in this order.
+
+    A plan that cannot be made or run gives a trial with an error. A plan that equals one of the `earlier`
+    trials, or an earlier one of these, is not run again: it takes their score. While one model runs, the
+    next is planned and written.
+
+    Raises:
+        WritingError: a model cannot be written; that says nothing about the candidate.
+        DataError: the outputs cannot be scored.
+    """
+    known = {trial.plan_digest: trial for trial in reversed(earlier)}
+    parallel, within = _shares(task.target.side_by_side, len(candidates))
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        bench = _Bench(task, samples, Path(folder), within)
+        begun = set(known)
+        written = (_written(bench, candidate, place, begun) for place, candidate in enumerate(candidates))
+        for ready, _ in map_in_threads(bench.screened, written, parallel, lambda: False):
+            trial = _trial_of(bench, ready, known)
+            known.setdefault(trial.plan_digest, trial)
+            yield trial
+
+
+def _shares(cores: int, candidates: int) -> tuple[int, int]:
+    """Return how many trials run side by side, and how many samples of each."""
+    parallel = max(1, min(cores, candidates))
+    return parallel, max(1, cores // parallel)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A candidate on its way: its plan, where its model is written, and what became of it."""
+
+    candidate: Candidate
+    planned: PlannedModel | None = None
+    path: Path | None = None
+    screened: Screened | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Where candidates are run."""
+
+    task: TuningTask
+    samples: ScoringSamples
+    folder: Path
+    within: int
+
+    def screened(self, ready: _Ready) -> _Ready:
+        """Return a candidate with its score; called in a thread of its own."""
+        if ready.path is None:
+            return ready
+        try:
+            return replace(ready, screened=self.screen(ready.path))
+        except ModelError as error:
+            return replace(ready, error=error)
+
+    def screen(self, path: Path) -> Screened:
+        axes = class_axes(self.task.prepared.model, None, None)
+        return screen_model(path, self.samples, axes, self.task.target.max_drop, self.within)
+
+
+def _written(bench: _Bench, candidate: Candidate, place: int, begun: set[str]) -> _Ready:
+    """Return a candidate with its plan and the file of its model, where no equal plan was begun before."""
+    path = bench.folder / f"trial-{place}.onnx"
+    try:
+        planned = plan_of(bench.task, candidate)
         digest = plan_digest(planned.plan)
-        equal = next((trial for trial in earlier if trial.plan_digest == digest), None)
-        if equal is not None:
-            return replace(equal, candidate=candidate)
-        return _run_trial(task, candidate, planned, digest, samples)
+        if digest in begun:
+            return _Ready(candidate, planned)
+        begun.add(digest)
+        _write(bench.task, candidate, planned, path)
+    except WritingError:
+        raise
+    except _CANNOT as error:
+        return _Ready(candidate, error=error)
+    return _Ready(candidate, planned, path)
+
+
+def _write(task: TuningTask, candidate: Candidate, planned: PlannedModel, path: Path) -> None:
+    try:
+        save_model(lowered_for(task, planned).model, path)
     except WritingError as error:
         raise WritingError(
             f"trial '{candidate.base.name}': {error} for temporary files with TMPDIR, or make room; "
             "with a state file the tuning is resumed"
         ) from error
-    except (ConfigError, PlanError, ModelError) as error:
-        return Trial(candidate, None, None, 0, digest, str(error))
 
 
-def _run_trial(
-    task: TuningTask, candidate: Candidate, planned: PlannedModel, digest: str, samples: ScoringSamples
-) -> Trial:
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "trial.onnx"
-        save_model(lowered_for(task, planned).model, path)
-        score = score_model(path, samples)
-        trial = Trial(candidate, score, None, quantized_nodes(planned.plan), digest)
-        if not meets(trial, task.target.max_drop):
-            return trial
-        return replace(trial, value=_objective_value(task, planned, path, samples))
+def _trial_of(bench: _Bench, ready: _Ready, known: dict[str, Trial]) -> Trial:
+    """Return the trial of a candidate; one that failed is planned again with unfit nodes in float."""
+    candidate, digest = ready.candidate, ""
+    try:
+        if ready.planned is not None and ready.error is None:
+            digest = plan_digest(ready.planned.plan)
+        if ready.screened is None and digest in known:
+            return replace(known[digest], candidate=candidate)
+        if ready.screened is None:
+            planned = runnable_plan_of(bench.task, candidate)
+            path = bench.folder / "again.onnx"
+            _write(bench.task, candidate, planned, path)
+            digest = plan_digest(planned.plan)
+            ready = _Ready(candidate, planned, path, bench.screen(path))
+        return _complete(bench.task, ready, digest)
+    except WritingError:
+        raise
+    except _CANNOT as error:
+        return Trial(candidate, None, None, 0, None, None, digest, str(error))
+
+
+def _complete(task: TuningTask, ready: _Ready, digest: str) -> Trial:
+    """Return the trial of a candidate whose model was run."""
+    assert ready.planned is not None
+    assert ready.screened is not None
+    assert ready.path is not None
+    value = None
+    if task.target.objective == "size":
+        value = size_ratio(task.float_path, ready.path)
+    elif task.target.objective == "int8-share":
+        value = int8_share(ready.planned.plan, ready.planned.graph, task.profile)
+    return Trial(
+        ready.candidate,
+        ready.screened.score,
+        value,
+        quantized_nodes(ready.planned.plan),
+        _predicted(task, ready.planned),
+        ready.screened.sqnr,
+        digest,
+    )
+
+
+def size_ratio(float_path: Path, quantized: Path) -> float:
+    """Return how many times smaller a quantized model is than the float one."""
+    return model_bytes(float_path) / model_bytes(quantized)
 
 
 def lowered_for(task: TuningTask, planned: PlannedModel) -> Lowered:
@@ -123,34 +288,21 @@ def lowered_for(task: TuningTask, planned: PlannedModel) -> Lowered:
     return replace(lowered, notes=(*lowered.notes, *notes))
 
 
-def score_model(path: Path, samples: ScoringSamples) -> Score:
-    """Return the score of the quantized model in a file on some samples.
+def quantized_nodes(plan: QuantPlan) -> int:
+    """Return how many nodes compute in integers or have quantized weights."""
+    return sum(entry.kind is not Kind.FLOAT for entry in plan.nodes.values())
+
+
+def measured_speedup(task: TuningTask, candidate: Candidate, samples: ScoringSamples) -> float:
+    """Return how many times as fast as the float model a candidate's model is, measured in turns.
 
     Raises:
-        ModelError: it cannot be run.
+        ConfigError, PlanError, ModelError: it cannot be made or run.
     """
-    session = open_session(str(path), "quantized model", 0)
-    outputs = outputs_of(session, samples.samples, "quantized model")
-    return score_outputs(samples.metric, samples.indices, samples.float_outputs, outputs)
-
-
-def quantized_nodes(plan: QuantPlan) -> int:
-    """Return how many nodes compute in integers."""
-    return sum(entry.kind.counts_as_quantized for entry in plan.nodes.values())
-
-
-def _objective_value(task: TuningTask, planned: PlannedModel, path: Path, samples: ScoringSamples) -> float:
-    """Return the value of the objective for a quantized model in a file."""
-    if task.target.objective == "size":
-        return model_bytes(task.float_path) / model_bytes(path)
-    if task.target.objective == "int8-share":
-        return int8_share(planned.plan, planned.graph, task.profile)
-    return _speedup(task, path, samples)
-
-
-def _speedup(task: TuningTask, path: Path, samples: ScoringSamples) -> float:
-    """Return how many times as fast as the float model a quantized model in a file is."""
-    session = open_session(str(path), "quantized model", task.target.threads)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "measured.onnx"
+        _write(task, candidate, plan_of(task, candidate), path)
+        session = open_session(str(path), "quantized model", task.target.threads)
     feeds = [sample.arrays for sample in samples.samples[: QUICK.samples]]
     names = [output.name for output in session.get_outputs()]
     return measure(
@@ -159,38 +311,3 @@ def _speedup(task: TuningTask, path: Path, samples: ScoringSamples) -> float:
         len(feeds),
         replace(QUICK, threads=task.target.threads),
     ).speedup
-
-
-def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
-    """Return the share of the arithmetic that is done in integers, in [0, 1].
-
-    A node with a constant weight counts its multiplications (elements of the output times elements of the
-    weight for each output channel), a product of two activations those along the last axis of its first
-    input where that is fixed, and every other node its output elements. Outputs without a profile (shapes,
-    indices) count nothing.
-    """
-    done, total, profile = 0.0, 0.0, with_clip_profiles(profile, graph)
-    for node in graph.nodes:
-        name = output_name(node)
-        if name not in profile:
-            continue
-        work = float(profile[name].count) * _multiplications(node, graph)
-        total += work
-        done += work if plan.nodes[name_of(node)].kind.counts_as_quantized else 0.0
-    return done / total if total else 0.0
-
-
-def _multiplications(node: ir.Node, graph: Graph) -> float:
-    """Return the multiplications for each element of the output."""
-    rule = rule_of(node)
-    if rule is None or rule.weight is None:
-        return 1.0
-    value = node.inputs[rule.weight.index]
-    weight = None if value is None else graph.constant(name_of(value))
-    if weight is not None:
-        axis = rule.weight.axis(node, weight.ndim)
-        return float(weight.size) / (1 if axis is None else weight.shape[axis])
-    first = node.inputs[0]
-    shape = None if first is None else graph.shape(name_of(first))
-    inner = shape[-1] if shape else None
-    return 1.0 if inner is None else float(np.int64(inner))

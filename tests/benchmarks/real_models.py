@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="time for the latency of one model; 0: none"
     )
-    parser.add_argument("--budget", type=float, default=300.0, help="seconds that qprof tune may try things")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds that qprof tune may try things")
     parser.add_argument("--qprof-options", default="", help="more options for qprof quantize")
     parser.add_argument("--again", action="store_true", help="build and time again what was built already")
     parser.add_argument(

@@ -67,17 +67,19 @@ def build_qprof(model: RealModel, data: Data, work: Path, options: Sequence[str]
 
 
 def build_tuned(model: RealModel, data: Data, work: Path, budget: float) -> None:
-    """Let `qprof tune` find a plan on the tuning split that loses at most half a percentage point."""
+    """Let `qprof tune` find a plan on the tuning split that loses at most half a percentage point.
+
+    A model without that split is tuned on its calibration samples, which have no answers.
+    """
     profile, out = _built(model, work, "qprof").with_suffix(".yaml"), _built(model, work, TUNED)
-    if data.tuning is None:
-        return
     if not profile.exists():
         build_qprof(model, data, work)
     state = out.with_suffix(".state.json")
     path = str(model.path(work / model.name))
-    files = ["--profile", str(profile), "--data", str(data.tuning.folder), "-o", str(out)]
-    metric = f"metrics:{model.name.replace('-', '_')}"
-    target = ["--metric", metric, "--max-drop", "0.5", "--objective", "latency", "--budget", str(budget)]
+    folder = data.calibration if data.tuning is None else data.tuning.folder
+    files = ["--profile", str(profile), "--data", str(folder), "-o", str(out)]
+    metric = [] if data.tuning is None else ["--metric", f"metrics:{model.name.replace('-', '_')}"]
+    target = [*metric, "--max-drop", "0.5", "--objective", "latency", "--budget", str(budget)]
     modules = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(modules), WORK: str(work)}
     command = [*_qprof(), "tune", path, *files, "--state", str(state), *target]

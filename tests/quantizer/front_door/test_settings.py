@@ -22,8 +22,8 @@ from qprof_onnx.quantizer.front_door.quantizing import QuantizeOptions
 from qprof_onnx.quantizer.front_door.settings import RunOptions, Settings
 from qprof_onnx.quantizer.front_door.tuning import TuneOptions
 from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits
+from qprof_onnx.quantizer.scoring.quality_target import OBJECTIVES
 from qprof_onnx.quantizer.targets.calibrator_names import CALIBRATOR_NAMES, split_calibrator
-from qprof_onnx.quantizer.tuning.quality_target import OBJECTIVES
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = get_type_hints(Settings)

@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.quantizer.evaluation.accuracy import load_labels
-from qprof_onnx.quantizer.tuning.scores import Score
-from qprof_onnx.quantizer.tuning.search import Base, Candidate, Trial
+from qprof_onnx.quantizer.scoring.scores import Score
+from qprof_onnx.quantizer.tuning.candidates import Base, Candidate, Measure, Trial
 from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
 
 TRIAL = Trial(
-    Candidate(Base("d", {"min_sqnr": 15.0}), ("x",)), Score(1, 1, 9.0, 9.0, 0.0, -1.0, 1.0), 1.5, 3, "d"
+    Candidate(Base("d", {"min_sqnr": 15.0}), ("x",)),
+    Score(1, 1, 9.0, 9.0, 0.0, -1.0, 1.0),
+    1.5,
+    3,
+    2.0,
+    30.0,
+    "d",
 )
-STATE = State({"model": "m"}, (TRIAL,), {"d": ("x",)})
+STATE = State({"model": "m"}).with_trial(TRIAL).with_answer(Measure(TRIAL.candidate), 1.5)
 
 
 def content(name: str, folder: Path) -> bytes:

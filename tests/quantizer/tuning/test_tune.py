@@ -9,51 +9,38 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import numpy_helper, parser
-from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError, WritingError
+from qprof_onnx.profiles.base.errors import ConfigError, WritingError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.evaluation.accuracy import paired_interval
-from qprof_onnx.quantizer.evaluation.outputs import NO_CLASSES, ClassAxis
-from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.runtime.sessions import open_session
-from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.tuning.quality_target import QualityTarget
-from qprof_onnx.quantizer.tuning.scores import (
+from qprof_onnx.quantizer.scoring.quality_target import QualityTarget
+from qprof_onnx.quantizer.scoring.scored_models import screen_model
+from qprof_onnx.quantizer.scoring.scores import (
     Score,
-    accuracy_metric,
-    agreement_metric,
-    are_answers,
-    correlation_metric,
-    drop_interval,
-    score_outputs,
-    student95,
-    user_metric,
 )
-from qprof_onnx.quantizer.tuning.search import (
+from qprof_onnx.quantizer.scoring.tuning_data import TuningData, read_samples
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.tuning.candidates import (
     Base,
     Candidate,
+    Forecast,
+    Foresee,
+    Measure,
+    RankedNode,
     RankNodes,
     Trial,
-    best_of,
-    meets,
-    search,
-    steps,
+    Verify,
 )
+from qprof_onnx.quantizer.tuning.ranking import parts_of, ranked_nodes
 from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
-from qprof_onnx.quantizer.tuning.trial import score_model
-from qprof_onnx.quantizer.tuning.tune import TuneFiles, bases_of, tune
-from qprof_onnx.quantizer.tuning.tuning_data import TuningData, halves, read_samples
+from qprof_onnx.quantizer.tuning.trial import plan_of, try_candidates
+from qprof_onnx.quantizer.tuning.tune import TuneFiles, bases_of, opened_task, tune
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
 DEFAULT = Base("default")
-CLASSES = ClassAxis(-1, True)
-NODES = tuple("abcdefghijklmnopqrst")
 
 
 def score(drop: float) -> Score:
@@ -61,229 +48,28 @@ def score(drop: float) -> Score:
 
 
 def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
-    return Trial(candidate, score(drop), value, nodes)
-
-
-def candidates(sensitive: set[str], ranking: tuple[str, ...] = NODES, bases=(DEFAULT,)) -> list[Candidate]:
-    """Run the search on a model that meets the target when all sensitive nodes are float."""
-    requests = search(bases, 0.5)
-    request, tried = next(requests), []
-    while True:
-        if isinstance(request, RankNodes):
-            result = ranking
-        else:
-            tried.append(request)
-            floats = set(request.keep_float)
-            result = trial(request, 2.0 * len(sensitive - floats), nodes=20 - len(floats))
-        try:
-            request = requests.send(result)
-        except StopIteration:
-            return tried
-
-
-def last_that_meets(tried: list[Candidate], sensitive: set[str]) -> set[str]:
-    return next(set(c.keep_float) for c in reversed(tried) if sensitive <= set(c.keep_float))
-
-
-@given(st.sets(st.sampled_from(NODES[:-1]), min_size=1, max_size=5))
-def test_the_search_ends_with_the_sensitive_nodes_alone_float(sensitive) -> None:
-    assert last_that_meets(candidates(sensitive), sensitive) == sensitive
-
-
-def test_the_search_never_leaves_all_nodes_float() -> None:
-    tried = candidates(set(NODES))
-    assert max(len(candidate.keep_float) for candidate in tried) == len(NODES) - 1
-
-
-def test_only_the_default_is_tried_when_it_meets_the_target() -> None:
-    assert candidates(set()) == [Candidate(Base("default"))]
-
-
-def test_the_worst_nodes_are_left_float_in_doubling_groups_and_then_bisected() -> None:
-    counts = [len(c.keep_float) for c in candidates(set("abcde"))]
-    assert counts[:6] == [0, 1, 2, 4, 8, 6]
-    assert counts[6] == 5
-
-
-def test_no_nodes_are_left_float_when_another_base_meets_the_target_with_as_many_nodes() -> None:
-    requests = search((Base("default"), Base("other")), 0.5)
-    assert next(requests) == Candidate(Base("default"))
-    assert requests.send(trial(Candidate(Base("default")), 3.0)) == Candidate(Base("other"))
-    with pytest.raises(StopIteration):
-        requests.send(trial(Candidate(Base("other")), 0.0))
-
-
-def test_nodes_are_left_float_when_another_base_meets_the_target_with_fewer_nodes() -> None:
-    requests = search((Base("default"), Base("other")), 0.5)
-    next(requests)
-    requests.send(trial(Candidate(Base("default")), 3.0))
-    assert requests.send(trial(Candidate(Base("other")), 0.0, nodes=5)) == RankNodes(Base("default"))
-
-
-def test_steps_double_and_never_take_all() -> None:
-    assert list(steps(1)) == []
-    assert list(steps(6)) == [(0, 1), (1, 2), (2, 4), (4, 5)]
-
-
-def test_a_plan_without_quantized_nodes_does_not_meet_the_target() -> None:
-    assert not meets(trial(Candidate(Base("default")), 0.0, nodes=0), 0.5)
-
-
-def test_the_best_of_those_that_meet_the_target_is_chosen() -> None:
-    a, b, c = (Candidate(Base(name)) for name in "abc")
-    trials = [trial(a, 0.4, 1.5), trial(b, 0.1, 1.2), trial(c, 3.0)]
-    assert best_of(trials, 0.5) == trials[0]
-    assert best_of(trials, 0.5, tie=0.25) == trials[1]
-    assert best_of(trials, 0.05) == trials[1]
-    assert best_of([], 0.5) is None
-
-
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200))
-def test_the_interval_of_whole_rows_is_that_of_two_proportions(only_float, only_quantized, same) -> None:
-    differences = np.array([1.0] * only_float + [-1.0] * only_quantized + [0.0] * same)
-    low, high = paired_interval(only_float, only_quantized, differences.size)
-    # 1e-9: two ways to add the same float64 numbers
-    assert drop_interval(differences) == pytest.approx((100 * low, 100 * high), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (30, 2.042)]
-)
-def test_students_quantile_is_that_of_the_tables(freedom, quantile) -> None:
-    # 2 %: the expansion is cut off; it is worst at 3 degrees
-    assert student95(freedom) == pytest.approx(quantile, rel=0.02)
-
-
-def test_scores_that_differ_little_have_a_narrow_interval_even_when_they_are_few() -> None:
-    low, high = drop_interval(np.array([0.010, 0.012, 0.011, 0.013]))
-    assert 0.9 < low < 1.15 < high < 1.4
-    assert drop_interval(np.array([0.01])) == (-100.0, 100.0)
-
-
-def rows(*best: int) -> dict[str, np.ndarray]:
-    return {"y": np.eye(4, dtype=np.float32)[list(best)]}
-
-
-def test_accuracy_is_scored_with_the_labels_of_the_samples_chosen() -> None:
-    metric = accuracy_metric("y", np.array([0, 1, 2, 3]), [0, 2], CLASSES)
-    result = score_outputs(metric, [1], [rows(2, 3)], [rows(2, 0)])
-    assert (result.float_percent, result.quantized_percent, result.drop, result.rows) == (
-        100.0,
-        50.0,
-        50.0,
-        2,
-    )
-
-
-def test_agreement_counts_the_answers_that_changed_in_each_row() -> None:
-    floats = {"y": np.eye(3, dtype=np.float32)[[[0, 1], [2, 2]]]}
-    quantized = {"y": np.eye(3, dtype=np.float32)[[[0, 2], [2, 2]]]}
-    result = score_outputs(agreement_metric({"y": CLASSES}), [0], [floats], [quantized])
-    assert (result.rows, result.drop) == (2, 25.0)
-
-
-def test_an_output_of_another_shape_agrees_in_nothing() -> None:
-    assert score_outputs(agreement_metric({"y": CLASSES}), [0], [rows(0, 1)], [rows(0)]).drop == 100.0
-
-
-def test_noise_is_the_share_of_the_worst_group_of_channels() -> None:
-    boxes_and_scores = np.array([[[600.0, 500.0, 1.0, 1.0]]], np.float32)
-    off = boxes_and_scores - np.array([0.0, 0.0, 0.1, 0.1], np.float32)
-    metric = correlation_metric({"y": NO_CLASSES})
-    result = score_outputs(metric, [0], [{"y": boxes_and_scores}], [{"y": off}])
-    # half the noise of the scores alone: 0.01 of 1; over all elements it would be 3e-8
-    assert result.drop == pytest.approx(0.5, rel=1e-4)  # 0.1 is no float32
-    assert score_outputs(metric, [0], [{"y": off[0]}], [{"y": off[0]}]).drop == 0.0
-
-
-def test_a_sample_without_signal_in_a_group_does_not_ruin_the_score() -> None:
-    metric = correlation_metric({"y": NO_CLASSES})
-    floats = [{"y": np.array([[[600.0, score]]], np.float32)} for score in (0.001, 1.0)]
-    off = [{"y": values["y"] + np.array([0.0, 0.01], np.float32)} for values in floats]
-    assert score_outputs(metric, [0, 1], floats, off).drop < 0.02
-
-
-def test_an_output_that_is_not_finite_has_no_correlation() -> None:
-    metric, broken = correlation_metric({"y": NO_CLASSES}), {"y": np.full((1, 4), np.nan, np.float32)}
-    assert score_outputs(metric, [0, 1], [rows(0), rows(1)], [rows(0), broken]).drop == 100.0
-
-
-def test_outputs_without_classes_have_no_answers() -> None:
-    axes = {"y": CLASSES, "length": NO_CLASSES}
-    assert are_answers(rows(0), axes)
-    assert are_answers({"length": np.zeros(3, np.int64)}, axes)
-    assert not are_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)}, axes)
-    assert not are_answers({**rows(0), "boxes": rows(0)["y"]}, {**axes, "boxes": NO_CLASSES})
-
-
-def test_a_metric_of_ones_own_gets_outputs_and_indices() -> None:
-    calls = []
-
-    def metric(outputs, indices):
-        calls.append((len(outputs), list(indices)))
-        return [80.0 if outputs[0]["y"][0, 0] else 60.0 for _ in indices]
-
-    result = score_outputs(user_metric(metric, "m:f"), [4, 7], [rows(0), rows(0)], [rows(1), rows(1)])
-    assert (result.float_percent, result.drop) == (80.0, pytest.approx(20.0))  # a mean of float64
-    assert calls == [(2, [4, 7]), (2, [4, 7])]
-
-
-@pytest.mark.parametrize("scores", [[1.0], [101.0, 0.0], [float("nan"), 0.0]])
-def test_a_metric_that_returns_something_else_is_refused(scores) -> None:
-    metric = user_metric(lambda outputs, indices: scores, "m:f")
-    with pytest.raises(DataError, match=r"--metric m:f: returned .* return one score for each sample"):
-        metric([0, 1], [rows(0), rows(0)], [rows(0), rows(0)])
-
-
-def test_a_metric_that_returns_no_numbers_is_refused() -> None:
-    metric = user_metric(lambda outputs, indices: ["good"], "m:f")
-    with pytest.raises(DataError, match="--metric m:f: returned no numbers"):
-        metric([0], [rows(0)], [rows(0)])
-
-
-def test_a_metric_that_fails_is_an_error_of_the_data_and_no_traceback(tmp_path, monkeypatch) -> None:
-    (tmp_path / "broken_metric.py").write_text("def score(outputs, indices):\n    return 1 / 0\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"--metric broken_metric:score: .*ZeroDivisionError"):
-        read(metric="broken_metric:score")
-    with pytest.raises(ConfigError, match="as module:function"):
-        read(metric="score")
-
-
-def read(**options):
-    model = str(DIGITS / "model.onnx")
-    return read_samples(open_session(model, model), load_model(model), TuningData(HELDOUT, **options))
-
-
-def test_halves_share_no_sample_and_lose_none() -> None:
-    whole = read()
-    first, second = halves(whole, 5)
-    assert sorted([*first.indices, *second.indices]) == list(whole.indices)
-    assert [s.name for s in first.samples] == [whole.samples[i].name for i in first.indices]
-    assert all({a // 2, b // 2} == {a // 2} for a, b in zip(first.indices, second.indices, strict=True))
-    assert halves(whole, 5)[0].indices == first.indices
-    assert any(halves(whole, seed)[0].indices != first.indices for seed in range(4))
-
-
-def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
-    (tmp_path / "l.txt").write_text("1\n2\n")
-    with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
-        read(labels=tmp_path / "l.txt")
-    with pytest.raises(ModelError, match=r"output 'logit': the model has none .*logits"):
-        read(labels=LABELS, output="logit")
-    with pytest.raises(ConfigError, match="exclude each other"):
-        read(labels=LABELS, metric="m:f")
+    return Trial(candidate, score(drop), value, nodes, None, None)
 
 
 def test_a_state_comes_back_as_it_was(tmp_path) -> None:
     base = Base("min_sqnr 15", {"min_sqnr": 15.0})
-    failed = Trial(Candidate(base, ("x",)), None, None, 0, error="why")
-    state = State({"model": "m", "max_drop": 0.5}, (trial(Candidate(base), 0.25, 1.5),))
-    state = state.with_result(failed.candidate, failed).with_result(RankNodes(base), ("b", "a"))
+    failed = Trial(Candidate(base, ("x",)), None, None, 0, None, None, error="why")
+    state = State({"model": "m", "max_drop": 0.5}).with_trial(trial(Candidate(base), 0.25, 1.5))
+    answers = (
+        (Foresee((Candidate(base), Candidate(DEFAULT))), (Forecast("d", 2.0), Forecast("", 0.0))),
+        (RankNodes(Candidate(base)), (RankedNode(("b", "a"), 0.25, 3.0),)),
+        (Measure(Candidate(base)), 1.25),
+        (Verify(Candidate(base)), score(0.5)),
+    )
+    for request, answer in answers:
+        state = state.with_answer(request, answer)
+    state = state.with_trial(failed)
     save_state(state, tmp_path / "s.json")
     result = load_state(tmp_path / "s.json", state.key)
     assert result == state
     assert result.trial(Candidate(base, ("x",))) == failed
+    assert all(result.answer(request) == answer for request, answer in answers)
+    assert result.answer(Measure(Candidate(DEFAULT))) is None
 
 
 def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
@@ -299,7 +85,7 @@ REST = ('"key": Infinity', '"key": {}', '"sha256": 1e999')
     "text",
     [
         *("", "[]", "{}", "\udcff", 100_000 * "[", "null", "3"),
-        *(f'{{"format": "qprof-tune/3", {rest}}}' for rest in REST),
+        *(f'{{"format": "qprof-tune/4", {rest}}}' for rest in REST),
     ],
 )
 def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
@@ -309,7 +95,7 @@ def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
 
 
 def test_a_state_with_any_number_changed_is_refused(tmp_path) -> None:
-    state = State({"model": "m"}, (trial(Candidate(DEFAULT), 0.25, 1.5),))
+    state = State({"model": "m"}).with_trial(trial(Candidate(DEFAULT), 0.25, 1.5))
     save_state(state, tmp_path / "s.json")
     text = (tmp_path / "s.json").read_text()
     numbers = list(re.finditer(r"(?<=: )[0-9.]+", text))
@@ -334,10 +120,10 @@ def test_a_state_that_is_a_folder_is_refused(tmp_path) -> None:
         load_state(tmp_path, {})
 
 
-@pytest.mark.parametrize("name", ["qprof-tune/2", "qprof-tune/4"])
+@pytest.mark.parametrize("name", ["qprof-tune/3", "qprof-tune/5"])
 def test_a_state_of_another_format_is_refused_as_a_cache_that_can_be_deleted(tmp_path, name) -> None:
-    (tmp_path / "s.json").write_text(json.dumps({"format": name, "key": {}, "trials": [], "rankings": {}}))
-    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/3' only.*delete it"
+    (tmp_path / "s.json").write_text(json.dumps({"format": name, "key": {}, "results": {}}))
+    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/4' only.*delete it"
     with pytest.raises(ConfigError, match=message):
         load_state(tmp_path / "s.json", {})
 
@@ -427,7 +213,7 @@ def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path)
     third = tuned(profile, QualityTarget(0.5, "size"), **note)
     assert all(resumed)
     assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
-    assert json.loads(files.state.read_text())["format"] == "qprof-tune/3"
+    assert json.loads(files.state.read_text())["format"] == "qprof-tune/4"
 
 
 def test_a_full_disk_is_no_result_of_a_trial(profile, tmp_path, monkeypatch) -> None:
@@ -479,16 +265,10 @@ def test_a_trial_of_another_plan_than_its_settings_give_is_not_verified(profile,
     tuned(profile, target, files=files)
     key = json.loads(files.state.read_text())["key"]
     state = load_state(files.state, key)
-    save_state(replace(state, trials=(replace(state.trials[0], plan_digest="0"),)), files.state)
+    other = State(state.key).with_trial(replace(state.trials[0], plan_digest="0"))
+    save_state(other, files.state)
     with pytest.raises(ConfigError, match=r"s\.json: was scored with another plan than its settings give"):
         tuned(profile, target, files=files)
-
-
-def test_functions_of_python_are_known_by_their_code() -> None:
-    first, second = (read(metric=eval(f"lambda outputs, indices: [{v}] * len(indices)")) for v in (80, 90))
-    assert first.metric_digest != second.metric_digest
-    again = read(metric=eval("lambda outputs, indices: [80] * len(indices)"))
-    assert again.metric_digest == first.metric_digest
 
 
 def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
@@ -522,7 +302,7 @@ def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halve
 
 
 def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial._objective_value", lambda *_: 0.78)
+    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.size_ratio", lambda *_: 0.78)
     files = TuneFiles(tmp_path / "o.onnx")
     result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
     assert not result.target_met
@@ -531,19 +311,74 @@ def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, m
     assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
 
 
+def task_of(profile: Path, target: QualityTarget, settings=None):
+    return opened_task(DIGITS / "model.onnx", profile, load_recipe(None, settings or {}), target)
+
+
+def samples_of(task):
+    return read_samples(task.float_session, task.prepared.model, TuningData(HELDOUT, LABELS))
+
+
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
     runs: list[Path] = []
 
-    def counted(path, samples):
+    def counted(path, *rest):
         runs.append(path)
-        return score_model(path, samples)
+        return screen_model(path, *rest)
 
-    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.score_model", counted)
-    result = tuned(profile, QualityTarget(0.5, "size"))
-    plans = {one.plan_digest for one in result.trials}
-    assert len(runs) == len(plans) < len(result.trials)
-    by_plan = {one.plan_digest: one.score for one in result.trials}
-    assert all(one.score == by_plan[one.plan_digest] for one in result.trials)
+    monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.screen_model", counted)
+    task = task_of(profile, QualityTarget())
+    names = [Candidate(Base(name)) for name in ("a", "b")]
+    first, second = try_candidates(task, names, samples_of(task))
+    assert len(runs) == 1
+    assert replace(first, candidate=names[1]) == second
+    third = next(try_candidates(task, [Candidate(Base("c"))], samples_of(task), [first]))
+    assert third.score == first.score
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"calibrator": "minmax"}, {"mode": "dynamic"}, {"min_output_sqnr": 0.0}]
+)
+def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
+    task = task_of(profile, QualityTarget())
+    for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
+        plan_of(task, Candidate(Base(str(before), before)))
+    again = plan_of(task, Candidate(Base("x", settings), ("head",)))
+    alone = plan_of(task_of(profile, QualityTarget()), Candidate(Base("x", settings), ("head",)))
+    assert again.plan == alone.plan
+
+
+def test_trials_do_not_depend_on_how_many_run_side_by_side(profile) -> None:
+    data = TuningData(HELDOUT, LABELS)
+    one, four = (
+        tuned(profile, QualityTarget(0.0, "int8-share", parallel=count), data, recipe=load_recipe(None, BAD))
+        for count in (1, 4)
+    )
+    assert one.trials == four.trials
+    assert one.holdout == four.holdout
+
+
+def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
+    task = task_of(profile, QualityTarget())
+    planned = plan_of(task, Candidate(DEFAULT))
+    ranked = ranked_nodes(planned, samples_of(task))
+    floats = {name for name, entry in planned.plan.nodes.items() if entry.kind.value == "float"}
+    names = [name for one in ranked for name in one.nodes]
+    assert set(names) == set(planned.plan.nodes) - floats
+    assert len(names) == len(set(names))
+    assert sum(one.noise for one in ranked) > 0.0
+    worth = [one.noise / one.microseconds for one in ranked]
+    assert worth == sorted(worth, reverse=True)
+    assert ranked == ranked_nodes(planned, samples_of(task), 3)
+
+
+def test_parts_keep_order_and_lose_nothing() -> None:
+    units = [(str(place),) for place in range(10)]
+    assert [len(part) for part in parts_of(units, 4)] == [2, 3, 2, 3]
+    assert [unit for part in parts_of(units, 4) for unit in part] == units
+    assert parts_of(units, 20) == [(unit,) for unit in units]
+    assert parts_of([], 4) == []
 
 
 def test_latency_is_measured_against_float(profile) -> None:
@@ -554,11 +389,13 @@ def test_latency_is_measured_against_float(profile) -> None:
 
 
 def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
-    bases = bases_of(load_recipe(None, {"calibrator": "mse", "min_sqnr": 20.0}))
+    bases = bases_of(load_recipe(None, {"calibrator": "mse", "mode": "dynamic"}))
     assert bases[0] == Base("default")
     settings = [dict(base.settings) for base in bases[1:]]
     assert {"calibrator": "mse"} not in settings
-    assert {"min_sqnr": 0.0} in settings
+    assert {"mode": "dynamic"} not in settings
+    assert {"mode": "weight-only"} in settings
+    assert {"min_output_sqnr": 0.0} in settings
 
 
 @pytest.mark.parametrize(

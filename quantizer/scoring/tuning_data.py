@@ -18,6 +18,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.records.profile import DataId
+from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.samples.digest import data_id, rows_of
 from ...profiles.samples.functions import load_function, user_code
 from ...profiles.samples.objects import DataLike, source_name
@@ -140,20 +141,34 @@ class Split:
         return tuple(sentences)
 
 
-def outputs_of(session: ort.InferenceSession, samples: Sequence[Sample], name: str) -> list[Outputs]:
+def outputs_of(
+    session: ort.InferenceSession, samples: Sequence[Sample], name: str, side_by_side: int = 1
+) -> list[Outputs]:
     """Return the outputs of a model on samples; `name` says in errors which model it is.
+
+    Args:
+        session: of the model.
+        samples: its inputs.
+        name: what errors call it.
+        side_by_side: samples that run at the same time.
 
     Raises:
         ModelError: onnxruntime fails.
     """
     names = [output.name for output in session.get_outputs()]
-    return [
-        dict(zip(names, run(session, names, s.arrays, f"{name}, sample {s.name}"), strict=True))
-        for s in samples
-    ]
+
+    def outputs(sample: Sample) -> Outputs:
+        values = run(session, names, sample.arrays, f"{name}, sample {sample.name}")
+        return dict(zip(names, values, strict=True))
+
+    if side_by_side == 1:
+        return [outputs(sample) for sample in samples]
+    return [found for found, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]
 
 
-def read_split(session: ort.InferenceSession, model: ir.Model, data: TuningData, seed: int) -> Split:
+def read_split(
+    session: ort.InferenceSession, model: ir.Model, data: TuningData, seed: int, side_by_side: int = 1
+) -> Split:
     """Read the samples for tuning and the held-out ones.
 
     Args:
@@ -161,13 +176,14 @@ def read_split(session: ort.InferenceSession, model: ir.Model, data: TuningData,
         model: the same.
         data: the samples and the metric.
         seed: of the random split, where half of the samples are held out.
+        side_by_side: samples that run at the same time.
 
     Raises:
         ConfigError, DataError, ModelError: what is wrong with the samples, labels or metric.
     """
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
         raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
-    every = read_samples(session, model, data)
+    every = read_samples(session, model, data, side_by_side)
     if data.holdout_data is None:
         tuning, holdout = halves(every, seed)
         return Split(
@@ -176,17 +192,20 @@ def read_split(session: ort.InferenceSession, model: ir.Model, data: TuningData,
             f"of each two consecutive samples one is held out, drawn with seed {seed}",
         )
     other = replace(data, data=data.holdout_data, labels=data.holdout_labels)
-    holdout = read_samples(session, model, other)
+    holdout = read_samples(session, model, other, side_by_side)
     return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
 
 
-def read_samples(session: ort.InferenceSession, model: ir.Model, data: TuningData) -> ScoringSamples:
+def read_samples(
+    session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
+) -> ScoringSamples:
     """Read samples, run the float model on them and choose the metric.
 
     Args:
         session: of the float model.
         model: the same.
         data: the samples and the metric; `holdout_data` is ignored.
+        side_by_side: samples that run at the same time.
 
     Raises:
         ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
@@ -199,7 +218,7 @@ def read_samples(session: ort.InferenceSession, model: ir.Model, data: TuningDat
     samples = tuple(open_samples(data.data, specs, limit))
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
-    float_outputs = tuple(outputs_of(session, samples, "float model"))
+    float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
     metric, name = _metric(float_outputs, data, _class_axes(model, data), cut=len(samples) == limit)
     indices = tuple(range(len(samples)))
     score_outputs(metric, indices, float_outputs, float_outputs)  # fails now, not after the first trial

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.numbers import check_finite
+from ...profiles.runtime.machine import cores
+
+MOST_PARALLEL = 256
 
 OBJECTIVES: Mapping[str, str] = {
     "latency": "times as fast as float",
@@ -28,6 +31,8 @@ class QualityTarget:
         budget: seconds after which no new trial starts; None for no limit. A running trial is finished.
         seed: of the random split into tuning and held-out samples.
         threads: inside an operator, for the latency measurement.
+        parallel: trials, or samples of one, that run side by side on one thread each; 0 for as many as there
+            are cores. The result does not depend on it.
 
     Raises:
         ConfigError: a value is outside its range, or not finite.
@@ -38,6 +43,7 @@ class QualityTarget:
     budget: float | None = None
     seed: int = 0
     threads: int = 1
+    parallel: int = 0
 
     def __post_init__(self) -> None:
         check_finite(self)
@@ -54,3 +60,13 @@ class QualityTarget:
             raise ConfigError(f"budget: {self.budget:g} is not a time; give a number of seconds above 0")
         if self.threads < 1:
             raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")
+        if not 0 <= self.parallel <= MOST_PARALLEL:
+            raise ConfigError(
+                f"parallel: {self.parallel} is not 0 to {MOST_PARALLEL}; give the number of trials that run "
+                "side by side"
+            )
+
+    @property
+    def side_by_side(self) -> int:
+        """How many trials run side by side."""
+        return self.parallel or cores()

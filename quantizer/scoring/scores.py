@@ -31,6 +31,8 @@ from ..evaluation.accuracy import Z95
 from ..evaluation.outputs import ClassAxis, OutputSums, answers, classes_of, is_float
 from ..evaluation.sqnr import Sums, sums_along
 
+Floats = npt.NDArray[np.float64]
+
 Outputs = Mapping[str, npt.NDArray[Any]]
 """Outputs of a model on one sample, by name."""
 
@@ -200,16 +202,40 @@ def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
     """
 
     def metric(indices: Sequence[int], floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> Pairs:
-        both = list(zip(floats, quantized, strict=True))
-        names = [name for name, values in floats[0].items() if is_float(values)]
-        shares = [_noise_shares([(f[n], q[n]) for f, q in both], axes[n]) for n in names]
-        worst = max(shares, key=lambda share: float(share.mean()))
+        worst = max(_all_shares(floats, quantized, axes), key=lambda share: float(share.mean()))
         return np.stack([np.ones(worst.size), 1.0 - np.minimum(1.0, worst / 2.0)], axis=1)
 
     return metric
 
 
-def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> npt.NDArray[np.float64]:
+def noise_share(
+    floats: Sequence[Outputs], quantized: Sequence[Outputs], axes: Mapping[str, ClassAxis]
+) -> float:
+    """Return the noise over the energy in the worst group of channels of the worst float output.
+
+    Of a model without float outputs the share of elements that differ in the worst output.
+
+    Args:
+        floats, quantized: outputs of both models on the same samples.
+        axes: where each output has its classes.
+    """
+    shares = _all_shares(floats, quantized, axes)
+    if shares:
+        return max(float(share.mean()) for share in shares)
+    differ = [[float(np.mean(f[n] != q[n])) for n in f] for f, q in zip(floats, quantized, strict=True)]
+    return float(np.max(np.mean(differ, axis=0), initial=0.0))
+
+
+def _all_shares(
+    floats: Sequence[Outputs], quantized: Sequence[Outputs], axes: Mapping[str, ClassAxis]
+) -> list[Floats]:
+    """Return `_noise_shares` of each float output."""
+    both = list(zip(floats, quantized, strict=True))
+    names = [name for name, values in floats[0].items() if is_float(values)]
+    return [_noise_shares([(f[n], q[n]) for f, q in both], axes[n]) for n in names]
+
+
+def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
     """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
 
     Inf in all samples where one has another shape, NaN or Inf, or noise without any signal.
