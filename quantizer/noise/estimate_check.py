@@ -64,8 +64,8 @@ class EstimateCheck:
     def text(self) -> str:
         """Return both numbers, and by how much the estimate was too good."""
         return (
-            f"output '{self.output}': estimated {self.estimated:.1f} dB ({self.low:.0f} to {self.high:.0f}), "
-            f"measured {self.measured:.1f}: the estimate was {self.estimated - self.measured:.1f} dB too good; "
+            f"output '{self.output}': estimated {self.estimated:.1f} dB ({self.low:.0f} to {self.high:.0f}), measured "
+            f"{self.measured:.1f}: the estimate was {self.estimated - self.measured:.1f} dB too good; "
             "trust the measurement"
         )
 

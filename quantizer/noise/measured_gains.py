@@ -1,8 +1,8 @@
 """Gains of noise, corrected by the noise that was measured while the model ran. Pure.
 
 The gains of single nodes follow from profile and weights, and take every noise as independent of every other.
-But errors of weights are the same at each place and in each sample, gates and softmaxes saturate, and residual
-sums cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may hold how much noise
+But errors of weights are the same at each place and in each sample, gates and softmaxes saturate, and sums
+cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may hold how much noise
 each tensor had when all activations were rounded by a known step, and how much when all weights were in int8.
 What the gains predict for the result of a node, from the noise that was measured in its inputs, is held
 against what was measured there, and the gains of the node are multiplied by the ratio. So a plan that rounded

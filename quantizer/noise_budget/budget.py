@@ -12,7 +12,7 @@ from ...profiles.noise.measurements import pooled_noise
 from ..costs.float_regions import Prices
 from ..model.graph import Graph, name_of
 from ..noise.measured_gains import measured_gains
-from ..noise.propagation import NoiseFlow, noise_flow
+from ..noise.propagation import NoiseFlow, NoiseGains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
 from ..outputs.limits import NoiseLimits
 from ..outputs.steps import before_steps

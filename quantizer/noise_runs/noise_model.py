@@ -14,7 +14,16 @@ from ..model.editing import is_standard, value_names
 from ..model.graph import constant_of
 from .rounded_weights import quantizable_constants, rounded_weight
 from .shape_risks import shapes_at_risk, values_read
-from .statistics import MAGIC, FloatValue, NodeMaker, error_total, float_value, rounded, rounding_step
+from .statistics import (
+    MAGIC,
+    FloatValue,
+    NodeMaker,
+    error_total,
+    float_value,
+    is_singular_at_zero,
+    rounded,
+    rounding_step,
+)
 
 
 @dataclass(frozen=True)
@@ -208,6 +217,7 @@ class _Builder:
         if name not in self._dtypes:
             return
         value.dtype = self._dtypes[name]
+        singular = any(is_singular_at_zero(use.node, use.idx) for use in value.uses())
         signal = float_value(self._make, value, _feeds_softmax(value))
         activations = self._error(self._activations, name, signal)
         weights = self._error(self._weights, name, signal)
@@ -215,7 +225,8 @@ class _Builder:
         self._sums[name] = Sums(self._kept(signal.total), count, activations, weights)
         if self._activations is not None:
             step = rounding_step(self._make, signal)
-            self._activations.current[name] = rounded(self._make, self._activations.current[name], step)
+            noisy = self._activations.current[name]
+            self._activations.current[name] = rounded(self._make, noisy, step, keeps_nonzero=singular)
 
     def _error(self, copy: _Copy | None, name: str, signal: FloatValue) -> str | None:
         """Return the output that holds what a tensor of a copy has of error; "" where there is none."""

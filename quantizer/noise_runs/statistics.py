@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.noise.measurements import INJECTED
+from ..model.graph import constant_of
 
 MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 """Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These
@@ -155,16 +156,33 @@ def rounding_step(make: NodeMaker, signal: FloatValue) -> RoundingStep:
     return RoundingStep(make.add("Reciprocal", step), shift, step)
 
 
-def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep) -> ir.Value:
-    """Add the nodes that round a value; half a step stands for what would become 0, and is not.
+def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep, keeps_nonzero: bool) -> ir.Value:
+    """Add the nodes that round a value.
 
-    The logarithm or inverse of a zero that was none would leave nothing to be measured after it.
+    Args:
+        make: takes the nodes.
+        value: to be rounded.
+        by: the step.
+        keeps_nonzero: half a step stands for what would become 0, and is not: the logarithm or inverse of
+            such a 0 would leave nothing to be measured after it.
     """
     shifted = make.add("Add", make.add("Mul", value, by.inverse), by.shift)
     steps = make.add("Sub", shifted, by.shift)
-    is_zero = make.add("Equal", steps, make.number(0.0, by.step.dtype), dtype=ir.DataType.BOOL)
-    half = make.add("Mul", make.add("Sign", value), make.number(0.5, by.step.dtype))
-    return make.add("Mul", make.add("Where", is_zero, half, steps, dtype=by.step.dtype), by.step)
+    if keeps_nonzero:
+        is_zero = make.add("Equal", steps, make.number(0.0, by.step.dtype), dtype=ir.DataType.BOOL)
+        half = make.add("Mul", make.add("Sign", value), make.number(0.5, by.step.dtype))
+        steps = make.add("Where", is_zero, half, steps, dtype=by.step.dtype)
+    return make.add("Mul", steps, by.step)
+
+
+def is_singular_at_zero(reader: ir.Node, index: int) -> bool:
+    """Whether a node has no finite value where one of its inputs is 0."""
+    if reader.op_type == "Div":
+        return index == 1
+    if reader.op_type == "Pow":
+        exponent = constant_of(reader.inputs[1]) if len(reader.inputs) > 1 else None
+        return index == 0 and (exponent is None or bool((exponent < 0.0).any()))
+    return reader.op_type in {"Log", "Reciprocal"}
 
 
 def error_total(make: NodeMaker, value: ir.Value, signal: FloatValue, at_risk: bool) -> ir.Value:
