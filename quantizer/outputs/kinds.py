@@ -19,7 +19,7 @@ from ..model.graph import Graph, input_name, output_name
 from ..numerics.density import density, mean_of
 from ..operators.table import rule_of
 from ..targets.config import OutputKind
-from .paths import before_move, maker_of, parts_of
+from .paths import before_move, maker_of, nearest_product, parts_of
 
 DECIDING = ("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Hardmax", "ArgMax", "ArgMin", "TopK")
 """Operators whose results are compared with each other or with a threshold."""
@@ -157,9 +157,10 @@ def _is_map(shape: tuple[int | None, ...] | None, elements: float) -> bool:
 
 
 def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output of three dimensions and more has the shape of an input."""
-    shape = graph.shape(name)
-    if shape is None or len(shape) < 3:
+    """Whether an output of three dimensions and more has the shape of an input, and convolutions make it:
+    the features of each place that a transformer makes have the shape of its input too."""
+    shape, node = graph.shape(name), nearest_product(graph, name)
+    if shape is None or len(shape) < 3 or node is None or node.op_type == "MatMul":
         return False
     for given in graph.inputs:
         other = profile[given].shape if given in profile else graph.shape(given)
