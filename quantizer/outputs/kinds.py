@@ -170,6 +170,8 @@ def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
     shape, node = graph.shape(name), nearest_product(graph, name)
     if shape is None or len(shape) < 3 or node is None or node.op_type == "MatMul":
         return False
+    if len(shape) > 3 and any(dim is not None and dim < SIDE for dim in shape[2:]):
+        return False
     for given in graph.inputs:
         other = profile[given].shape if given in profile else graph.shape(given)
         own = profile[name].shape if name in profile else shape
