@@ -28,7 +28,7 @@ PRODUCT_US = 13.5e-6
 ELEMENT_US = 0.5e-3
 """Microseconds of converting one element (DECISIONS.md, 13)."""
 
-STEPS = 24
+STEPS = 12
 """Bisections of the price of noise: it is found to 1 in 2 to the power of this, over the range below."""
 
 CHEAP, DEAR = 1e-6, 1e9

@@ -19,7 +19,7 @@ from ..model.graph import Graph, input_name, output_name
 from ..numerics.density import density, mean_of
 from ..operators.table import rule_of
 from ..targets.config import OutputKind
-from .paths import before_move, maker_of, parts_of
+from .paths import before_move, maker_of, nearest_product, parts_of
 
 DECIDING = ("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Hardmax", "ArgMax", "ArgMin", "TopK")
 """Operators whose results are compared with each other or with a threshold."""
@@ -31,9 +31,15 @@ Maps of more, such as logits of classes, are no signals by their shape."""
 PLACES = 256
 """Fewest places of a signal: a picture of 16 x 16, 16 ms of sound at 16 kHz."""
 
+SIDE = 16
+"""Least width and height of a picture."""
+
 UNDECIDED = 0.4
 """Mean of 4 p (1 - p) above which the values of a Sigmoid are no decisions. It is 0.67 where they are
 uniform, as brightness nearly is, and below 0.2 for a classifier that is sure in 19 of 20 cases."""
+
+BESIDE: tuple[OutputKind, ...] = ("values", "signal")
+"""What boxes are by themselves: four numbers for each of many candidates look like channels."""
 
 SHORT = 6
 """Operators back from a division in which its divisor must be found to be a norm or a number of elements."""
@@ -48,7 +54,7 @@ def output_kinds(graph: Graph, profile: Profile) -> dict[str, OutputKind]:
     """
     kinds = {name: _kind(graph, profile, name) for name in graph.outputs}
     if _has_boxes(graph, profile, kinds):
-        kinds = {n: "detections" if k in ("decision", "values") else k for n, k in kinds.items()}
+        kinds = {n: "detections" if k in ("decision", *BESIDE) else k for n, k in kinds.items()}
     return kinds
 
 
@@ -150,16 +156,21 @@ def _is_map(shape: tuple[int | None, ...] | None, elements: float) -> bool:
     """Whether a shape has places and at most a few channels: [N, C, ...] or [N, ..., C]."""
     if shape is None or len(shape) < 3:
         return False
-    for channels in (shape[1], shape[-1]):
-        if channels is not None and channels <= CHANNELS and elements >= PLACES * channels:
+    side = SIDE if len(shape) > 3 else PLACES
+    for channels, places in ((shape[1], shape[2:]), (shape[-1], shape[1:-1])):
+        wide = all(dim is None or dim >= side for dim in places)
+        if wide and channels is not None and channels <= CHANNELS and elements >= PLACES * channels:
             return True
     return False
 
 
 def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output of three dimensions and more has the shape of an input."""
-    shape = graph.shape(name)
-    if shape is None or len(shape) < 3:
+    """Whether an output of three dimensions and more has the shape of an input, and convolutions make it:
+    the features of each place that a transformer makes have the shape of its input too."""
+    shape, node = graph.shape(name), nearest_product(graph, name)
+    if shape is None or len(shape) < 3 or node is None or node.op_type == "MatMul":
+        return False
+    if len(shape) > 3 and any(dim is not None and dim < SIDE for dim in shape[2:]):
         return False
     for given in graph.inputs:
         other = profile[given].shape if given in profile else graph.shape(given)
@@ -174,7 +185,7 @@ def _has_boxes(graph: Graph, profile: Profile, kinds: Mapping[str, OutputKind]) 
     shapes = {name: profile[name].shape if name in profile else graph.shape(name) for name in kinds}
     deciding = [shape for name, shape in shapes.items() if kinds[name] == "decision" and shape]
     for name, shape in shapes.items():
-        if kinds[name] != "values" or not shape or len(shape) < 2 or shape[-1] != 4:
+        if kinds[name] not in BESIDE or not shape or len(shape) < 2 or shape[-1] != 4:
             continue
         if any(len(other) >= len(shape) - 1 and other[: len(shape) - 1] == shape[:-1] for other in deciding):
             return True

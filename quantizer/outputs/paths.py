@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from ..model.graph import Graph, input_name, name_of
-from ..operators.table import Constraint, is_clip, rule_of
+from ..operators.table import PRODUCTS, Constraint, is_clip, rule_of
 
 SELECTING = ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "TopK", "Compress")
 """Operators that keep values and choose which by the values themselves."""
@@ -70,6 +70,11 @@ def upstream(graph: Graph, names: Iterable[str]) -> Iterator[ir.Node]:
             seen.add(node)
             yield node
             waiting += [name for name in graph.inputs_of(node) if name]
+
+
+def nearest_product(graph: Graph, name: str) -> ir.Node | None:
+    """Return the convolution or matrix product that is nearest before a tensor, None where none is."""
+    return next((node for node in upstream(graph, [name]) if node.op_type in PRODUCTS), None)
 
 
 def downstream(graph: Graph, names: Iterable[str]) -> Iterator[tuple[ir.Node, int]]:

@@ -128,6 +128,16 @@ def test_scores_and_boxes_in_two_tensors_are_detections() -> None:
     assert kinds(net(body, ("x", WORDS), outputs="y z")) == ["detections", "detections"]
 
 
+def test_boxes_of_many_candidates_are_no_signal_beside_their_scores() -> None:
+    body = "y = MatMul (x, w32_4) m = MatMul (x, w32_2) z = Sigmoid (m)"
+    found = net(body, ("x", (1, 300, 32)), outputs="y z")
+    assert kinds(found) == ["detections", "detections"]
+
+
+def test_small_maps_of_many_channels_are_no_signal() -> None:
+    assert kinds(net("y = Conv (x, w512_3_15_15)", ("x", PICTURE))) == ["values"]
+
+
 def test_a_cache_is_a_state() -> None:
     body = "k = MatMul (x, w32_8) z = Concat <axis = 1> (p, k) m = ReduceMean (z) y = Add (x, m)"
     found = net(body, ("x", WORDS), ("p", (1, 5, 8)), outputs="y z")
