@@ -65,8 +65,9 @@ class EstimateCheck:
         """Return both numbers, and by how much the estimate was too good."""
         band = f"{self.low:.0f} to {self.high:.0f}"
         return (
-            f"output '{self.output}': estimated {self.estimated:.1f} dB ({band}), measured {self.measured:.1f}: "
-            f"the estimate was {self.estimated - self.measured:.1f} dB too good; trust the measurement"
+            f"output '{self.output}': estimated {self.estimated:.1f} dB ({band}), measured "
+            f"{self.measured:.1f}: the estimate was {self.estimated - self.measured:.1f} dB too good; trust "
+            "the measurement"
         )
 
 
