@@ -28,6 +28,7 @@ FILES = {
     "g2p": "g2p",
     "keywords": "keywords",
     "texture-faults": "texture_faults",
+    "captions": "captions",
     "resnet50": "resnet50",
     "digits": "digits",
     "char-decoder": "char_decoder",
@@ -37,7 +38,16 @@ FILES = {
     "length-regulator": "length_regulator",
 }
 # Those that nobody quantized while qprof was made: their figures are published as they came the first time.
-KEPT_ASIDE = ("langid", "syntax-graph", "forecast", "code-table", "g2p", "keywords", "texture-faults")
+KEPT_ASIDE = (
+    "langid",
+    "syntax-graph",
+    "forecast",
+    "code-table",
+    "g2p",
+    "keywords",
+    "texture-faults",
+    "captions",
+)
 # Those with trained weights and a split for tuning that may be looked at.
 TRAINED = tuple(name for name in FILES if name not in {"resnet50", "digits", *KEPT_ASIDE})
 
