@@ -16,7 +16,7 @@ TENSORS = ("all", "needed")
 CHANNELS = ("weighted-layers", "off")
 NON_FINITE = ("error", "skip")
 
-NOISE_SAMPLES = 4
+NOISE_SAMPLES = 8
 """Samples on which noise is measured, unless the user says otherwise."""
 
 CHECKPOINT_SECONDS = 30.0

@@ -1,6 +1,6 @@
 """How much quantization noise each output, and each step inside a model, can bear. Pure.
 
-Each kind of output has a limit in dB (DECISIONS.md, 31), over its power or over what varies in it, and an
+Each kind of output has a limit in dB (DECISIONS.md, 32), over its power or over what varies in it, and an
 output with a long skip another one over what the network adds. The setting `min_output_sqnr` overrules all:
 then every output has that limit over its power, and steps have none.
 """

@@ -32,7 +32,7 @@ DAMPING = 0.01
 """Share of the mean second moment that is added to each column's own (Frantar et al., section 3.3)."""
 
 ASYMMETRIC_DAMPING = 0.1
-"""The same for GPTAQ, whose target is a regression: it needs more where rows are few (DECISIONS 34)."""
+"""The same for GPTAQ, whose target is a regression: it needs more where rows are few (DECISIONS 36)."""
 
 BLOCK = 128
 """Columns whose errors are compensated in the columns before them together."""
