@@ -13,7 +13,7 @@ from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..model.editing import is_standard, value_names
 from ..model.graph import constant_of
 from .rounded_weights import quantizable_constants, rounded_weight
-from .shape_risks import shapes_at_risk, values_read
+from .shape_risks import compute_shapes, shapes_at_risk, values_read
 from .statistics import (
     MAGIC,
     FloatValue,
@@ -144,7 +144,8 @@ def noise_model(model: ir.Model, names: Collection[str], copies: Copies) -> Nois
 
     Args:
         model: the prepared model.
-        names: the activations of the main graph that are rounded and measured; others are passed over.
+        names: the activations of the main graph that are rounded and measured; others are passed over, and
+            so is what only computes shapes.
         copies: which ones there are.
     """
     return _Builder(model, names, copies).built()
@@ -154,7 +155,8 @@ class _Builder:
     """Puts the copies together."""
 
     def __init__(self, model: ir.Model, names: Collection[str], copies: Copies) -> None:
-        dtypes = {str(value.name): dtype for value, dtype in resolved(model) if value.name in names}
+        wanted = set(names) - compute_shapes(model)
+        dtypes = {str(value.name): dtype for value, dtype in resolved(model) if value.name in wanted}
         self._dtypes = {name: dtype for name, dtype in dtypes.items() if dtype in MAGIC}
         self._model = model.clone()
         graph = self._model.graph
@@ -162,7 +164,7 @@ class _Builder:
         self._values = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
         self._values |= {str(v.name): v for node in graph for v in node.outputs if v.name}
         self._make = NodeMaker(f"{prefix}n")
-        self._at_risk = shapes_at_risk(model)
+        self._at_risk = shapes_at_risk(model, self._dtypes)
         outside = self._values, self._at_risk
         self._activations = _Copy(model, *outside, f"{prefix}a:") if copies.activations else None
         self._weights = _Copy(model, *outside, f"{prefix}w:") if copies.weights else None

@@ -1,13 +1,15 @@
-"""Which tensors can have another shape once values were rounded. Decided from the graph alone. Pure."""
+"""Which tensors can have another shape once values were rounded, and which only compute shapes.
+
+Decided from the graph alone. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ..model.graph import FLOAT_TYPES
 from ..operators.table import STANDARD_DOMAINS
 
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -40,13 +42,36 @@ _COUNTING = ("NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"
 """Operators that make as many elements as values say."""
 
 
-def shapes_at_risk(model: ir.Model) -> frozenset[str]:
-    """Return the values of the main graph whose shape may depend on the values of activations.
+def compute_shapes(model: ir.Model) -> frozenset[str]:
+    """Return the values of the main graph that follow from shapes and constants alone and lead to shapes.
+
+    Such a number may be a float, as the size of a grid that Range counts up to: no plan can round it.
+    """
+    varying: set[ir.Value] = set(model.graph.inputs)
+    nodes = list(model.graph)
+    for node in nodes:
+        if not _reads_shapes_only(node) and any(value in varying for value in values_read(node)):
+            varying.update(node.outputs)
+    found: set[ir.Value] = set()
+    for node in reversed(nodes):
+        leads = any(value in found for value in node.outputs)
+        positions = range(len(node.inputs)) if leads else _shape_inputs(node)
+        read = (node.inputs[index] for index in positions if index < len(node.inputs))
+        found.update(value for value in read if value is not None and value not in varying)
+    return frozenset(str(value.name) for value in found)
+
+
+def shapes_at_risk(model: ir.Model, names: Collection[str]) -> frozenset[str]:
+    """Return the values of the main graph whose shape may depend on rounded values.
 
     What an operator outside the standard does is not known: its outputs are among them where it reads any
-    value that depends on activations, unless their shapes are declared.
+    value that depends on rounded ones, unless their shapes are declared.
+
+    Args:
+        model: the prepared model.
+        names: of the activations that are rounded.
     """
-    noisy: set[ir.Value] = {v for v in model.graph.inputs if v.dtype in FLOAT_TYPES}
+    noisy: set[ir.Value] = {v for v in model.graph.inputs if v.name in names}
     risky: set[ir.Value] = set()
     for node in model.graph:
         read = tuple(values_read(node))
@@ -54,9 +79,9 @@ def shapes_at_risk(model: ir.Model) -> frozenset[str]:
         reshaped = any(value in risky for value in read)
         if reshaped or (moved and _steps(node, noisy)):
             risky.update(value for value in node.outputs if not _is_fixed(value))
-        shape_only = node.domain in STANDARD_DOMAINS and node.op_type in ("Shape", "Size")
-        if reshaped or (moved and not shape_only):
+        if reshaped or (moved and not _reads_shapes_only(node)):
             noisy.update(node.outputs)
+        noisy.update(value for value in node.outputs if value.name in names)
     return frozenset(str(value.name) for value in risky)
 
 
@@ -74,9 +99,15 @@ def _steps(node: ir.Node, noisy: set[ir.Value]) -> bool:
         return True
     if "Sequence" in node.op_type or node.op_type.startswith(("Optional", "Split")):
         return any(value in noisy for value in node.inputs[1:])
-    return any(
-        index < len(node.inputs) and node.inputs[index] in noisy for index in _SHAPES.get(node.op_type, ())
-    )
+    return any(index < len(node.inputs) and node.inputs[index] in noisy for index in _shape_inputs(node))
+
+
+def _shape_inputs(node: ir.Node) -> tuple[int, ...]:
+    return _SHAPES.get(node.op_type, ()) if node.domain in STANDARD_DOMAINS else ()
+
+
+def _reads_shapes_only(node: ir.Node) -> bool:
+    return node.domain in STANDARD_DOMAINS and node.op_type in ("Shape", "Size")
 
 
 def _is_fixed(value: ir.Value) -> bool:

@@ -176,3 +176,15 @@ def test_rows_that_depend_on_each_other_are_noticed() -> None:
     assert not rows_differ_together(prepared(NET, w=W, v=V), ["x", "h", "y"], rows)
     steps = prepared("net (float[n, 6] x) => (float[n, 6] y) { y = CumSum(x, axis) }", axis=np.int64(0))
     assert rows_differ_together(steps, ["x", "y"], rows)
+
+
+def test_a_float_size_that_a_range_counts_to_is_not_rounded() -> None:
+    model = prepared(
+        "net (float[n, 6] x) => (float[n, 6] y) { s = Shape <start = 0, end = 1> (x) c = Cast <to = 1> (s) "
+        "d = Squeeze(c) f = Mul(d, one) r = Range(zero, f, one) g = Unsqueeze(r, axis) y = Add(x, g) }",
+        one=np.float32(1.0), zero=np.float32(0.0), axis=np.array([1], np.int64),
+    )  # fmt: skip
+    (found,) = measured(model, ["x", "c", "d", "f", "r", "g", "y"], x=np.tile(X, (9, 1)))
+    assert not {"c", "d", "f"} & set(found.tensors)
+    assert found.tensors["y"].activation_noise
+    assert found.changed_shapes == ()
