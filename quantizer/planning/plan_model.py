@@ -292,8 +292,8 @@ def check_without_samples(config: QuantConfig) -> None:
         )
 
 
-NOISY = (ReasonCode.NOISE_BUDGET, ReasonCode.NO_KERNEL)
-"""Why a recurrent node is not dynamic where noise is the reason; the second where its own SQNR is too low."""
+NOISY = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.NO_KERNEL)
+"""Why a recurrent node is not dynamic where noise is the reason; the last where its own SQNR is too low."""
 
 
 @dataclass(frozen=True, eq=False)
