@@ -28,8 +28,8 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
     minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
 
     Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %.
-    Where it is missed on held-out samples, plans with less noise are scored on them too: no proof any more.
-    A target that stays missed, or a plan larger than float for objective size, ends with 1, without OUT.onnx.
+    Where held-out samples miss it, plans with less noise are scored on them: as with another --seed, that is
+    a second look at the same samples, and no proof. A missed target ends with 1, and OUT.onnx is not written.
 
     \b
     Example:

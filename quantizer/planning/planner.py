@@ -85,7 +85,7 @@ def _without_slower(
     """Return a plan, or one in which the nodes that are predicted to be slower in int8 stay float too."""
     while True:
         slower = slower_nodes(facts.graph, plan, facts.profile, model.costs(with_padding(plan, model)))
-        if not slower:
+        if slower.keys() <= floats.keys():  # a node may be what it is whatever it costs
             return plan
         floats = {**floats, **slower}
         plan = decide(facts, floats, start_everywhere=start_everywhere)

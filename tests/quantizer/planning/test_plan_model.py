@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 import pytest
+from qprof_onnx.quantizer.cost_table.table import Conditions, CostTable
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.planning import planner
 from qprof_onnx.quantizer.planning.plan_model import (
     bias_corrected,
     equalized,
@@ -25,6 +27,8 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import WIDE, Network, network
 
+CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 2)
+TABLE = CostTable(CONDITIONS, {"Add:float": ((10.0, 1.0), (1000.0, 10.25))})
 TEXT = "a = Conv(x, w) t = Relu(a) b = Conv(t, v) s = Sigmoid(b) y = Mul(b, s)"
 
 
@@ -62,6 +66,25 @@ def test_the_settings_of_the_user_are_those_of_every_plan(net: Network) -> None:
     facts = model_facts(net.prepared, net.profile, recipe)
     for planned in (first_plan(facts), equalized(first_plan(facts)), plan_from(facts)):
         assert planned.plan.config == recipe.config
+
+
+def test_a_node_that_stays_slower_whatever_is_asked_ends_the_search(
+    net: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mode dynamic keeps nodes that were to be float; planning swift-f0 in it never ended."""
+    slower = because(ReasonCode.PREDICTED_SLOWER, int8_ms=2.0, float_ms=1.0, region="")
+    name = next(node.name or "" for node in net.graph.nodes if node.op_type == "Conv")
+    asked: list[str] = []
+
+    def always(*_: object) -> dict[str, object]:
+        assert len(asked) < 50
+        asked.append(name)
+        return {name: slower}
+
+    monkeypatch.setattr(planner, "slower_nodes", always)
+    recipe = replace(load_recipe(), measured=TABLE)
+    plan_from(model_facts(net.prepared, net.profile, recipe))
+    assert asked
 
 
 def test_nodes_that_are_slower_stay_float_with_that_as_the_reason(net: Network) -> None:
