@@ -23,9 +23,12 @@ weights do not do; a test compares the quantized weights of one thread with thos
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 DAMPING = 0.01
@@ -34,14 +37,20 @@ DAMPING = 0.01
 ASYMMETRIC_DAMPING = 0.1
 """The same for GPTAQ, whose target is a regression: it needs more where rows are few (DECISIONS 36)."""
 
-BLOCK = 128
+CHUNK = 1 << 20
+"""Weights that are rounded together; what a column of a block needs stays in the processor's cache."""
+
+BLOCK = 64
 """Columns whose errors are compensated in the columns before them together."""
 
 
 def gptq(
-    weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats, *, damping: float = DAMPING
-) -> Floats:
+    weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, damping: float = DAMPING
+) -> Array:
     """Return quantized weights, zero points taken off, whose e' H e is at most that of rounding to nearest.
+
+    Output channels are independent of each other: about `CHUNK` weights are in float64 at once, however many
+    there are.
 
     Args:
         weight: (groups, outputs, columns).
@@ -50,21 +59,31 @@ def gptq(
         damping: share of the mean second moment that is added to each column's own.
 
     Returns:
-        Integers in float64, (groups, outputs, columns).
+        Integers in float32, (groups, outputs, columns).
     """
-    nearest = np.clip(np.rint(weight / scale), low, high)
     order = np.argsort(np.einsum("gcc->gc", second), axis=1, kind="stable")  # the largest is rounded first
     rows, columns = order[:, :, None], order[:, None, :]
     moments = np.take_along_axis(np.take_along_axis(second, rows, 1), columns, 2)
-    along = np.broadcast_to(columns, weight.shape)
-    ordered = (np.take_along_axis(array, along, 2) for array in (weight, scale, low, high))
-    steps = np.empty(weight.shape)
-    np.put_along_axis(steps, along, _steps(_factor(moments, damping), *ordered), 2)
-    return _best(weight, scale, second, steps, nearest)
+    factor = _factor(moments, damping)
+    found = np.empty(weight.shape, np.float32)
+    each = max(1, CHUNK // (weight.shape[0] * weight.shape[2]))
+    for begin in range(0, weight.shape[1], each):
+        part = slice(begin, begin + each)
+        exact, size, first, last = (
+            np.take_along_axis(np.asarray(array[:, part], np.float64).transpose(0, 2, 1), rows, 1)
+            for array in (weight, scale, low, high)
+        )
+        steps = _steps(factor, exact, size, first, last)
+        nearest = np.clip(np.rint(exact / size), first, last)
+        better = _is_better(exact - steps * size, exact - nearest * size, moments)
+        chosen = np.where(better[:, None, :], steps, nearest).transpose(0, 2, 1)
+        along = np.broadcast_to(columns, chosen.shape)
+        np.put_along_axis(found[:, part], along, chosen.astype(np.float32), 2)
+    return found
 
 
 def gptaq(
-    weight: Floats, scale: Floats, low: Floats, high: Floats, second: Floats, *, cross: Floats
+    weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, cross: Floats
 ) -> tuple[Floats, Floats]:
     """Return quantized weights for inputs x^ that give what the weights give for x; see the module.
 
@@ -77,6 +96,7 @@ def gptaq(
         The quantized weights, of which the mean square of what they leave of W x is at most that of rounding
         W to nearest; and the target T, both (groups, outputs, columns).
     """
+    weight, scale, low, high = (np.asarray(array, np.float64) for array in (weight, scale, low, high))
     moments, unit = _damped(second, ASYMMETRIC_DAMPING)
     # Damping is a penalty on leaving W: the target T solves T (H + d) = W (A + d).
     wanted = np.matmul(weight, cross / unit[:, None, None] + moments - second / unit[:, None, None])
@@ -109,18 +129,29 @@ def _damped(second: Floats, damping: float) -> tuple[Floats, Floats]:
 
 
 def _steps(factor: Floats, weight: Floats, scale: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the steps of weights (groups, columns, outputs): a column lies together in memory."""
     errors, steps = np.zeros(weight.shape), np.zeros(weight.shape)
     diagonal = np.einsum("gcc->gc", factor)
-    for end in range(weight.shape[2], 0, -BLOCK):
+    for end in range(weight.shape[1], 0, -BLOCK):
         begin = max(0, end - BLOCK)
-        to_compensate = np.matmul(errors[:, :, end:], factor[:, end:, begin:end])
+        to_compensate = np.matmul(factor[:, end:, begin:end].transpose(0, 2, 1), errors[:, end:])
         for at in range(end - 1, begin - 1, -1):
-            wanted = weight[:, :, at] + to_compensate[:, :, at - begin] / diagonal[:, None, at]
-            step = np.clip(np.rint(wanted / scale[:, :, at]), low[:, :, at], high[:, :, at])
-            error = weight[:, :, at] - step * scale[:, :, at]
-            steps[:, :, at], errors[:, :, at] = step, error
-            to_compensate[:, :, : at - begin] += error[:, :, None] * factor[:, None, at, begin:at]
+            wanted = weight[:, at] + to_compensate[:, at - begin] / diagonal[:, at, None]
+            step = np.clip(np.rint(wanted / scale[:, at]), low[:, at], high[:, at])
+            error = weight[:, at] - step * scale[:, at]
+            steps[:, at], errors[:, at] = step, error
+            to_compensate[:, : at - begin] += error[:, None, :] * factor[:, at, begin:at, None]
     return steps
+
+
+def _is_better(errors: Floats, others: Floats, second: Floats) -> npt.NDArray[np.bool_]:
+    """Whether e' H e of each output channel is less for the first errors (groups, columns, outputs).
+
+    The difference is (e - o)' H (e + o): one product with H instead of two.
+    """
+    product = np.matmul(second, errors + others)
+    product *= errors - others
+    return np.asarray(product.sum(1) < 0.0)
 
 
 def _cost(errors: Floats, second: Floats) -> Floats:

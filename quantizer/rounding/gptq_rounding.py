@@ -107,26 +107,28 @@ def _gptq_offsets(weight: Weight, second: Sequence[Floats]) -> RoundingOffsets:
     return RoundingOffsets(offsets_of(weight, steps).tobytes(), params_digest(weight.params))
 
 
-def flattened(weight: Weight) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return a weight, its scale and the first and the last step of its type as `gptq` takes them."""
+def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:
+    """Return a weight, its scale and the first and the last step of its type as `gptq` takes them.
+
+    Floats have 32 bits and steps 16: a weight may have many elements.
+    """
     params, shape = weight.params, weight.array.shape
-    scale, zero_point = parameter_arrays(params, shape)
+    scale, point = parameter_arrays(params, shape)
+    zero_point = point.astype(np.int16)
     parts = (weight.array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
-    one, two, three, four = (
-        columns_of(weight.node, np.broadcast_to(np.asarray(part, np.float64), shape)) for part in parts
-    )
+    one, two, three, four = (columns_of(weight.node, np.broadcast_to(part, shape)) for part in parts)
     return one, two, three, four
 
 
-def offsets_of(weight: Weight, steps: Floats) -> npt.NDArray[np.int8]:
+def offsets_of(weight: Weight, steps: Array) -> npt.NDArray[np.int8]:
     """Return how far quantized values as `gptq` returns them are from the nearest, in the weight's shape."""
     _, zero_point = parameter_arrays(weight.params, weight.array.shape)
-    values = _uncolumned(weight.node, steps, weight.array.shape) + zero_point
-    nearest = quantize(weight.array, weight.params).astype(np.float64)
+    values = _uncolumned(weight.node, steps, weight.array.shape) + zero_point.astype(np.float32)
+    nearest = quantize(weight.array, weight.params).astype(np.float32)
     return np.clip(values - nearest, -128, 127).astype(np.int8)
 
 
-def columns_of(node: ir.Node, array: Array) -> Floats:
+def columns_of(node: ir.Node, array: Array) -> Array:
     """Return a weight as (groups, outputs, columns of an im2col row that it is multiplied with)."""
     flat = np.asarray(weight_axes(node, array.shape).blocks(array))
     if _scatters(node):  # each tap makes an output element of its own
@@ -135,7 +137,7 @@ def columns_of(node: ir.Node, array: Array) -> Floats:
     return np.asarray(flat.reshape(*flat.shape[:2], -1))
 
 
-def _uncolumned(node: ir.Node, columns: Floats, shape: tuple[int, ...]) -> Array:
+def _uncolumned(node: ir.Node, columns: Array, shape: tuple[int, ...]) -> Array:
     """Return what `columns_of` has made of a weight of `shape` in that shape again."""
     axes = weight_axes(node, shape)
     if _scatters(node):
