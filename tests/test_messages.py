@@ -37,6 +37,8 @@ JSON = {
     "quantizer/plan/provenance.py": "estimates in the metadata of a model; what is no JSON is none",
     "profiles/runner/checkpoint.py": "the first line of a checkpoint",
     "quantizer/tuning/state.py": "the state of a tuning",
+    "quantizer/rounding/checkpoint.py": "the first line of a checkpoint",
+    "profiles/runner/processes.py": "what workers send",
     "quantizer/runtime/node_times.py": "what onnxruntime's profiler has just written",
 }
 

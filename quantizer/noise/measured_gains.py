@@ -117,8 +117,8 @@ def _own(gains: NoiseGains, node: ir.Node, result: str) -> float:
         exact = gains.graph.constant(input_name(node, index))
         rounded = None if exact is None else rounded_weight(node, layout, exact)
         if exact is not None and rounded is not None and exact.any():
-            error = rounded - exact
-            share = float(np.vdot(error, error) / np.vdot(exact, exact))
+            error = np.square(rounded - exact, dtype=np.float64).sum()
+            share = float(error / np.square(exact, dtype=np.float64).sum())
             total += gains.of_weight_error(node, index, share, result)
     return total
 

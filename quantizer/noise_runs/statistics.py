@@ -166,12 +166,14 @@ def rounded(make: NodeMaker, value: ir.Value, by: RoundingStep, keeps_nonzero: b
         keeps_nonzero: half a step stands for what would become 0, and is not: the logarithm or inverse of
             such a 0 would leave nothing to be measured after it.
     """
+    dtype = by.step.dtype
+    assert dtype is not None
     shifted = make.add("Add", make.add("Mul", value, by.inverse), by.shift)
     steps = make.add("Sub", shifted, by.shift)
     if keeps_nonzero:
-        is_zero = make.add("Equal", steps, make.number(0.0, by.step.dtype), dtype=ir.DataType.BOOL)
-        half = make.add("Mul", make.add("Sign", value), make.number(0.5, by.step.dtype))
-        steps = make.add("Where", is_zero, half, steps, dtype=by.step.dtype)
+        is_zero = make.add("Equal", steps, make.number(0.0, dtype), dtype=ir.DataType.BOOL)
+        half = make.add("Mul", make.add("Sign", value), make.number(0.5, dtype))
+        steps = make.add("Where", is_zero, half, steps, dtype=dtype)
     return make.add("Mul", steps, by.step)
 
 

@@ -51,7 +51,9 @@ def searched_block_params(
         ModelError: the constant holds NaN or infinity. PlanError: it has no such axis.
     """
     if not 0 <= axis < weight.ndim:
-        raise PlanError(f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes")
+        raise PlanError(
+            f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; give another"
+        )
     if not np.isfinite(weight).all():
         raise ModelError(f"weight of shape {list(weight.shape)}: holds NaN or infinity; repair the model")
     blocks = _in_blocks(weight, axis, block)

@@ -24,8 +24,10 @@ TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.
 PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
 NOISE_SAMPLES = "qprof.noise_samples"
-_KEYS = (TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, NOISE_SAMPLES)
-_KEYS += (QUANTIZED_NODES, INSTRUMENTED)
+_KEYS = (
+    *(TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, NOISE_SAMPLES),
+    *(QUANTIZED_NODES, INSTRUMENTED),
+)
 
 _UNCHANGED = (Kind.FLOAT, Kind.PASS_THROUGH)
 

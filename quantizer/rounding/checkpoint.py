@@ -128,7 +128,7 @@ def _check_line(path: Path, line: bytes, run: Mapping[str, str]) -> None:
     family, _, text = line.decode("utf-8", "replace").partition(" ")
     try:
         before = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         before = None
     if family != FORMAT or not isinstance(before, dict):
         raise ConfigError(f"{path}: is no checkpoint of roundings ({FORMAT}); {_ADVICE}")

@@ -163,7 +163,7 @@ class SegmentRuns:
         kept = self._samples[0][1] if self._samples else {}
         with self._session(start, end, [name for name in names if name not in kept]) as run:
             for title, files in self._samples:
-                before = {name: np.load(files[name]) for name in names if name in files}
+                before = {name: np.load(files[name], allow_pickle=False) for name in names if name in files}
                 found = {name: np.asarray(array) for name, array in run(title, files).items()}
                 yield title, {**before, **found}
 
@@ -186,7 +186,7 @@ class SegmentRuns:
             )
         self._files += 1
         path = self._folder / f"{self._files}.npy"
-        np.save(path, array)
+        np.save(path, array, allow_pickle=False)
         return path
 
     @contextmanager
@@ -199,7 +199,11 @@ class SegmentRuns:
             return
         nodes, reads = _needed(self.program.steps[start:end], wanted)
         files = self._samples[0][1]
-        types = {name: np.load(files[name], mmap_mode="r").dtype for name in sorted(reads) if name in files}
+        types = {
+            name: np.load(files[name], mmap_mode="r", allow_pickle=False).dtype
+            for name in sorted(reads)
+            if name in files
+        }
         options = new_session_options()
         options.use_deterministic_compute = True
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -213,7 +217,7 @@ class SegmentRuns:
             ) from error
 
         def run(title: str, files: Mapping[str, Path]) -> dict[str, Output]:
-            arrays = {name: np.load(files[name]) for name in types}
+            arrays = {name: np.load(files[name], allow_pickle=False) for name in types}
             return run_sample(session, wanted, Sample(title, arrays))
 
         yield run

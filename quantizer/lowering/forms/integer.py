@@ -22,11 +22,10 @@ from functools import partial
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
-from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.pass_through import direct
-from ..writers.products import dynamic_product, fits, integer_sums, static_product
+from ..writers.products import dynamic_product, fits, gather_quantized, integer_sums, static_product
 from ..writers.saturating import hard_function, prelu
 from ..writers.task import (
     Task,

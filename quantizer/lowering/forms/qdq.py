@@ -64,12 +64,11 @@ import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
 from ..writers.bit_packed import packed_weight
-from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.lstm import dynamic_lstm
 from ..writers.pass_through import channels_last, leaky_relu, on_integers, pass_through
-from ..writers.products import dynamic_product
+from ..writers.products import dynamic_product, gather_quantized
 from ..writers.saturating import hard_function, prelu
 from ..writers.task import (
     as_sum,

@@ -19,13 +19,12 @@ from ...numerics.affine import INT7, INT8, UINT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
 from ..writers.bit_packed import packed_weight
-from ..writers.embeddings import gather_quantized
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
 from ..writers.graph_writer import Attributes, integer_type, new_value
 from ..writers.lstm import dynamic_lstm
 from ..writers.pass_through import channels_last, direct
-from ..writers.products import dynamic_product, fits
+from ..writers.products import dynamic_product, fits, gather_quantized
 from ..writers.saturating import hard_function, prelu, qlinear_binary
 from ..writers.task import Task, as_sum, direct_table, float_node, folded_weight, weight_only, with_clip
 from ..written import Lowered
