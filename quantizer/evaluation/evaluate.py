@@ -207,7 +207,7 @@ def _estimates(provenance: Provenance | None, outputs: Sequence[OutputResult]) -
     measured = {o.name: o.difference.sqnr for o in outputs if o.difference and not o.shape_mismatches}
     if provenance is None:
         return ()
-    return check_estimates(expected_sqnr(provenance.estimated_sqnr, provenance.noise_samples), measured)
+    return check_estimates(expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands), measured)
 
 
 def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:

@@ -188,7 +188,7 @@ def compare_layers(
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
     provenance = files[1].provenance
-    known = ({}, 0) if provenance is None else (provenance.estimated_sqnr, provenance.noise_samples)
+    known = ({}, {}) if provenance is None else (provenance.estimated_sqnr, provenance.sqnr_bands)
     differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
     measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
     return LayerReport(

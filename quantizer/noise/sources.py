@@ -29,6 +29,11 @@ CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
 """Kinds of node whose biases make up for the rounding of their weights."""
 
 
+QUIET_SEQUENCES = 10.0
+"""By how much the rounding of a recurrent node's input is more than on drawn sequences, none of which is of
+low level as a whole: of six trained LSTMs the estimates were 10 to 23 dB too good."""
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseSource:
     """A place where values are rounded.
@@ -239,6 +244,7 @@ def _at_run_time(node: ir.Node, flow: NoiseFlow, activations: ActivationRanges) 
                 noise = expected_noise(tensor, params)
                 # The result itself is float; rounded is what the next step reads of it.
                 lost = recurrence.of_state(_power(noise))
+            lost *= QUIET_SEQUENCES
             yield NoiseSource(name_of(node), name, through * (lost / recurrence.per_unit))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...profiles.noise.measurements import pooled_noise
 from ..costs.float_regions import Prices
 from ..model.graph import Graph, name_of
+from ..noise.estimate_check import band_of
 from ..noise.measured_gains import measured_gains
 from ..noise.propagation import NoiseFlow, NoiseGains, noise_flow
 from ..noise.sources import NoiseEstimator, NoiseSource, WeightErrors, decibels_of
@@ -69,7 +70,12 @@ def plan_within_noise_budget(
     unlimited = limits.least == 0.0
     plan = maker.store(plan, ()) if unlimited else _within_budget(maker, plan, estimator, limits)
     estimated = estimator.estimated_sqnr(plan)
-    origin = replace(plan.origin, estimated_sqnr=estimated, noise_samples=len(profile.noise))
+    bands = {
+        name: band_of(db, limits.kinds.get(name) == "decision")
+        for name, db in estimated.items()
+        if profile.noise
+    }
+    origin = replace(plan.origin, estimated_sqnr=estimated, sqnr_bands=bands)
     return replace(plan, origin=origin)
 
 

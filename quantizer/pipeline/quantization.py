@@ -109,7 +109,7 @@ class QuantizeResult(Presented):
     @property
     def expected(self) -> tuple[ExpectedSqnr, ...]:
         """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
-        return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.noise_samples)
+        return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
 
     def headline(self) -> str:
         """Return the model, its size, and how many nodes are of each kind."""
@@ -327,7 +327,7 @@ def _estimates(
     plan: QuantPlan, samples: Iterable[Sample], original: Path, written: Path
 ) -> tuple[EstimateCheck, ...]:
     """Hold the estimated SQNR of the outputs against the written model on the first samples."""
-    expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.noise_samples)
+    expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
     if not expected or not (first := tuple(islice(samples, CHECKED))):
         return ()
     return check_estimates(expected, measured_sqnr(original, written, first))

@@ -148,12 +148,13 @@ class PlanOrigin:
     Attributes:
         profile: digest of the profile (`provenance.profile_digest`); "" without one.
         estimated_sqnr: graph output -> SQNR in dB that is estimated of it, for the outputs with noise.
-        noise_samples: on how many samples of the profile noise was measured, from which the estimate is.
+        sqnr_bands: the same outputs -> lowest and highest SQNR in dB that is expected, where the estimate is
+            from measured noise.
     """
 
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
-    noise_samples: int = 0
+    sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.profile or self.estimated_sqnr)

@@ -23,9 +23,9 @@ from .plan import Kind, QuantPlan
 TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"
 PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
 ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
-NOISE_SAMPLES = "qprof.noise_samples"
+BANDS = "qprof.sqnr_bands"
 _KEYS = (
-    *(TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, NOISE_SAMPLES),
+    *(TOOL, TARGET, FORM, SCHEMA, PLAN, PROFILE, FLOAT_MODEL, ESTIMATED, BANDS),
     *(QUANTIZED_NODES, INSTRUMENTED),
 )
 
@@ -47,7 +47,7 @@ class Provenance:
         profile: digest of the profile that the plan was made from (`profile_digest`); "" without one.
         estimated_sqnr: graph output -> SQNR in dB that the plan was estimated to keep; empty where that is
             not known, as without a profile.
-        noise_samples: on how many samples noise was measured for that estimate.
+        sqnr_bands: the lowest and highest SQNR that was expected, where noise was measured for the estimate.
         instrumented: whether the model has profiling nodes.
         quantized_nodes: how many nodes have integer values; None where the model does not say.
     """
@@ -60,7 +60,7 @@ class Provenance:
     plan: str = ""
     profile: str = ""
     estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
-    noise_samples: int = 0
+    sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     instrumented: bool = False
     quantized_nodes: int | None = None
 
@@ -77,7 +77,7 @@ def provenance_of(plan: QuantPlan) -> Provenance:
         plan_digest(plan),
         plan.origin.profile,
         plan.origin.estimated_sqnr,
-        plan.origin.noise_samples,
+        plan.origin.sqnr_bands,
         quantized_nodes=sum(node.kind not in _UNCHANGED for node in plan.nodes.values()),
     )
 
@@ -93,7 +93,7 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         PLAN: provenance.plan,
         PROFILE: provenance.profile,
         ESTIMATED: _json(provenance.estimated_sqnr) if provenance.estimated_sqnr else "",
-        NOISE_SAMPLES: str(provenance.noise_samples or ""),
+        BANDS: _json(provenance.sqnr_bands) if provenance.sqnr_bands else "",
         QUANTIZED_NODES: "" if provenance.quantized_nodes is None else str(provenance.quantized_nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
@@ -116,13 +116,13 @@ def read_provenance(model: ir.Model) -> Provenance | None:
         found.get(PLAN, ""),
         found.get(PROFILE, ""),
         _estimates(found.get(ESTIMATED, "{}")),
-        int(count) if (count := found.get(NOISE_SAMPLES, "")).isdecimal() else 0,
+        _bands(found.get(BANDS, "{}")),
         found.get(INSTRUMENTED) == "true",
         nodes_said_to_be_quantized(model),
     )
 
 
-def _json(values: Mapping[str, float]) -> str:
+def _json(values: Mapping[str, float] | Mapping[str, tuple[float, float]]) -> str:
     return json.dumps(dict(values), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -133,6 +133,15 @@ def _estimates(text: str) -> dict[str, float]:
     except (ValueError, TypeError, AttributeError):
         return {}
     return found if all(map(math.isfinite, found.values())) else {}
+
+
+def _bands(text: str) -> dict[str, tuple[float, float]]:
+    """Return the pairs of numbers that an entry holds; none where another tool has spoiled it."""
+    try:
+        found = {str(name): (float(low), float(high)) for name, (low, high) in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    return found if all(math.isfinite(end) for band in found.values() for end in band) else {}
 
 
 def model_fingerprint(model: ModelId) -> str:

@@ -31,8 +31,8 @@
     origin:                          what the plan was made from
       profile: 0123456789abcdef...   digest of the profile
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
-      noise_samples: 8               on which noise was measured; left out for none
       estimated_sqnr: {y: 31.5}      dB, by output
+      sqnr_bands: {y: [24, 40]}      dB in which it is expected; left out where noise was not measured
     ...
 
 A reason that a person writes may be a text. The last line is "...", so that a cut-off file is noticed. A
@@ -64,7 +64,6 @@ from ...profiles.base.strict_yaml import (
     float_at,
     float_text,
     flow_text,
-    integer_at,
     list_at,
     mapping_at,
     parse,
@@ -220,10 +219,13 @@ def _origin_text(plan: QuantPlan) -> str:
     if not origin:
         return ""
     lines = {"profile": origin.profile, "decisions": plan_digest(plan)}
-    if origin.noise_samples:
-        lines["noise_samples"] = str(origin.noise_samples)
     estimates = "".join(entry(name, repr(float(db)), 4) for name, db in origin.estimated_sqnr.items())
-    return "origin:\n" + block(lines, 2) + ("  estimated_sqnr:\n" + estimates if estimates else "")
+    bands = "".join(
+        entry(name, f"[{float(low)!r}, {float(high)!r}]", 4)
+        for name, (low, high) in origin.sqnr_bands.items()
+    )
+    parts = {"estimated_sqnr": estimates, "sqnr_bands": bands}
+    return "origin:\n" + block(lines, 2) + "".join(f"  {k}:\n{v}" for k, v in parts.items() if v)
 
 
 # Reading ---------------------------------------------------------------------------------------------------
@@ -249,13 +251,24 @@ def _plan(top: dict[str, object]) -> QuantPlan:
 
 def _origin(value: object, plan: QuantPlan) -> PlanOrigin:
     """Return what a plan was made from; without the estimate where the plan was edited since."""
-    found = fields(value, "origin", ("profile", "decisions"), ("estimated_sqnr", "noise_samples"))
+    found = fields(value, "origin", ("profile", "decisions"), ("estimated_sqnr", "sqnr_bands"))
     profile = text_at(found["profile"], "origin: profile")
     estimates = mapping_at(found.get("estimated_sqnr", {}), "origin: estimated_sqnr")
     numbers = {name: float_at(db, "origin: estimated_sqnr") for name, db in estimates.items()}
     edited = text_at(found["decisions"], "origin: decisions") != plan_digest(plan)
-    samples = integer_at(found.get("noise_samples", 0), "origin: noise_samples")
-    return PlanOrigin(profile, {} if edited else numbers, samples)
+    bands = {
+        name: _band(pair)
+        for name, pair in mapping_at(found.get("sqnr_bands", {}), "origin: sqnr_bands").items()
+    }
+    return PlanOrigin(profile, {}, {}) if edited else PlanOrigin(profile, numbers, bands)
+
+
+def _band(value: object) -> tuple[float, float]:
+    where = "origin: sqnr_bands"
+    ends = [float_at(end, where) for end in list_at(value, where)]
+    if len(ends) != 2:
+        raise MalformedError(f"{where}: an output has {len(ends)} numbers; give the lowest and the highest")
+    return ends[0], ends[1]
 
 
 def _shared(value: object) -> SharedScale:

@@ -265,7 +265,7 @@ def sensitivity_of(
         quantized=measurement.quantized,
         nodes=ranked(nodes),
         estimates=check_estimates(
-            expected_sqnr(plan.origin.estimated_sqnr, plan.origin.noise_samples), measurement.sqnr
+            expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands), measurement.sqnr
         ),
     )
 

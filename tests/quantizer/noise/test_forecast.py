@@ -55,7 +55,7 @@ def test_lstms_whose_inputs_span_decades_are_not_within_the_default_budget(estim
 
 
 def test_an_estimate_is_too_good_where_less_was_measured_than_its_band_holds() -> None:
-    expected = expected_sqnr({"a": 20.0, "b": 20.0, "c": 20.0}, noise_samples=4)
+    expected = expected_sqnr({"a": 20.0, "b": 20.0, "c": 20.0}, {"a": (14.0, 32.0), "b": (14.0, 32.0)})
     checks = check_estimates(expected, {"a": 14.1, "b": 13.9})
     assert [check.too_good for check in checks] == [False, True]
     (text,) = too_good_texts(checks)
