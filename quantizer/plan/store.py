@@ -64,6 +64,7 @@ from ...profiles.base.strict_yaml import (
     float_at,
     float_text,
     flow_text,
+    integer_at,
     list_at,
     mapping_at,
     parse,
