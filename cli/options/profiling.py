@@ -98,7 +98,7 @@ _OPTIONS = (
         "--noise-samples",
         group="Quality",
         type=click.IntRange(min=0),
-        default=4,
+        default=8,
         show_default=True,
         metavar="N",
         help="Samples on which it is measured how noise travels; 0 for none.",

@@ -48,6 +48,7 @@ class Settings(TypedDict, total=False):
     equalization: Literal["auto", "free", "off"]
     bias_correction: Literal["auto", "off"]
     rounding: Literal["nearest", "squant", "gptq", "gptaq"]
+    weight_only_activations: Literal["int8", "float"]
     cost_model: Literal["auto", "off"]
     keep_float: Collection[str]
     fix_shapes: Collection[str]

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plan.plan import Kind, QuantPlan
-from .first_layers import LOW_NOISE_DB
 
 Floats = npt.NDArray[np.float64]
+
+UNNOTICED_DB = 30.0
+"""Variance of an output over the noise of all weights that are rounded without saving time."""
 
 TOO_GOOD_DB = 15.0
 """By how much the estimate for a product may be too good. The error of a weight is the same at each place and
@@ -52,7 +54,7 @@ def plan_with_int8_weights(
     stored = _stored(plan, trial)
     none = np.zeros(len(varying))
     quantized = sum((share for name, share in noise.items() if name not in stored), none)
-    limits = np.maximum(np.minimum(10.0 ** (-LOW_NOISE_DB / 10.0) * varying, allowed - quantized), 0.0)
+    limits = np.maximum(np.minimum(10.0 ** (-UNNOTICED_DB / 10.0) * varying, allowed - quantized), 0.0)
     margins = {name: 1.0 if name in trusted else 10.0 ** (TOO_GOOD_DB / 10.0) for name in stored}
     while stored:
         unknown = stored - noise.keys()

@@ -93,7 +93,7 @@ def test_processes_give_the_bytes_of_one(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     shared = profile_bytes(tmp_path / "b", workers=2, progress=lambda done, total: seen.append((done, total)))
     assert shared == profile_bytes(tmp_path / "a")
-    assert sorted(seen) == [*((n, 8) for n in range(1, 9)), *((n, 12) for n in range(9, 13))]
+    assert sorted(seen) == [*((n, 8) for n in range(1, 9)), *((n, 16) for n in range(9, 17))]
 
 
 def test_channels_of_a_trained_model_are_the_same_bytes_for_any_threads_and_shards(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_dask_cluster_gives_the_bytes_of_one_machine(tmp_path: Path) -> None:
         seen: list[tuple[int, int | None]] = []
         shared = profile_bytes(tmp_path / "b", scheduler=address, progress=lambda *done: seen.append(done))
         assert shared == profile_bytes(tmp_path / "a")
-        assert sorted(seen) == [*((n, 8) for n in range(1, 9)), *((n, 12) for n in range(9, 13))]
+        assert sorted(seen) == [*((n, 8) for n in range(1, 9)), *((n, 16) for n in range(9, 17))]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")

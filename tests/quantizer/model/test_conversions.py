@@ -49,6 +49,7 @@ ALLOWED = {
         "read_graph",
         "ir.from_proto",
     ): "the message to a model, without the types that are maps; weights keep the folder",
+    ("quantizer/noise_runs", "_session", "ir.save"): "a noise model to a temporary file for onnxruntime",
     ("profiles/runtime", "_source", "ir.save"): "a model to a temporary file for onnxruntime",
     ("profiles/runtime", "_saved_beside", "ir.save"): "the same, beside weights that are in files already",
     (

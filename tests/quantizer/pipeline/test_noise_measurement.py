@@ -36,8 +36,8 @@ def profiled(data: object, **settings: object) -> Profile:
     return dump_profile(MODEL, data, None, RunSettings(**settings))  # type: ignore[arg-type]
 
 
-def test_the_default_measures_four_samples_in_all_tensors(profile: Profile) -> None:
-    assert (len(profile.noise), profile.noise_samples) == (4, 4)
+def test_the_default_measures_eight_samples_in_all_tensors(profile: Profile) -> None:
+    assert (len(profile.noise), profile.noise_samples) == (8, 8)
     for sample in profile.noise:
         assert list(sample.tensors) == list(profile)
         figures = sample.tensors["logits"]

@@ -146,6 +146,8 @@ def test_evaluate_holds_the_estimate_against_the_measurement(folder: Path, tmp_p
     for entry in model.metadata_props:
         if entry.key == "qprof.estimated_sqnr":
             entry.value = json.dumps({check.output: check.measured + 9.0})
+        if entry.key == "qprof.sqnr_bands":
+            entry.value = json.dumps({check.output: [check.measured + 1.0, check.measured + 19.0]})
     onnx.save(model, tmp_path / "boasting.onnx")
     (remark,) = evaluate(folder / "model.onnx", tmp_path / "boasting.onnx", DATA, measuring=FEW).remarks
     assert "the estimate was 9.0 dB too good" in remark

@@ -11,6 +11,7 @@ from qprof_onnx.profiles.base.strict_yaml import MalformedError
 from qprof_onnx.quantizer.numerics.affine import TYPES
 from qprof_onnx.quantizer.numerics.schema_table import SCHEMAS, SchemaName
 from qprof_onnx.quantizer.ranges.calibrators import CALIBRATORS
+from qprof_onnx.quantizer.scoring import quality_target
 from qprof_onnx.quantizer.targets.calibrator_names import CALIBRATOR_NAMES
 from qprof_onnx.quantizer.targets.config import (
     FORMS,
@@ -20,7 +21,6 @@ from qprof_onnx.quantizer.targets.config import (
     settings,
 )
 from qprof_onnx.quantizer.targets.records import config_from_mapping
-from qprof_onnx.quantizer.tuning import quality_target
 
 
 def test_the_names_of_schemas_are_those_of_the_table() -> None:
