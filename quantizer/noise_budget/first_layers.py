@@ -28,8 +28,8 @@ Floats = npt.NDArray[np.float64]
 
 LOW_NOISE_DB = 36.0
 """Variance of an output over its noise, as estimated, from which nothing is gained by less noise. nudenet,
-whose scores are few and decided at rare places, has 28 to 31 with all its layers in int8 and loses 1.9 points,
-and 0.3 with its first layer in float, at the same speed (tuning split)."""
+whose scores are few and decided at rare places, has 28 to 31 with all its layers in int8 and loses 1.9
+points, and 0.3 with its first layer in float, at the same speed (tuning split)."""
 
 TIMES_ITS_COST = 4.0
 """Least ratio of a node's part of the noise to its part of the multiplications."""
