@@ -261,7 +261,7 @@ def test_the_wasserstein_distance_is_right_to_one_bin(
     old, new = tensor(a), tensor(b)
     scale = max(np.abs(a).max(), np.abs(b).max())
     width = max(old.maximum, 0.0) / 4 - min(old.minimum, 0.0) / 4
-    if scale == 0.0 or width < scale * 1e-9:
+    if width == 0.0 or width < scale * 1e-9:
         return  # nothing, or so much further than OLD is wide that only the order of magnitude means anything
     # Sorted samples, repeated to the same number: the definition of Wasserstein-1 in one dimension.
     x, y = np.sort(np.repeat(a / 4, b.size)), np.sort(np.repeat(b / 4, a.size))
