@@ -32,8 +32,8 @@ whose scores are few and decided at rare places, has 28 to 31 with all its layer
 points, and 0.3 with its first layer in float, at the same speed (tuning split)."""
 
 TIMES_ITS_COST = 2.0
-"""Least ratio of a node's part of the noise to its part of the multiplications. At 4, one profile of nudenet in two
-let its first layer stay in int8; at 2 no other tuned model changed."""
+"""Least ratio of a node's part of the noise to its part of the multiplications. At 4 one of two profiles of
+nudenet left its first layer in int8; at 2 no other model changed (tuning splits)."""
 
 MOST_PRODUCTS = 0.05
 """Part of all quantized multiplications that may go back to float in all."""
