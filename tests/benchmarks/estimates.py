@@ -1,7 +1,7 @@
 """Estimated SQNR of the outputs against what is measured, kind of node by kind of node.
 
     python tests/benchmarks/estimates.py [WORD ...]
-    python tests/benchmarks/estimates.py --work DIR [NAME ...] [--split tuning] [--write]
+    python tests/benchmarks/estimates.py --work DIR [NAME ...] [--modes default] [--split tuning] [--write]
 
 Each case is a small network with seeded weights and samples (or the model of examples/digits), quantized as
 its settings say. Its estimate is the one that the written model carries; it is held against the outputs on
@@ -90,7 +90,7 @@ class Result:
         return f"{self.name} {self.check.output[:18]} {self.mode}".strip()
 
 
-def real_results(work: Path, names: Sequence[str], split: str) -> Iterator[Result]:
+def real_results(work: Path, names: Sequence[str], split: str, modes: Sequence[str]) -> Iterator[Result]:
     """Yield what is found of real models: profiles and samples are those that real_models.py has made."""
     import models
 
@@ -99,7 +99,7 @@ def real_results(work: Path, names: Sequence[str], split: str) -> Iterator[Resul
         if not profile.exists() or not data.exists():
             continue
         path = models.load(name).path(work / name)
-        for mode, settings in MODES.items():
+        for mode, settings in ((mode, MODES[mode]) for mode in modes):
             with tempfile.TemporaryDirectory() as folder:
                 out = Path(folder) / "q.onnx"
                 quantize(path, profile, out, recipe=load_recipe(None, dict(settings)))
@@ -170,13 +170,16 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="cases whose name contains one of them, or names of models")
     parser.add_argument("--work", type=Path, help="work folder of real_models.py: take the real models")
     parser.add_argument("--split", default="evaluation", choices=["tuning", "evaluation"])
+    parser.add_argument("--modes", default=",".join(MODES), help="some of them, with commas between")
     parser.add_argument("--write", action="store_true", help="write ESTIMATES.md and estimates.svg")
     given = parser.parse_args()
     found = []
     head = f"{'case':42} {'estimated':>9} {'band':>10} {'measured':>9} {'difference':>10}"
     print(head)
     source = (
-        results(given.words) if given.work is None else real_results(given.work, given.words, given.split)
+        results(given.words)
+        if given.work is None
+        else real_results(given.work, given.words, given.split, given.modes.split(","))
     )
     for result in source:
         found.append(result)
