@@ -10,15 +10,15 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED")
-"""One build for every Python from 3.11 on; a free-threaded Python has no limited API, and takes a build each."""
+"""One build for every Python from 3.11 on; each free-threaded Python, which has no limited API, needs its own."""
 
 OPTIONS = {
     "unix": ["-O3", "-g0", "-ffp-contract=off"],
     "mingw32": ["-O3", "-g0", "-ffp-contract=off"],
     "msvc": ["/O2", "/fp:precise"],
 }
-"""For each family of compilers: no fused multiply-add but where the sources ask for one, so that the bytes are
-those of numpy; no debugging information, which would be two thirds of the file."""
+"""For each family of compilers: no fused multiply-add but where the sources ask for one, for the bytes of
+numpy; no debugging information, which would be two thirds of the file."""
 
 
 class BuildCounters(build_ext):
