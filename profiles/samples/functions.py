@@ -17,7 +17,7 @@ from ..base.errors import DataError, QprofError, nearest
 
 def is_function(source: str) -> bool:
     """Return whether `source` means module:function and not a folder. A folder of that name goes first."""
-    return re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", source) is not None and not os.path.isdir(source)
+    return re.fullmatch(r"\w+(\.\w+)*:[^\W\d]\w*(\.\w+)*", source) is not None and not os.path.isdir(source)
 
 
 def load_function(source: str) -> Callable[[], object]:
