@@ -26,6 +26,11 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         DataError: there are no recordings. While iterating: one is broken, of another rate, or too short.
         ConfigError: the recipe is wrong, or a library is missing.
     """
+    if not preprocessing.reader:
+        raise DataError(
+            f"{shown_location(source)}: holds recordings, and the model does not say which rate it takes; "
+            "give a recipe with --preprocess FILE, whose lines are 'reader: audio' and, for one, 'rate: 16000'"
+        )
     encoder = audio_encoder(preprocessing, inputs)
     files = data_files(source, SUFFIXES, deep=True)
     if not files:

@@ -96,11 +96,12 @@ def table_encoder(
     constants = constant_arrays(where, recipe.constants, inputs)
     specs = tuple(spec for spec in inputs if spec.name not in constants)
     checked_names(f"{where}: columns", recipe.columns, [spec.name for spec in specs])
-    chosen, notes = dict(recipe.columns), []
-    for spec in specs:
-        if spec.name not in chosen:
-            chosen[spec.name] = _usual_columns(source, spec, specs, first, names)
-            notes.append(f"{source}: {_told(chosen[spec.name], spec)}; columns in a recipe choose others")
+    assumed = {
+        spec: _usual_columns(source, spec, specs, first, names)
+        for spec in specs
+        if spec.name not in recipe.columns
+    }
+    chosen = {**recipe.columns, **{spec.name: columns for spec, columns in assumed.items()}}
     for input_name, columns in recipe.columns.items():
         for column in [columns] if isinstance(columns, str) else columns:
             if column not in names:
@@ -108,7 +109,7 @@ def table_encoder(
                     f"{where}: columns: {input_name}: {source} has no column '{column}', only "
                     f"{_listed(names)}.{nearest(column, names)}"
                 )
-    return TableEncoder(specs, chosen, constants, tuple(notes))
+    return TableEncoder(specs, chosen, constants, _notes(source, assumed))
 
 
 def _usual_columns(
@@ -129,9 +130,22 @@ def _usual_columns(
     )
 
 
-def _told(columns: str | list[str], spec: InputSpec) -> str:
-    what = f"column {columns} goes" if isinstance(columns, str) else f"columns {_listed(columns)} go"
-    return f"{what} to input '{spec.name}' as {type_text(spec.dtype)}"
+def _notes(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[str, ...]:
+    """Return what was assumed of columns, those that are called like their input in one note."""
+    advice = "columns in a recipe choose others"
+    by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
+    said = [
+        f"columns {_listed([columns] if isinstance(columns, str) else columns)} go to input '{spec.name}' as "
+        f"{type_text(spec.dtype)}"
+        for spec, columns in assumed.items()
+        if spec not in by_name
+    ]
+    if by_name:
+        types = sorted({type_text(spec.dtype) for spec in by_name})
+        said.append(
+            f"columns {_listed([s.name for s in by_name])} go to the inputs of their names as {' or '.join(types)}"
+        )
+    return tuple(f"{source}: {text}; {advice}" for text in said)
 
 
 def _listed(names: Sequence[str]) -> str:
