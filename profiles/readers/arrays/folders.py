@@ -43,7 +43,7 @@ def sample_files(source: str) -> list[DataFile]:
         return [whole]
     if not is_folder(source):
         problem = "is a file" if exists(source) else "no such folder"
-        raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or module:function")
+        raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
     names = sorted((name for name in entries_of(source) if not name.startswith(".")), key=natural_key)
     entries = [joined(source, name) for name in names]
     arrays = [e for e in entries if e.suffix in ARRAYS and not is_folder(e.location)]

@@ -29,7 +29,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     if not preprocessing.reader:
         raise DataError(
             f"{shown_location(source)}: holds recordings, and the model does not say which rate it takes; "
-            "give a recipe with --preprocess FILE, whose lines are 'reader: audio' and, for one, 'rate: 16000'"
+            "give a recipe with --preprocess FILE, with the lines 'reader: audio' and 'rate: 16000' for one"
         )
     encoder = audio_encoder(preprocessing, inputs)
     files = data_files(source, SUFFIXES, deep=True)

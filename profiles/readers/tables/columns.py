@@ -142,9 +142,8 @@ def _notes(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[s
     ]
     if by_name:
         types = sorted({type_text(spec.dtype) for spec in by_name})
-        said.append(
-            f"columns {_listed([s.name for s in by_name])} go to the inputs of their names as {' or '.join(types)}"
-        )
+        names = _listed([spec.name for spec in by_name])
+        said.append(f"columns {names} go to the inputs of their names as {' or '.join(types)}")
     return tuple(f"{source}: {text}; {advice}" for text in said)
 
 
