@@ -36,14 +36,18 @@ LASTING = (
     ValueError,
 )
 """Errors that a second attempt does not mend."""
+SECRETS = re.compile(r"^([\w+.-]+://)[^@]*:[^@]*@|^((?:https?|ftp)://)[^@/]*@")
+"""User and password before an "@"; without a password, what is there may be a container or a revision."""
+LASTING_WORDS = ("Credentials", "Validation")
+"""In the names of such errors of libraries."""
 OWN_PACKAGES = {"s3", "s3a", "http", "https", "memory"}
 """Protocols whose libraries the extra `remote` installs."""
 
 
 def shown_url(url: str) -> str:
     """Return a URL without user, password, query and fragment."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    parts = urlsplit(SECRETS.sub(lambda match: match[1] or match[2], url))
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
 def content_of(url: str) -> bytes:
@@ -237,13 +241,13 @@ def _may_pass(error: BaseException) -> bool:
     status = getattr(error, "status", None)
     if isinstance(status, int) and 400 <= status < 500:
         return status in (408, 429)
-    return "Credentials" not in type(error).__name__
+    return not any(word in type(error).__name__ for word in LASTING_WORDS)
 
 
 def _advice(error: Exception) -> str:
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
         return "check the credentials of the store, as its own library reads them"
-    if isinstance(error, LASTING):
+    if isinstance(error, LASTING) or "Validation" in type(error).__name__:
         return "check the URL"
     return f"{ATTEMPTS} attempts or {SECONDS:g} s were not enough; try again later"
 

@@ -15,6 +15,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 BUCKET = "data"
+ERRORS = {"503": "503 Service Unavailable", "404": "404 Not Found"}
 KEY, SECRET = "AKIAUSERNAME", "p4ssw0rd/of+nobody"
 
 
@@ -25,7 +26,7 @@ class ObjectStore:
         url: of the server.
         requests: how often each path was asked for, by method and path.
         fault: called for each GET of an object with its name and how often it was asked for before; returns
-            what happens: "" for an answer, "503", "drop" for a connection that ends in the middle.
+            what happens: "" for an answer, "503", "404", "drop" for a connection that ends in the middle.
     """
 
     def __init__(self) -> None:
@@ -40,10 +41,8 @@ class ObjectStore:
         before = self.requests[request]
         self.requests[request] += 1
         what = self.fault(name, before) if environ["REQUEST_METHOD"] == "GET" else ""
-        if what == "503":
-            start_response(
-                "503 Service Unavailable", [("Content-Type", "text/plain"), ("Content-Length", "0")]
-            )
+        if what in ERRORS:
+            start_response(ERRORS[what], [("Content-Length", "0")])
             return []
         answer = self._moto(environ, start_response)
         return _cut(answer) if what == "drop" else answer
