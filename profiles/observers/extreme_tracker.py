@@ -17,6 +17,7 @@ from ..checks.extremes import Extreme, Extremes
 from .histogram_counter import Ranges
 
 _NONE = np.bytes_(b"")
+_SIGNS = np.array([1.0, -1.0])
 
 
 @dataclass(eq=False)
@@ -51,18 +52,19 @@ class ExtremeTracker:
             digest: of its data.
             ranges: the smallest and the largest finite element of each tensor; see `empty_ranges`.
         """
-        keys = (ranges * (1.0, -1.0)).reshape(-1)
-        second = self._second
+        first, second = self._first, self._second
+        keys = (ranges * _SIGNS).reshape(-1)
         own = digest.to_bytes(16, "big")
-        known = self._names.get(own)
-        if known is not None and natural_key(name) < natural_key(known):
+        known = self._names.get(own, name)
+        if name != known and natural_key(name) < natural_key(known):
             self._names[own] = name
-        among = keys < second.keys
-        equal = np.flatnonzero((keys == second.keys) & (keys < np.inf))
-        among[equal[own < second.digests[equal]]] = True
-        if known is not None:
-            among &= ~((self._first.digests == own) & (keys >= self._first.keys))
-        at = np.flatnonzero(among)
+        at = np.flatnonzero(keys <= second.keys)
+        here = keys[at]
+        # Of equal keys the smaller digest is better; where there is no sample yet, none is smaller.
+        among = (here < second.keys[at]) | (own < second.digests[at])
+        if own in self._names:
+            among &= (here < first.keys[at]) | (first.digests[at] != own)
+        at = at[among]
         if at.size:
             self._names.setdefault(own, name)
             self._insert(at, keys[at], own)

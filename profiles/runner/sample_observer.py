@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import DataError
@@ -41,12 +42,14 @@ class CountingPlan(NamedTuple):
 
     Attributes:
         small: arrays that are counted in one call.
+        places: the same numbers.
         large: those that are counted one by one.
         with_channels: those of the small ones whose channels are recorded.
         slices: where these channels are.
     """
 
     small: list[int]
+    places: npt.NDArray[np.intp]
     large: list[int]
     with_channels: list[int]
     slices: list[ArraySlice]
@@ -142,7 +145,7 @@ class SampleObserver:
         for remainder in count_histograms(small, [observers[i].bins for i in plan.small], found):
             number = plan.small[remainder.number]
             non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
-        ranges[plan.small] = found
+        ranges[plan.places] = found
         accumulate_channels([arrays[i] for i in plan.with_channels], plan.slices)
         for number in plan.large:
             block = self._blocks.get(self._main[number].name, 1)
@@ -151,7 +154,7 @@ class SampleObserver:
 
     def _planned(self, sample: str, shapes: Shapes) -> CountingPlan:
         """Return how arrays of these shapes are counted, and note the shapes."""
-        plan = CountingPlan([], [], [], [])
+        plan = CountingPlan([], np.zeros(0, np.intp), [], [], [])
         for number, (observation, shape) in enumerate(zip(self._main, shapes, strict=True)):
             _check_channels(sample, observation, shape)
             observer = self._observers[number]
@@ -166,7 +169,7 @@ class SampleObserver:
                 plan.slices.append(array_slice)
         if len(self._plans) == PLANS:
             self._plans.clear()
-        self._plans[shapes] = plan
+        self._plans[shapes] = plan = plan._replace(places=np.array(plan.small, np.intp))
         return plan
 
     def _recorded_shape(self, observation: Observation, shape: tuple[int, ...]) -> tuple[Dim, ...] | None:
