@@ -10,6 +10,8 @@ from typing import Any
 from ..base.errors import ProfileError, nearest
 from ..base.names import natural_key
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
+from ..checks.extremes import Extremes, merged_extremes
+from ..checks.inputs import InputProfile, merged_inputs
 from ..noise.measurements import SampleNoise, fewest_digests
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
@@ -49,15 +51,45 @@ class DataId:
         samples: number of samples; a batch, whose inputs share a free leading dimension, counts as its rows.
         digest: 128-bit hex number, the sum modulo 2**128 of the digests of the samples: independent of
             order, batching and sharding, and added when profiles are merged.
+        random: whether some of the samples are random values ("random:N"), which gates refuse.
     """
 
     samples: int = 0
     digest: str = "0" * 32
+    random: bool = False
 
     def merged(self, other: DataId) -> DataId:
         """Return the identity of both data sets together."""
         total = (int(self.digest, 16) + int(other.digest, 16)) % (1 << 128)
-        return DataId(self.samples + other.samples, f"{total:032x}")
+        return DataId(self.samples + other.samples, f"{total:032x}", self.random or other.random)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of a profile of such data."""
+        if not self.random:
+            return ()
+        return (
+            "the profile is of random values: good for a smoke test, but ranges, and quality estimated from "
+            "them, say nothing about real data; profile the model on samples",
+        )
+
+
+def check_data_not_random(data: DataId, name: str, use: str) -> None:
+    """Refuse a profile of random values for what judges quality.
+
+    Args:
+        data: of the profile.
+        name: of its file.
+        use: what it is for, in words.
+
+    Raises:
+        ProfileError: some of its samples are random values.
+    """
+    if data.random:
+        raise ProfileError(
+            f"{name}: is a profile of random values, and {use} needs one of samples; make it with "
+            "'qprof dump-profile --data DIR'"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,6 +105,8 @@ class TensorProfile:
         nan, inf: number of elements that were not finite; in neither range nor histogram.
         histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
         channels: per-channel ranges and sums, for inputs of weighted layers; else None.
+        extremes: the samples that made minimum and maximum, and those next to them; None where that was not
+            recorded (profiles of formats 1 to 3).
     """
 
     dtype: str
@@ -85,6 +119,7 @@ class TensorProfile:
     inf: int
     histogram: Histogram | EqualBins
     channels: Channels | None = None
+    extremes: Extremes | None = None
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -129,6 +164,7 @@ class TensorProfile:
             inf=self.inf + other.inf,
             histogram=self.histogram.merged(other.histogram),
             channels=_merged_channels(self.channels, other.channels),
+            extremes=merged_extremes(self.extremes, other.extremes),
         )
 
 
@@ -206,6 +242,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         noise: how noise travels through the model, for the samples with the smallest digests; () where it was
             not measured.
         noise_samples: for how many samples that was to be measured, at most.
+        runs: how many times the model ran on data: once for each sample, or for each batch. The extremes of
+            tensors and inputs are those of runs. 0 where that is not known (profiles of formats 1 to 3).
+        inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
     """
 
     model: ModelId
@@ -216,14 +255,16 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     non_finite: NonFinite = field(default=NonFinite(), compare=False)
     noise: tuple[SampleNoise, ...] = ()
     noise_samples: int = 0
+    runs: int = 0
+    inputs: Mapping[str, InputProfile] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what was left out of the profile: NaN and Inf, with the first sample and node."""
+        """Sentences on random samples, and on NaN and Inf, which are left out of the profile."""
         from .non_finite import non_finite_report
 
         report = non_finite_report(self)
-        return () if report is None else (report.sentence,)
+        return self.data.notes if report is None else (*self.data.notes, report.sentence)
 
     def __getitem__(self, name: str) -> TensorProfile:
         return self.tensors[name]
@@ -236,7 +277,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
     def headline(self) -> str:
         """Return the model's file, and how many tensors and samples there are."""
-        return f"{self.model.file or 'model'}, {len(self)} tensors, {self.data.samples} samples"
+        random = " OF RANDOM VALUES" if self.data.random else ""
+        return f"{self.model.file or 'model'}, {len(self)} tensors, {self.data.samples} samples{random}"
 
     def presentation(self) -> Presentation:
         """Return a table of the tensors with small histograms, whose heights are logarithmic."""
@@ -321,6 +363,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             non_finite=self.non_finite.merged(other.non_finite),
             noise=fewest_digests([*self.noise, *other.noise], count),
             noise_samples=count,
+            runs=self.runs + other.runs if self.runs and other.runs else 0,
+            inputs=merged_inputs(self.inputs, other.inputs),
         )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.tool import Progress
+from ...profiles.readers.random_samples import check_not_random
 from ...profiles.readers.values import Sample
-from ...profiles.samples.objects import DataLike
+from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance
@@ -160,6 +161,8 @@ def evaluate(
     """
     gate, measuring = gate or Gate(), measuring or Measuring()
     check_gate(gate, labels=labels is not None, latency=measuring.latency is not None)
+    if gate != Gate():
+        check_not_random(source_name(data), "a gate")
     floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
     check_not_instrumented(floats, quantized)
     original = floats.model
