@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED")
-"""One build for every Python from 3.11 on; each free-threaded Python, which has no limited API, needs its own."""
+"""One build for every Python from 3.11 on; a free-threaded one, without limited API, needs its own."""
 
 OPTIONS = {
     "unix": ["-O3", "-g0", "-ffp-contract=off"],
