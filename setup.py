@@ -1,9 +1,10 @@
-"""Builds the compiled counters; everything else stands in pyproject.toml.
+"""Builds the compiled counters, and says where it is built; everything else stands in pyproject.toml.
 
-They are optional: where there is no compiler the install goes on, and histogram_counter.py and
+The counters are optional: where there is no compiler the install goes on, and histogram_counter.py and
 channel_counter.py count in numpy.
 """
 
+import os
 import sysconfig
 
 from setuptools import Extension, setup
@@ -41,7 +42,17 @@ def counter(name: str) -> Extension:
     )
 
 
+def project_urls() -> dict[str, str]:
+    """Return the pages of the repository whose release workflow builds this; elsewhere none is known."""
+    server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+    if not (server and name):
+        return {}
+    home = f"{server}/{name}"
+    return {"Homepage": home, "Issues": f"{home}/issues", "Changelog": f"{home}/blob/main/CHANGELOG.md"}
+
+
 setup(
+    project_urls=project_urls(),
     ext_modules=[counter("_counter"), counter("_channels")],
     cmdclass={"build_ext": BuildCounters},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if LIMITED_API else {},
