@@ -1,4 +1,4 @@
-"""Builds the compiled counters, and says where it is built; everything else stands in pyproject.toml.
+"""Builds the compiled counters, and says version and repository; everything else stands in pyproject.toml.
 
 The counters are optional: where there is no compiler the install goes on, and histogram_counter.py and
 channel_counter.py count in numpy.
@@ -9,6 +9,8 @@ import sysconfig
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools_scm import ScmVersion
+from setuptools_scm.version import guess_next_version
 
 LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED")
 """One build for every Python from 3.11 on; a free-threaded one, without limited API, needs its own."""
@@ -51,7 +53,18 @@ def project_urls() -> dict[str, str]:
     return {"Homepage": home, "Issues": f"{home}/issues", "Changelog": f"{home}/blob/main/CHANGELOG.md"}
 
 
+def version_scheme(version: ScmVersion) -> str:
+    """Return the tag that was checked out, or else the next version's .dev0.
+
+    It is the same between two tags: profiles and plans name it, and the same input gives the same bytes.
+    """
+    if version.exact:
+        return version.format_with("{tag}")
+    return version.format_next_version(guess_next_version, "{guessed}.dev0")
+
+
 setup(
+    use_scm_version={"version_scheme": version_scheme},
     project_urls=project_urls(),
     ext_modules=[counter("_counter"), counter("_channels")],
     cmdclass={"build_ext": BuildCounters},
