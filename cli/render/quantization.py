@@ -9,7 +9,7 @@ from ...profiles.base.presentation import size_text
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.pipeline.quantization import QuantizeResult
+    from ...quantizer.pipeline.quantize_result import QuantizeResult
     from ...quantizer.speed.float_fallback import SpeedCheck
 
 

@@ -18,7 +18,7 @@ from ..model.files import ModelLike, load_model, model_file
 from ..pipeline import drift_check, explanation
 from ..pipeline.drift_check import DriftLimits, DriftReport
 from ..pipeline.explained import NodeExplanation, TensorExplanation
-from ..pipeline.quantization import QuantizeResult
+from ..pipeline.quantize_result import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike
 from ..runtime.latency import LatencySettings

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
-from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
+from ....quantizer.pipeline.quantize_result import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck
 from ....quantizer.targets.config import QuantConfig
