@@ -34,7 +34,20 @@ class Transformed:
     transform: Callable[[Any], object]
 
 
-DataLike: TypeAlias = DataSource | Transformed
+@dataclass(frozen=True, eq=False)
+class ChosenSamples:
+    """Some of the samples of data.
+
+    Attributes:
+        data: all of them.
+        positions: of the chosen ones in it, ascending, counted from 0.
+    """
+
+    data: DataSource | Transformed
+    positions: tuple[int, ...]
+
+
+DataLike: TypeAlias = DataSource | Transformed | ChosenSamples
 """Whatever samples are read from."""
 
 NAME = "data"
@@ -45,6 +58,7 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 def source_name(data: DataLike) -> str:
     """Return what messages call data: the folder or "module:function"; "data" for an object."""
+    data = data.data if isinstance(data, ChosenSamples) else data
     raw = data.data if isinstance(data, Transformed) else data
     return os.fspath(raw) if isinstance(raw, str | os.PathLike) else NAME
 

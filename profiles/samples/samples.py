@@ -21,7 +21,7 @@ from .array_files import ArrayHeader, read_npy, read_npz
 from .folders import read_data_set, sample_paths
 from .functions import is_function, items_of, load_function, user_code
 from .model_title import title_of
-from .objects import NAME, DataLike, Transformed, arrays_of, iterable_of, length_of, reader_of
+from .objects import NAME, ChosenSamples, DataLike, Transformed, arrays_of, iterable_of, length_of, reader_of
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,9 @@ def open_samples(
         raise DataError(
             f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
         )
+    if isinstance(source, ChosenSamples):
+        every = open_samples(source.data, inputs, by_row=by_row)
+        return _chosen(every, source.positions[:limit])
     specs = of_batches(inputs) if by_row else tuple(inputs)
     data, transform = (source.data, source.transform) if isinstance(source, Transformed) else (source, None)
     if not isinstance(data, str | os.PathLike):
@@ -161,6 +164,18 @@ def open_samples(
     paths = sample_paths(Path(name))[:limit]
     place = os.path.realpath(name)
     return Samples(name, len(paths), lambda part: (_read(path, specs) for path in paths[part]), place)
+
+
+def _chosen(every: Samples, positions: tuple[int, ...]) -> Samples:
+    """Return the samples at some positions; all up to the last of them are read."""
+
+    def read(part: slice) -> Iterator[Sample]:
+        wanted = positions[part]
+        found, last = frozenset(wanted), max(wanted, default=-1)
+        samples = every.iterate(slice(0, last + 1))
+        return (sample for position, sample in enumerate(samples) if position in found)
+
+    return Samples(every.source, len(positions), read, every.place)
 
 
 def _subset(samples: Iterator[Sample], part: slice) -> Iterator[Sample]:
