@@ -64,7 +64,9 @@ class Fix:
         for name, value in self.settings.items():
             option = f"--{name.replace('_', '-')}"
             values = value if isinstance(value, tuple) else (value,)
-            words += [word for one in values for word in (option, f"{one:g}" if _is_number(one) else str(one))]
+            words += [
+                word for one in values for word in (option, f"{one:g}" if _is_number(one) else str(one))
+            ]
         return tuple(words)
 
     @property
@@ -178,5 +180,7 @@ def best_fix(fixes: Collection[Fix], grade: Grade, sqnr: float | None) -> Fix | 
         and ORDER[fix.grade] <= ORDER[grade]
     ]
     return min(
-        better, key=lambda fix: (ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options), default=None
+        better,
+        key=lambda fix: (ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options),
+        default=None,
     )

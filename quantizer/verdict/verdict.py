@@ -43,7 +43,9 @@ class HeldOut:
         """Return which samples they are."""
         if self.seen:
             return f"the {self.samples} samples that the profile was made from"
-        return f"{self.rows} held-out rows" if self.rows != self.samples else f"{self.samples} held-out samples"
+        return (
+            f"{self.rows} held-out rows" if self.rows != self.samples else f"{self.samples} held-out samples"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ..base.errors import DataError
-from ..base.names import natural_key
-from .array_files import read_pb
+from ...base.errors import DataError
+from ...base.names import natural_key
+from .files import read_pb
 
 ARRAYS = (".npz", ".npy")
 LAYOUTS = "expected .npz files, .npy files, input_*.pb files or test_data_set_* folders"
@@ -51,7 +51,7 @@ def sample_paths(folder: Path) -> list[Path]:
     return layouts[0]
 
 
-def is_sample_name(name: str) -> bool:
+def is_array_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
     return name.lower().endswith(ARRAYS) or _input_number(Path(name)) is not None
 
