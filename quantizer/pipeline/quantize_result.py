@@ -19,7 +19,10 @@ from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel
 from ..speed.float_fallback import SpeedCheck
+from ..verdict.verdict import Judged, Verdict
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What to try where a model is not good: changes of settings, what each brings, and the best of them. Pure."""
+"""What to try where a model is not good: changes of settings, what each brings, and the best. Pure."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ class Fix:
         for name, value in self.settings.items():
             option = f"--{name.replace('_', '-')}"
             values = value if isinstance(value, tuple) else (value,)
-            words += [
-                word for one in values for word in (option, f"{one:g}" if _is_number(one) else str(one))
-            ]
+            words += [word for one in values for word in (option, _text(one))]
         return tuple(words)
 
     @property
@@ -83,8 +81,8 @@ class Fix:
         return f"{', '.join(parts)} ({how})" if parts else "not estimated"
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, float)
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,8 @@ class Lack:
 def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     """Return what to try, in the order in which it is tried, each with its estimate.
 
-    The node that adds most noise; as many nodes as reach what is needed, those first whose noise is worth most
-    time; the target's own calibrator; and a tighter noise budget, by as much as the estimate was too good.
+    The target's own calibrator; the node that adds most noise; as many nodes as reach what is needed, those
+    first whose noise is worth most time; and a tighter noise budget, by as much as the estimate was too good.
 
     Args:
         lack: what is wrong.
@@ -179,8 +177,8 @@ def best_fix(fixes: Collection[Fix], grade: Grade, sqnr: float | None) -> Fix | 
         and (ORDER[fix.grade], -fix.sqnr) < (ORDER[grade], -before - WORTH_DB)
         and ORDER[fix.grade] <= ORDER[grade]
     ]
-    return min(
-        better,
-        key=lambda fix: (ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options),
-        default=None,
-    )
+    return min(better, key=_worth, default=None)
+
+
+def _worth(fix: Fix) -> tuple[object, ...]:
+    return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options

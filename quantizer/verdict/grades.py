@@ -27,6 +27,39 @@ MEASURED_DB: Mapping[OutputKind, float] = {"decision": 3.0, "embedding": 3.0, "s
 """What a measured SQNR needs more than an estimated one: estimates of decisions are 3 dB too careful in the
 median, those of signals 2 to 3 dB too good (`outputs.limits`)."""
 
+SCORES_DB = 15.0
+"""SQNR that each group of channels of detections needs: a detector with scores of 15 to 17 dB lost no boxes,
+one with 0.2 nearly all, and over all channels, boxes included, they have 43, 35 and 33 dB."""
+
+LEAST_SCORE = 0.05
+"""Value that a group of channels of detections reaches, or it holds no candidate that counts."""
+
+FAIR_DB` less, that is with twice the error, and poor below. Of detections the worst group of channels
+counts: the noise of small scores is hidden by large boxes. Two things say more than SQNR does: classes that
+are the same as the float model's in nearly all rows, and labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, Protocol
+
+import numpy as np
+
+from ..evaluation.outputs import Agreement, OutputResult
+from ..outputs.limits import WORDS, NoiseLimits
+from ..targets.config import OutputKind
+
+Grade = Literal["good", "fair", "poor", "none"]
+
+ORDER: Mapping[Grade, int] = {"good": 0, "fair": 1, "none": 2, "poor": 3}
+
+MEASURED_DB: Mapping[OutputKind, float] = {"decision": 3.0, "embedding": 3.0, "signal": -3.0}
+"""What a measured SQNR needs more than an estimated one: estimates of decisions are 3 dB too careful in the
+median, those of signals 2 to 3 dB too good (`outputs.limits`)."""
+
 SCORES_DB = 18.0
 """SQNR that each group of channels of detections needs: that of decisions."""
 
@@ -90,7 +123,9 @@ class OutputGrade:
             return f"output '{self.output}': has another shape than the float model's"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
         measured = "no difference" if self.sqnr == inf else f"{self.sqnr:.1f} dB"
-        return f"output '{self.output}': {measured}, {self.kind} needs {self.needed:.0f}{same}"
+        where = " in its worst channels" if self.kind == WORDS["detections"] else ""
+        needs = f"{self.kind} need{'s'[: self.kind.startswith('a')]} {self.needed:.0f}"
+        return f"output '{self.output}': {measured}{where}, {needs}{same}"
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
@@ -128,7 +163,8 @@ def output_grades(results: Iterable[OutputResult], limits: NoiseLimits) -> tuple
 def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> OutputGrade:
     sqnr = None if result.difference is None or result.shape_mismatches else result.difference.sqnr
     if sqnr is not None and kind == "detections" and result.channels is not None:
-        sqnr = min([sqnr, *(group.difference.sqnr for group in result.channels.groups)])
+        groups = [group.difference for group in result.channels.groups]
+        sqnr = min([sqnr, *(group.sqnr for group in groups if group.max_abs_value >= LEAST_SCORE)])
     same = result.agreement if result.agreement and result.agreement.kind == "top-1" else None
     grades = [_by_sqnr(sqnr, needed), *([] if same is None else _by_answers(same))]
     share = None if same is None else same.ratio

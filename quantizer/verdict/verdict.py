@@ -139,8 +139,8 @@ class Verdict:
 def accuracy_text(found: Accuracy) -> str:
     """Return both accuracies and their difference with its 95 % interval."""
     return (
-        f"accuracy {found.float_percent:.2f} -> {found.quantized_percent:.2f} % of {found.rows} held-out rows "
-        f"({0.0 - found.drop:+.2f} points, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f})"
+        f"accuracy {found.float_percent:.2f} -> {found.quantized_percent:.2f} % of {found.rows} held-out "
+        f"rows ({0.0 - found.drop:+.2f} points, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f})"
     )
 
 
@@ -196,3 +196,20 @@ def _alarms(found: Verdict) -> tuple[str, ...]:
     if found.is_slower and found.latency is not None:
         alarms.append(f"slower than float: {found.latency.speedup:.2f} times as fast")
     return tuple(alarms)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found on samples that were held out, with what it rests on.
+
+    Attributes:
+        verdict: the verdict.
+        evaluation: both models compared.
+        profile: file of the profile; "" where none was kept, or the mode needs none.
+        profile_reused: whether it was there already.
+    """
+
+    verdict: Verdict
+    evaluation: Evaluation
+    profile: str = ""
+    profile_reused: bool = False
