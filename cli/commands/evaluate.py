@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..console import echo
+from ..console import add_finding, echo
 from ..options.evaluation import evaluation_options
 from ..options.files import MODEL
 from ..options.groups import GroupedCommand
@@ -45,6 +45,7 @@ def command(
     how = Measuring(**options)
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
+    add_finding(sqnr=result.worst_sqnr, gated=gate.has_limit)
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ...profiles.base.errors import ConfigError
-from ..console import keep_stdout_free
+from ..console import keep_stdout_free, note_arguments, note_values
 
 
 class FileRead(click.Path):
@@ -102,8 +102,14 @@ RECIPE = RecipeRead()
 class FileCommand(click.Command):
     """A command that refuses, before any work, to write over what it reads."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of the command line, and keep them."""
+        note_arguments(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
+        note_values(ctx)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         if paths:

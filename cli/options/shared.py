@@ -51,6 +51,10 @@ def _targets() -> Iterable[str]:
     return target_names()
 
 
+OTHER_NAMES = {"min_sqnr": "--min-tensor-sqnr"}
+"""Options of settings that have another name than the setting: --min-sqnr is the gate of outputs."""
+
+
 def _setting_option(setting: Setting) -> Callable[[F], F]:
     """Return the option of a field of `QuantConfig`; the parameter's name is the field's."""
     kinds: dict[type, dict[str, Any]] = {
@@ -61,7 +65,8 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     }
     repeatable = " Repeatable." if setting.kind is tuple else ""
     return option(
-        f"--{setting.name.replace('_', '-')}",
+        OTHER_NAMES.get(setting.name, f"--{setting.name.replace('_', '-')}"),
+        setting.name,
         group=setting.group,
         metavar=setting.metavar or None,
         help=setting.description + repeatable,

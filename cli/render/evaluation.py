@@ -47,7 +47,7 @@ def evaluation_text(result: Evaluation) -> str:
         *(_accuracy(result.accuracy) if result.accuracy else ()),
         _sizes(result),
         *(_latency(result.latency) if result.latency else ()),
-        *(f"FAILED     {_failure(failure)}" for failure in result.failures),
+        *(f"FAILED     {failure_text(failure)}" for failure in result.failures),
         *(f"{'FAILED' if result.gate.has_limit else 'REMARK':10} {doubt}" for doubt in result.doubts),
         *(f"REMARK     {remark}" for remark in result.remarks),
     ]
@@ -137,7 +137,8 @@ def _sizes(result: Evaluation) -> str:
     return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
 
 
-def _failure(failure: GateFailure) -> str:
+def failure_text(failure: GateFailure) -> str:
+    """Return a limit that was not met: its option, what was measured, and how far off that is."""
     unit, option = UNITS[failure.demand], "--" + failure.demand.replace("_", "-")
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:

@@ -22,6 +22,7 @@ from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..noise.sources import decibels_of
+from ..outputs.limits import NoiseLimits
 from ..pipeline.quantize_result import Made
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
@@ -54,6 +55,7 @@ class Trials:
         labels: of these.
         measuring: how models are compared.
         seconds: for all trials together.
+        limits: how much noise the outputs can bear.
         spent: what making and comparing the model took: no trial begins that would not fit.
         clock: monotonic seconds.
     """
@@ -64,6 +66,7 @@ class Trials:
     labels: Path | None
     measuring: Measuring
     seconds: float
+    limits: NoiseLimits
     spent: float
     clock: Callable[[], float] = time.perf_counter
 
@@ -99,7 +102,7 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
         return trials.clock() - start < trials.seconds / 2.0
 
     ranking = _ranking(trials, goes_on) if trials.seconds > 0.0 else ()
-    lack = _lack(facts, verdict)
+    lack = _lack(facts, trials.limits, verdict)
     if lack is None:
         return Found("", quick)
     offered = proposals(lack, ranking)
@@ -143,12 +146,12 @@ def _ranking(trials: Trials, goes_on: Callable[[], bool]) -> tuple[NodeNoise, ..
     return tuple(NodeNoise(one.nodes, one.noise, one.microseconds) for one in ranked)
 
 
-def _lack(facts: PlanningFacts, verdict: Verdict) -> Lack | None:
+def _lack(facts: PlanningFacts, limits: NoiseLimits, verdict: Verdict) -> Lack | None:
     worst = verdict.worst
     if worst is None or worst.sqnr is None:
         return None
     usual = facts.config.target if facts.config.target in target_names() else None
-    allowed = facts.noise_limits.allowed(worst.output)
+    allowed = limits.allowed(worst.output)
     limit = decibels_of(allowed) if 0.0 < allowed < float("inf") else worst.needed
     return Lack(
         worst.sqnr, worst.needed, facts.config.calibrator, load_recipe(usual).config.calibrator, limit
@@ -184,7 +187,7 @@ def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
             )
     except CANNOT:
         return []
-    outputs = output_grades(result.outputs, facts.noise_limits)
+    outputs = output_grades(result.outputs, trials.limits)
     return [
         replace(
             fix,

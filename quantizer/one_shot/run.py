@@ -19,7 +19,7 @@ from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import Gate, check_gate
 from ..evaluation.measuring import Measuring
 from ..model.outputs import FilesRead, check_outputs
-from ..outputs.limits import noise_limits
+from ..outputs.limits import NoiseLimits, noise_limits
 from ..pipeline.quantization import OutputFiles, SampleSteps, quantize
 from ..pipeline.quantize_result import QuantizeResult
 from ..plan.plan import Kind
@@ -27,7 +27,7 @@ from ..prepare.opening import PreparedModel, open_prepared
 from ..runtime.latency import QUICK
 from ..scoring.objectives import int8_share
 from ..speed.float_fallback import SpeedDemand
-from ..targets.config import DATA_FREE, WITH_SAMPLES
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from ..verdict.fixes import Fix, best_fix
@@ -87,23 +87,21 @@ class Watching:
 
 def quantize_with_data(
     model: str | Path,
-    data: DataLike,
+    samples: SampleSteps,
     files: OutputFiles,
     recipe: Recipe | None = None,
     *,
     judging: Judging | None = None,
-    samples: SampleSteps | None = None,
     watching: Watching | None = None,
 ) -> QuantizeResult:
     """Profile, plan and write a model, and judge it on samples that were held out.
 
     Args:
         model: float ONNX model.
-        data: samples.
+        samples: the data, how many samples of it are used, and the checkpoint of rounding; nothing else.
         files: where to write the model and the plan; the profile is kept beside the model.
         recipe: settings and target; None for the default target's.
         judging: on what it is judged; None for the defaults.
-        samples: of which `limit` (samples of the data that are used) and `checkpoint` count.
         watching: who is told.
 
     Returns:
@@ -112,9 +110,10 @@ def quantize_with_data(
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
     """
-    if isinstance(data, ChosenSamples):
-        raise ConfigError("data: is a part of other data; give all of it")
-    judging, steps, watching = judging or Judging(), samples or SampleSteps(), watching or Watching()
+    data, steps = samples.data, samples
+    if data is None or isinstance(data, ChosenSamples):
+        raise ConfigError("data: is missing, or a part of other data; give all of it")
+    judging, watching = judging or Judging(), watching or Watching()
     recipe = recipe or load_recipe()
     kept = None if recipe.config.mode in DATA_FREE else profile_beside(files.model)
     sources = (data, judging.holdout_data)
@@ -124,7 +123,7 @@ def quantize_with_data(
     parts = _split(prepared, data, judging, steps.limit, watching)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         labels = None if judging.labels is None else write_labels(Path(judging.labels), parts, Path(folder))
-        run = _Run(Path(model), prepared, parts, labels, kept, files, judging, steps, watching)
+        run = _Run(Path(model), prepared, parts, labels, kept, files, judging, steps, watching, recipe.config)
         return replace(_judged(run, recipe), read=read)
 
 
@@ -155,6 +154,7 @@ class _Run:
     judging: Judging
     steps: SampleSteps
     watching: Watching
+    config: QuantConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +164,7 @@ class _Done:
     result: QuantizeResult
     evaluation: Evaluation
     verdict: Verdict
+    limits: NoiseLimits
     seconds: float
 
 
@@ -242,9 +243,14 @@ def _quantized(run: _Run, recipe: Recipe, profile: KeptProfile | None, *, check_
         progress=run.watching.stage("evaluating"),
     )
     measured = Profile(run.prepared.identity, DataId(), {}) if profile is None else profile.profile
-    limits = noise_limits(run.prepared.graph, measured, recipe.config)
+    limits = noise_limits(run.prepared.graph, measured, _with_kinds(run.config))
     verdict = verdict_of(evaluation, limits, _composition(result, measured), run.parts.about)
-    return _Done(result, evaluation, verdict, time.perf_counter() - start)
+    return _Done(result, evaluation, verdict, limits, time.perf_counter() - start)
+
+
+def _with_kinds(config: QuantConfig) -> QuantConfig:
+    """Return settings with the limits that follow from what outputs are, where no limit was asked for."""
+    return config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
 
 
 def _composition(result: QuantizeResult, profile: Profile) -> Composition:
@@ -269,6 +275,7 @@ def _fixes(run: _Run, done: _Done) -> Found:
         run.labels,
         run.judging.measuring,
         run.judging.budget,
+        done.limits,
         done.seconds,
     )
     progress = run.watching.stage("trying fixes") if run.judging.budget else None

@@ -103,6 +103,12 @@ class QuantizeResult(Presented):
         return None if self.judged is None else self.judged.verdict
 
     @property
+    def passed(self) -> bool:
+        """Whether every limit that was asked for is met."""
+        fast = self.speed is None or self.speed.passed
+        return fast and (self.judged is None or self.judged.evaluation.passed)
+
+    @property
     def expected(self) -> tuple[ExpectedSqnr, ...]:
         """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
         return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
@@ -119,6 +125,8 @@ class QuantizeResult(Presented):
             ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
             *self.plan.presentation().facts,
         ]
+        if self.verdict is not None:
+            facts.insert(0, ("verdict", self.verdict.sentence))
         if self.speed is not None:
             facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
         kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())

@@ -34,35 +34,6 @@ one with 0.2 nearly all, and over all channels, boxes included, they have 43, 35
 LEAST_SCORE = 0.05
 """Value that a group of channels of detections reaches, or it holds no candidate that counts."""
 
-FAIR_DB` less, that is with twice the error, and poor below. Of detections the worst group of channels
-counts: the noise of small scores is hidden by large boxes. Two things say more than SQNR does: classes that
-are the same as the float model's in nearly all rows, and labels.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
-from typing import Literal, Protocol
-
-import numpy as np
-
-from ..evaluation.outputs import Agreement, OutputResult
-from ..outputs.limits import WORDS, NoiseLimits
-from ..targets.config import OutputKind
-
-Grade = Literal["good", "fair", "poor", "none"]
-
-ORDER: Mapping[Grade, int] = {"good": 0, "fair": 1, "none": 2, "poor": 3}
-
-MEASURED_DB: Mapping[OutputKind, float] = {"decision": 3.0, "embedding": 3.0, "signal": -3.0}
-"""What a measured SQNR needs more than an estimated one: estimates of decisions are 3 dB too careful in the
-median, those of signals 2 to 3 dB too good (`outputs.limits`)."""
-
-SCORES_DB = 18.0
-"""SQNR that each group of channels of detections needs: that of decisions."""
-
 FAIR_DB = 6.0
 """dB below what is needed within which an output is fair: twice the error."""
 
