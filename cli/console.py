@@ -91,6 +91,11 @@ def tell(message: str, *, lines: bool = False) -> None:
         abandon(sys.stderr)
 
 
+def tell_note(text: str) -> None:
+    """Print a remark on stderr."""
+    tell(f"note: {text}")
+
+
 class NotesHandler(logging.Handler):
     """Prints the notes of the library on stderr, each once."""
 

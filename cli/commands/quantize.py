@@ -8,23 +8,18 @@ from typing import Any
 
 import click
 
-from ..console import add_finding, arguments, echo, tell
+from ..console import add_finding, arguments, echo, tell_note
 from ..options import shared
-from ..options.files import EXISTING, NEW
-from ..options.groups import GroupedCommand, option
-from ..options.quantizing import sample_options, sample_settings, samples_for
+from ..options.groups import GroupedCommand
+from ..options.quantizing import file_options, sample_options, sample_settings, samples_for
 from ..render.progress import on_demand, stages
 from ..render.quantization import findings, summary_json, summary_text
 
 
 @click.command("quantize", cls=GroupedCommand)
 @shared.model_argument
-@option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="Profile of the model.")
-@option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
+@file_options
 @shared.setting_options
-@option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the plan: every decision.")
-@option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead.")
-@option("--accept-retrained", group="Files", is_flag=True, help="Accept a profile of other weights.")
 @sample_options
 @shared.json_option
 def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
@@ -52,7 +47,7 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
         raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
     with stages() as stage:
         if judging is not None:
-            told = Watching(stage, lambda text: tell(f"note: {text}"))
+            told = Watching(stage, tell_note)
             result = quantize_with_data(model, steps, files, recipe, judging=judging, watching=told)
         else:
             steps = replace(steps, progress=on_demand(stage, "rounding"))

@@ -121,6 +121,22 @@ _OPTIONS = (
 )
 
 
+_FILES = (
+    option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="Profile of the model."),
+    option(
+        "-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write."
+    ),
+    option(
+        "--save-plan",
+        group="Files",
+        type=NEW,
+        metavar="PLAN.yaml",
+        help="Write the plan: every decision.",
+    ),
+    option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead."),
+    option("--accept-retrained", group="Files", is_flag=True, help="Accept a profile of other weights."),
+)
+
 _NAMES = ("check_speed", "data", "limit", "checkpoint", "threads", "min_speedup")
 _OF_ROUNDING = ("data", "limit", "checkpoint")
 _JUDGING = (
@@ -130,6 +146,13 @@ _JUDGING = (
 _ROUNDINGS = "--rounding gptq or gptaq"
 _BOTH = f"--check-speed, {_ROUNDINGS}"
 _PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": _ROUNDINGS}
+
+
+def file_options(function: F) -> F:
+    """Add the options of what is read and written besides samples."""
+    for add in reversed(_FILES):
+        function = add(function)
+    return function
 
 
 def sample_options(function: F) -> F:
