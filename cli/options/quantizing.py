@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .evaluation import GATES, RUNNING, SCORING
 from .files import DATA, EXISTING, NEW
 from .groups import F, option
 from .numbers import FiniteNumber
@@ -61,13 +62,7 @@ _OPTIONS = (
         help="Gate: float latency over quantized latency, lower quartile; with --check-speed or without "
         "--profile.",
     ),
-    option(
-        "--labels",
-        group="Basic",
-        type=EXISTING,
-        metavar="FILE",
-        help="Class of each row of --holdout-data, or of --data: one integer a line, or .npy.",
-    ),
+    *SCORING,
     option(
         "--holdout-data",
         group="Basic",
@@ -90,21 +85,8 @@ _OPTIONS = (
         metavar="DB",
         help="Gate: SQNR of every float output, on held-out samples.",
     ),
-    option(
-        "--min-group-sqnr",
-        group="Quality",
-        type=FiniteNumber(),
-        metavar="DB",
-        help="Gate: SQNR of every group of channels, on held-out samples.",
-    ),
-    option(
-        "--max-accuracy-drop",
-        group="Quality",
-        type=FiniteNumber(),
-        metavar="POINTS",
-        help="Gate: drop in percentage points, upper end of its 95 % interval.",
-    ),
-    option("--no-latency", group="Speed", is_flag=True, help="Do not measure latency."),
+    *GATES,
+    *RUNNING,
     option(
         "--fix",
         group="Quality",
@@ -139,10 +121,12 @@ _FILES = (
 
 _NAMES = ("check_speed", "data", "limit", "checkpoint", "threads", "min_speedup")
 _OF_ROUNDING = ("data", "limit", "checkpoint")
+_GATES = ("min_group_sqnr", "max_accuracy_drop", "max_drop", "min_score", "max_size")
 _JUDGING = (
-    *("labels", "holdout_data", "scored_output", "class_axis", "gate_min_sqnr", "min_group_sqnr"),
-    *("max_accuracy_drop", "no_latency", "fix", "budget"),
+    *("labels", "metric", "holdout_data", "scored_output", "class_axis", "gate_min_sqnr", *_GATES),
+    *("no_latency", "fix", "budget"),
 )
+_RUNTIME = ("runtime", "provider")
 _ROUNDINGS = "--rounding gptq or gptaq"
 _BOTH = f"--check-speed, {_ROUNDINGS}"
 _PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": _ROUNDINGS}
@@ -165,7 +149,7 @@ def sample_options(function: F) -> F:
 
 def sample_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Take these options out of `options` and return them, for `samples_for` and `judging_of`."""
-    return {name: options.pop(name) for name in (*_NAMES, *_JUDGING)}
+    return {name: options.pop(name) for name in (*_NAMES, *_JUDGING, *_RUNTIME)}
 
 
 def rounds_with_samples(recipe: Recipe | None) -> bool:
@@ -223,17 +207,19 @@ def _judging(given: dict[str, Any]) -> Judging:
     from ...quantizer.one_shot.run import BUDGET, Judging
     from ...quantizer.runtime.latency import QUICK
 
-    gates = ("min_group_sqnr", "max_accuracy_drop", "min_speedup")
     measuring = Measuring(
         output=given["scored_output"],
         class_axis=given["class_axis"],
         threads=given["threads"] or 1,
         latency=None if given["no_latency"] else QUICK,
+        **{name: given[name] for name in ("metric", *_RUNTIME)},
     )
     return Judging(
         labels=given["labels"],
         holdout_data=given["holdout_data"],
-        gate=Gate(min_sqnr=given["gate_min_sqnr"], **{name: given[name] for name in gates}),
+        gate=Gate(
+            min_sqnr=given["gate_min_sqnr"], **{name: given[name] for name in (*_GATES, "min_speedup")}
+        ),
         measuring=measuring,
         check_speed=given["check_speed"],
         fix=given["fix"] or "off",

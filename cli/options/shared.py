@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
+from ...quantizer.metrics.table import metric_names
 from ...quantizer.targets.config import Setting, settings
 from ..console import tell
 from .files import DATA, EXISTING, MODEL, RECIPE
@@ -152,7 +153,15 @@ labelled_output_option = option(
     "--output",
     group="Quality",
     metavar="NAME",
-    help="Output that the labels belong to.  [default: the first]",
+    help="Output that labels and metric belong to.  [default: the first]",
+)
+metric_option = option(
+    "--metric",
+    group="Quality",
+    type=DATA,
+    metavar="NAME|MODULE:FUNCTION",
+    help=f"Score of both models: {', '.join(metric_names())}, with options as in map50:nms=0.6; or a "
+    "function of your own.",
 )
 class_axis_option = option(
     "--class-axis",

@@ -2,5 +2,7 @@
 
 Enters: paths, samples, settings.
 Leaves: `QuantizeResult` with a verdict; the profile beside the model.
-Imports: verdict.
+Imports: pipeline, tuning, scoring, verdict, evaluation, speed, lowering, planning, noise, outputs, plan,
+ranges, prepare, targets, metrics, runtime, model, profiles.runner, profiles.samples, profiles.readers,
+profiles.records, profiles.base.
 """

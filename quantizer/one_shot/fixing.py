@@ -188,14 +188,15 @@ def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
     except CANNOT:
         return []
     outputs = output_grades(result.outputs, trials.limits)
+    scored = result.score or result.accuracy
     return [
         replace(
             fix,
             sqnr=outputs[0].sqnr if outputs else None,
             speedup=None if result.latency is None else result.latency.speedup,
             is_measured=True,
-            grade=grade_of(outputs, result.accuracy),
-            drop=None if result.accuracy is None else result.accuracy.drop,
+            grade=grade_of(outputs, scored),
+            drop=None if scored is None else scored.drop,
             predicted=_speed(trials.made.planned, trials) / max(_speed(planned, trials), 1e-9),
         )
     ]

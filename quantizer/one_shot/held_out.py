@@ -11,11 +11,12 @@ import numpy as np
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import id_of_digests, sample_digests
 from ...profiles.samples.objects import ChosenSamples, DataLike, DataSource, Transformed, source_name
-from ...profiles.samples.samples import InputSpec, open_samples
-from ..evaluation.accuracy import load_labels
+from ...profiles.samples.samples import open_samples
+from ..metrics.labels import load_labels
 from ..verdict.verdict import HeldOut
 
 QUARTER = 4

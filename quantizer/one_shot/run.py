@@ -15,9 +15,12 @@ from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
-from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.evaluate import evaluate
 from ..evaluation.gates import Gate, check_gate
 from ..evaluation.measuring import Measuring
+from ..evaluation.result import Evaluation
+from ..metrics.opening import reads_truth
+from ..metrics.user_functions import metric_name
 from ..model.outputs import FilesRead, check_outputs
 from ..outputs.limits import NoiseLimits, noise_limits
 from ..pipeline.quantization import OutputFiles, SampleSteps, quantize
@@ -69,7 +72,22 @@ class Judging:
         """Raise ConfigError for what makes no sense."""
         if not 0.0 <= self.budget < float("inf"):
             raise ConfigError(f"budget: {self.budget:g} is no number of seconds; give 0 or more")
-        check_gate(self.gate, labels=self.labels is not None, latency=self.measuring.latency is not None)
+        metric, latency = self.measuring.metric, self.measuring.latency
+        labelled = self.labels is not None and not reads_truth(metric)
+        check_gate(self.gate, labels=labelled, latency=latency is not None, metric=metric is not None)
+        if self.holdout_data is None and not self.classes_only:
+            raise ConfigError(
+                f"metric {metric_name(metric)}: has its truth in the order of the samples; give other samples "
+                "to judge on, with labels of these: --holdout-data DATA"
+            )
+
+    @property
+    def classes_only(self) -> bool:
+        """Whether the truth is one class for each row, of which those of the held-out rows can be taken."""
+        metric = self.measuring.metric
+        if metric is None or (isinstance(metric, str) and metric.startswith("top-")):
+            return True
+        return self.labels is None and reads_truth(metric)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,8 +28,9 @@ from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.runner.thread_pool import map_in_threads
 from ..costs.predicted import CostModel
 from ..costs.records import Costs
-from ..evaluation.outputs import class_axes
+from ..differences.outputs import class_axes
 from ..lowering.lower import lower
+from ..metrics.kinds.relative import noise_share
 from ..model.graph import Graph, name_of
 from ..model.saving import save_model
 from ..noise.propagation import NoiseGains, noise_flow
@@ -37,7 +38,6 @@ from ..noise.sources import NoiseEstimator, WeightErrors
 from ..operators.operands import outputs_of
 from ..planning.plan_model import PlannedModel
 from ..runtime.sessions import open_session
-from ..scoring.scores import noise_share
 from ..scoring.tuning_data import ScoringSamples
 from ..scoring.tuning_data import outputs_of as model_outputs
 from .candidates import RankedNode

@@ -2,5 +2,5 @@
 
 Enters: an evaluation on samples that were held out, the plan, the noise that single nodes add.
 Leaves: `Verdict`, with fixes and what each of them brings.
-Imports: evaluation, outputs, targets, model, runtime, profiles.base.
+Imports: evaluation, noise, outputs, targets, metrics, differences, runtime, profiles.base.
 """

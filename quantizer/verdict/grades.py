@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from ..evaluation.outputs import Agreement, OutputResult
+from ..differences.outputs import Agreement, OutputResult
 from ..outputs.limits import WORDS, NoiseLimits
 from ..targets.config import OutputKind
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from ...profiles.base.presentation import size_text
 from ..evaluation.accuracy import Accuracy
-from ..evaluation.evaluate import Evaluation
+from ..evaluation.result import Evaluation
+from ..metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..outputs.limits import NoiseLimits
 from ..runtime.latency import Latency
@@ -80,6 +81,7 @@ class Verdict:
         outputs: the grade of each output, the worst first.
         estimates: of the outputs, held against what was measured.
         accuracy: by labels; None without.
+        metric, score: title of the metric that was asked for, and both models by it; None without.
         held_out: the samples that it was judged on.
         float_bytes, quantized_bytes: sizes, external data included.
         latency: None where it was not measured, or says nothing of the target.
@@ -95,6 +97,8 @@ class Verdict:
     outputs: tuple[OutputGrade, ...]
     estimates: tuple[EstimateCheck, ...]
     accuracy: Accuracy | None
+    metric: str
+    score: Score | None
     held_out: HeldOut
     float_bytes: int
     quantized_bytes: int
@@ -128,6 +132,7 @@ class Verdict:
             return f"none: {self.remarks[0]}"
         parts = [] if self.worst is None else [self.worst.text + self._expected(self.worst.output)]
         parts += [] if self.accuracy is None else [accuracy_text(self.accuracy)]
+        parts += [] if self.score is None else [metric_text(self.metric, self.score)]
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
         return f"{self.grade}: {'; '.join(parts) or 'nothing that is float could be compared'}{on}"
 
@@ -144,6 +149,12 @@ def accuracy_text(found: Accuracy) -> str:
     )
 
 
+def metric_text(title: str, found: Score) -> str:
+    """Return both scores and the change, with its 95 % interval."""
+    change = f"{0.0 - found.drop:+.2f}, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f}"
+    return f"{title} {score_text(found)} ({change} {found.drop_unit})"
+
+
 def verdict_of(
     evaluation: Evaluation, limits: NoiseLimits, composition: Composition, held_out: HeldOut
 ) -> Verdict:
@@ -156,12 +167,14 @@ def verdict_of(
         held_out: the samples.
     """
     outputs = output_grades(evaluation.outputs, limits)
-    drop: Drop | None = evaluation.accuracy
+    drop: Drop | None = evaluation.score or evaluation.accuracy
     found = Verdict(
         grade_of(outputs, drop),
         outputs,
         evaluation.estimates,
         evaluation.accuracy,
+        evaluation.metric_title,
+        evaluation.score,
         held_out,
         evaluation.float_bytes,
         evaluation.quantized_bytes,

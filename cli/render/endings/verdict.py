@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ....profiles.base.presentation import size_text
 
 if TYPE_CHECKING:
-    from ....quantizer.evaluation.evaluate import Evaluation
+    from ....quantizer.evaluation.result import Evaluation
     from ....quantizer.verdict.verdict import Judged, Verdict
 
 SHOWN = 3
@@ -37,14 +37,14 @@ def verdict_text(judged: Judged, arguments: Sequence[str]) -> str:
         *([("cause", verdict.cause)] if verdict.cause else []),
         *_tries(verdict, arguments),
         *(("FAILED", failure_text(failure)) for failure in evaluation.failures),
-        *(("FAILED", doubt) for doubt in evaluation.doubts if evaluation.gate.has_limit),
+        *(("FAILED", doubt) for doubt in evaluation.doubts if evaluation.gated),
         *([("gate", "passed")] if _has_passed(evaluation) else []),
     ]
     return "\n".join(f"{name:9} {text}" for name, text in lines)
 
 
 def _has_passed(evaluation: Evaluation) -> bool:
-    return evaluation.passed and evaluation.gate.has_limit
+    return evaluation.passed and evaluation.gated
 
 
 def _size(verdict: Verdict) -> str:
