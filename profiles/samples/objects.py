@@ -47,6 +47,10 @@ class PreprocessedData:
     preprocess: str | None = None
 
 
+WholeData: TypeAlias = DataSource | Transformed | PreprocessedData
+"""All samples of a source."""
+
+
 @dataclass(frozen=True, eq=False)
 class ChosenSamples:
     """Some of the samples of data.
@@ -56,11 +60,11 @@ class ChosenSamples:
         positions: of the chosen ones in it, ascending, counted from 0.
     """
 
-    data: DataSource | Transformed | PreprocessedData
+    data: WholeData
     positions: tuple[int, ...]
 
 
-DataLike: TypeAlias = DataSource | Transformed | PreprocessedData | ChosenSamples
+DataLike: TypeAlias = WholeData | ChosenSamples
 """Whatever samples are read from."""
 
 NAME = "data"

@@ -14,7 +14,7 @@ from ...profiles.base.tool import Progress
 from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import id_of_digests, sample_digests
-from ...profiles.samples.objects import ChosenSamples, DataLike, DataSource, Transformed, source_name
+from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
 from ...profiles.samples.samples import open_samples
 from ..metrics.labels import load_labels
 from ..verdict.verdict import HeldOut
@@ -38,7 +38,7 @@ class Digests:
         rows: digests of the rows of each sample, in order.
     """
 
-    data: DataSource | Transformed
+    data: WholeData
     rows: tuple[tuple[int, ...], ...]
 
     def identity(self, positions: Sequence[int]) -> DataId:
@@ -74,7 +74,7 @@ def is_random(data: DataLike) -> bool:
 
 
 def read_digests(
-    data: DataSource | Transformed,
+    data: WholeData,
     inputs: Sequence[InputSpec],
     limit: int | None,
     progress: Progress | None = None,

@@ -20,7 +20,6 @@ from ..evaluation.gates import Gate, check_gate
 from ..evaluation.measuring import Measuring
 from ..evaluation.result import Evaluation
 from ..metrics.opening import reads_truth
-from ..metrics.user_functions import metric_name
 from ..model.outputs import FilesRead, check_outputs
 from ..outputs.limits import NoiseLimits, noise_limits
 from ..pipeline.quantization import OutputFiles, SampleSteps, quantize
@@ -77,8 +76,8 @@ class Judging:
         check_gate(self.gate, labels=labelled, latency=latency is not None, metric=metric is not None)
         if self.holdout_data is None and not self.classes_only:
             raise ConfigError(
-                f"metric {metric_name(metric)}: has its truth in the order of the samples; give other samples "
-                "to judge on, with labels of these: --holdout-data DATA"
+                f"metric {getattr(metric, '__name__', metric)}: has its truth in the order of the samples; "
+                "give other samples to judge on, with labels of these: --holdout-data DATA"
             )
 
     @property
