@@ -26,8 +26,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/options", "cli/render"),
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/front_door",),
+    ("quantizer/one_shot",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
-    ("quantizer/scoring",),
+    ("quantizer/scoring", "quantizer/verdict"),
     ("quantizer/speed", "quantizer/evaluation"),
     ("quantizer/planning", "quantizer/lowering"),
     ("quantizer/noise_budget",),
@@ -48,8 +49,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("profiles/instrumentation", "profiles/observers"),
     ("profiles/runtime",),
     ("profiles/samples",),
+    ("profiles/readers",),
     ("profiles/records",),
-    ("profiles/noise",),
+    ("profiles/noise", "profiles/checks"),
     ("profiles/base",),
 )
 """The rooms, from the top: a room imports rooms of lower lines only, and none of its own line."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..console import echo
+from ..console import add_finding, echo
 from ..options.evaluation import evaluation_options
 from ..options.files import MODEL
 from ..options.groups import GroupedCommand
@@ -22,7 +22,7 @@ from ..render.progress import progress
 @limit_option
 @evaluation_options
 def command(
-    model: Path, quantized: Path, data: str, *, as_json: bool, no_latency: bool, **options: Any
+    model: Path, quantized: Path, data: Any, *, as_json: bool, no_latency: bool, **options: Any
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 
@@ -53,6 +53,7 @@ def command(
         result = held_against(result, earlier, baseline.name, allowed)
     if save is not None:
         save_evaluation(result, save)
+    add_finding(sqnr=result.worst_sqnr, gated=result.gated)
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

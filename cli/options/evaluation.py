@@ -25,7 +25,7 @@ def slack_of(ctx: click.Context, parameter: click.Parameter, value: tuple[str, .
     return found
 
 
-_OPTIONS = (
+SCORING = (
     metric_option,
     option(
         "--labels",
@@ -34,15 +34,10 @@ _OPTIONS = (
         metavar="FILE",
         help="Truth that the metric reads; without one the class of each row: one integer a line, or .npy.",
     ),
-    labelled_output_option,
-    class_axis_option,
-    option(
-        "--min-sqnr",
-        group="Quality",
-        type=FiniteNumber(),
-        metavar="DB",
-        help="Gate: SQNR of every float output.",
-    ),
+)
+"""What both models are scored by."""
+
+GATES = (
     option(
         "--min-group-sqnr",
         group="Quality",
@@ -74,6 +69,42 @@ _OPTIONS = (
     option(
         "--max-size", group="Files", type=Size(), metavar="SIZE", help="Gate: size of OUT.onnx, as in 4.5MB."
     ),
+)
+"""Limits that `qprof quantize` takes too."""
+
+RUNNING = (
+    option("--no-latency", group="Speed", is_flag=True, help="Do not measure latency."),
+    option(
+        "--runtime",
+        group="Speed",
+        type=Name(lambda: RUNTIMES),
+        default="onnxruntime",
+        show_default=True,
+        help="What runs both models.",
+    ),
+    option(
+        "--provider",
+        group="Speed",
+        default="cpu",
+        show_default=True,
+        metavar="NAME",
+        help="Its execution provider or device, such as cuda.",
+    ),
+)
+"""What runs both models."""
+
+_OPTIONS = (
+    *SCORING,
+    labelled_output_option,
+    class_axis_option,
+    option(
+        "--min-sqnr",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="DB",
+        help="Gate: SQNR of every float output.",
+    ),
+    *GATES,
     option(
         "--baseline",
         group="Files",
@@ -104,23 +135,7 @@ _OPTIONS = (
         metavar="X",
         help="Gate: float latency over quantized latency, lower quartile.",
     ),
-    option("--no-latency", group="Speed", is_flag=True, help="Do not measure latency."),
-    option(
-        "--runtime",
-        group="Speed",
-        type=Name(lambda: RUNTIMES),
-        default="onnxruntime",
-        show_default=True,
-        help="What runs both models.",
-    ),
-    option(
-        "--provider",
-        group="Speed",
-        default="cpu",
-        show_default=True,
-        metavar="NAME",
-        help="Its execution provider or device, such as cuda.",
-    ),
+    *RUNNING,
     option(
         "--threads",
         group="Speed",

@@ -42,7 +42,7 @@ _OPTIONS = (
         "--holdout-data",
         group="Quality",
         type=DATA,
-        metavar="DIR",
+        metavar="DATA",
         help="Samples that verify the result.  [default: half of --data is held out]",
     ),
     option("--holdout-labels", group="Quality", type=TRUTH, metavar="FILE", help="Labels of --holdout-data."),

@@ -58,7 +58,7 @@ def evaluation_text(result: Evaluation) -> str:
         *(_score(result, result.score) if result.score else ()),
         _sizes(result),
         *(_latency(result.latency) if result.latency else ()),
-        *(f"FAILED     {_failure(failure)}" for failure in result.failures),
+        *(f"FAILED     {failure_text(failure)}" for failure in result.failures),
         *(f"{'FAILED' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
         *(f"REMARK     {remark}" for remark in result.remarks),
     ]
@@ -166,7 +166,8 @@ def _sizes(result: Evaluation) -> str:
     return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
 
 
-def _failure(failure: GateFailure) -> str:
+def failure_text(failure: GateFailure) -> str:
+    """Return a limit that was not met: its option, what was measured, and how far off that is."""
     unit = failure.unit or UNITS.get(failure.demand, "")
     if failure.demand.startswith("baseline_"):
         return _worse_than_baseline(failure, unit)

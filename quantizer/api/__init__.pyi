@@ -36,8 +36,8 @@ from .quantizer.pipeline.drift_check import DriftLimits as DriftLimits
 from .quantizer.pipeline.drift_check import DriftReport as DriftReport
 from .quantizer.pipeline.explained import NodeExplanation as NodeExplanation
 from .quantizer.pipeline.explained import TensorExplanation as TensorExplanation
-from .quantizer.pipeline.quantization import QuantizeResult as QuantizeResult
-from .quantizer.pipeline.quantization import Summary as Summary
+from .quantizer.pipeline.quantize_result import QuantizeResult as QuantizeResult
+from .quantizer.pipeline.quantize_result import Summary as Summary
 from .quantizer.plan.plan import QuantPlan as QuantPlan
 from .quantizer.plan.store import PlanLike as PlanLike
 from .quantizer.plan.store import load_plan as load_plan

@@ -3,5 +3,6 @@
 Enters: two model files and samples.
 Leaves: `Evaluation`, `LayerReport`.
 Imports: lowering, equalization, noise, plan, ranges, prepare, targets, operators, metrics, differences,
-runtime, model, numerics, profiles.instrumentation, profiles.samples, profiles.records, profiles.base.
+runtime, model, numerics, profiles.instrumentation, profiles.samples, profiles.readers, profiles.records,
+profiles.base.
 """

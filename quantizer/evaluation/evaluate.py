@@ -9,10 +9,11 @@ from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import InputSpec, Sample
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import data_id
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import InputSpec, Sample, input_specs, open_samples
+from ...profiles.samples.samples import input_specs, open_samples
 from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
 from ..metrics.labels import Labels, load_labels
 from ..metrics.opening import MetricRequest, open_metric, reads_truth

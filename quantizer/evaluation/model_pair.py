@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.errors import ModelError
-from ...profiles.samples.samples import Sample
+from ...profiles.readers.values import Sample
 from ..differences.outputs import OutputSums
 from ..runtime.runtimes import ExecutionPlace, Session
 from ..runtime.sessions import CPU, Inputs, run

@@ -91,10 +91,15 @@ class Evaluation(Presented):
         """Whether every limit of the gate was met, and where there is one, that nothing is doubtful."""
         return not self.failures and not (self.doubts and self.gated)
 
+    @property
+    def worst_sqnr(self) -> float | None:
+        """The lowest SQNR of an output in dB; None where none is float."""
+        known = (output.difference.sqnr for output in self.outputs if output.difference is not None)
+        return min(known, default=None)
+
     def headline(self) -> str:
         """Return both models, and the worst SQNR of an output."""
-        known = [output.difference.sqnr for output in self.outputs if output.difference is not None]
-        worst = f", {decibels(min(known))} dB" if known else ""
+        worst = "" if self.worst_sqnr is None else f", {decibels(self.worst_sqnr)} dB"
         return f"{self.quantized_model} against {self.float_model}{worst}"
 
     def presentation(self) -> Presentation:

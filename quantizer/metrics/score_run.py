@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...profiles.samples.samples import Sample
+from ...profiles.readers.values import Sample
 from .score import Score, score_of
 from .values import Metric, Outputs, Place
 

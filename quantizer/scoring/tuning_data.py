@@ -13,11 +13,12 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.readers.values import Sample
 from ...profiles.records.profile import DataId
 from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.samples.digest import data_id, rows_of
 from ...profiles.samples.objects import DataLike, source_name
-from ...profiles.samples.samples import Sample, input_specs, open_samples
+from ...profiles.samples.samples import input_specs, open_samples
 from ..metrics.opening import MetricRequest, open_metric
 from ..metrics.score import Score, score_of
 from ..metrics.user_functions import MetricFunction
