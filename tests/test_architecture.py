@@ -51,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("profiles/samples",),
     ("profiles/readers",),
     ("profiles/records",),
-    ("profiles/noise",),
+    ("profiles/noise", "profiles/checks"),
     ("profiles/base",),
 )
 """The rooms, from the top: a room imports rooms of lower lines only, and none of its own line."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 
 from ..base.errors import ConfigError, DataError
-from .arrays.folders import is_array_name
-from .images.folders import is_image_name
+from .arrays.folders import holds_arrays, is_array_name
+from .images.folders import holds_images, is_image_name
 from .preprocessing import Preprocessing
 from .values import InputSpec, Sample, Samples
 
@@ -38,8 +38,12 @@ class Reader:
     extra: str = ""
 
 
-READERS: tuple[Reader, ...] = (Reader("arrays", lambda source: True, "arrays.reading", ("array",)),)
-"""In this order: the first that recognises a source reads it."""
+READERS: tuple[Reader, ...] = (
+    Reader("arrays", holds_arrays, "arrays.reading", ("array",)),
+    Reader("pictures", holds_images, "images.reading", ("image",), "images"),
+    Reader("arrays", lambda source: True, "arrays.reading", ("array",)),
+)
+"""The first that recognises a source, and takes the recipe where there is one, reads it."""
 
 
 def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
@@ -48,8 +52,10 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     Raises:
         DataError: a recipe is given that is for another kind of data.
     """
-    reader = next(reader for reader in READERS if reader.recognises(source))
-    if preprocessing.reader and preprocessing.reader not in reader.takes:
+    fitting_source = [reader for reader in READERS if reader.recognises(source)]
+    taking = [reader for reader in fitting_source if preprocessing.reader in reader.takes]
+    reader = (taking or fitting_source)[0]
+    if preprocessing.reader and not taking:
         fitting = " or ".join(f"reader: {name}" for name in reader.takes)
         advice = f"give a recipe with {fitting}" if fitting else "leave --preprocess out"
         raise DataError(

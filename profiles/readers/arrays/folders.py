@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,17 @@ def sample_paths(folder: Path) -> list[Path]:
             f"{folder}: holds more than one kind of samples ({mixed}); give a folder with one kind"
         )
     return layouts[0]
+
+
+def holds_arrays(source: str) -> bool:
+    """Return whether a source is a file of arrays, or a folder that holds some."""
+    path = Path(source)
+    if path.suffix.lower() in ARRAYS and path.is_file():
+        return True
+    with suppress(OSError):
+        names = (name for name in os.listdir(source) if name[0] != ".")
+        return any(is_array_name(name) or re.fullmatch(r"test_data_set_.*", name) for name in names)
+    return False
 
 
 def is_array_name(name: str) -> bool:
