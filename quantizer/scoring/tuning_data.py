@@ -249,7 +249,7 @@ def _code(function: Callable[..., object]) -> bytes:
     with suppress(OSError, TypeError):
         return Path(inspect.getfile(kind)).read_bytes()
     source = ""
-    with suppress(OSError, TypeError):  # Python 3.13 takes the text of `python -c` for that of what eval makes
+    with suppress(OSError, TypeError):  # Python 3.13 takes the text of `python -c` for what eval makes
         source = inspect.getsource(kind)
     return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)), source)).encode()
 
