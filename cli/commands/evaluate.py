@@ -11,6 +11,7 @@ from ..console import echo
 from ..options.evaluation import evaluation_options
 from ..options.files import MODEL
 from ..options.groups import GroupedCommand
+from ..options.report.saving import report_option, save_evaluation
 from ..options.shared import data_option, limit_option, model_argument
 from ..render.progress import progress
 
@@ -21,6 +22,7 @@ from ..render.progress import progress
 @data_option
 @limit_option
 @evaluation_options
+@report_option
 def command(
     model: Path, quantized: Path, data: str, *, as_json: bool, no_latency: bool, **options: Any
 ) -> None:
@@ -45,6 +47,7 @@ def command(
     how = Measuring(**options)
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
+    save_evaluation(result, model, quantized)
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.cli.options.files import DataRead, FileCommand, FileRead, FileWritten
+from qprof_onnx.cli.options.files import DataRead, FileCommand, FileRead, FileWritten, FolderWritten
 
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
 """What the metavar of a parameter has that takes a path, or leads to one."""
@@ -22,7 +22,7 @@ def test_a_parameter_that_takes_a_path_says_whether_it_is_read_or_written(name: 
     for parameter in parameters(name):
         kind = parameter.type
         if isinstance(kind, click.Path | click.File):
-            assert isinstance(kind, FileRead | FileWritten), parameter.name
+            assert isinstance(kind, FileRead | FileWritten | FolderWritten), parameter.name
         elif any(part in (parameter.metavar or "") for part in LIKE_FILES):
             assert isinstance(kind, DataRead), parameter.name
 
