@@ -11,7 +11,7 @@ from ..console import echo
 from ..options.drift import drift_options
 from ..options.files import EXISTING
 from ..options.groups import GroupedCommand
-from ..options.report.saving import report_option, save_drift
+from ..options.report.saving import report_drift, report_option
 from ..options.shared import recipe_of
 
 
@@ -42,7 +42,7 @@ def command(
     report = diff(
         old, new, limits=limits, recipe=recipe_of(options), model_path=model, allow_different=different
     )
-    save_drift(report)
+    report_drift(report)
     echo(drift_json(report, worst) if as_json else drift_text(report, worst or 10))
     if not report.passed:
         click.get_current_context().exit(1)

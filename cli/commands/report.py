@@ -23,24 +23,31 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
     """Write a report of a quantized model: noise, tensors, graph, prices, and what to try.
 
     From model, plan and profile alone it shows all that is estimated; with --quantized and --data what is
-    measured too. DIR gets report.html (one file, which loads nothing), report.md, junit.xml and report.json.
+    measured too, and the gates. DIR gets report.html (one file, which loads nothing), report.md, junit.xml
+    and report.json. A gate that is not met ends with exit code 1.
 
     \b
     Examples:
       qprof report model.onnx plan.yaml --profile profile.yaml -o report/
       qprof report model.onnx plan.yaml --profile profile.yaml --quantized out.onnx --data heldout/ -o report/
     """
+    from ...quantizer.evaluation.gates import Gate
+    from ...quantizer.evaluation.measuring import Measuring
     from ...quantizer.front_door.reporting import Measured, report
     from ...quantizer.report.writers.node_data import write_node_data
     from ...quantizer.targets.loading import load_recipe
 
-    config, history, node_data, by = (
-        options.pop(name) for name in ("config", "history", "node_data", "node_data_by")
-    )
-    latency, recipe = not options.pop("no_latency"), None if config is None else load_recipe(config)
+    names = ("config", "history", "node_data", "node_data_by", "quantized", "data", "labels")
+    config, history, node_data, by, quantized, data, labels = (options.pop(name) for name in names)
+    gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
+    latency: dict[str, Any] = {"latency": None} if options.pop("no_latency") else {}
+    how = Measuring(**options, **latency)
+    recipe = None if config is None else load_recipe(config)
     with progress("evaluating") as shown:
-        measured = Measured(**options, latency=latency, progress=shown)
+        measured = Measured(quantized, data, labels, gate, how, shown)
         result = report(model, plan, profile, measured=measured, history=history, recipe=recipe)
     write_and_tell(result, report_folder)
     if node_data is not None:
         write_node_data(result, node_data, by)
+    if not result.passed:
+        click.get_current_context().exit(1)

@@ -9,7 +9,7 @@ import click
 
 from ..console import echo, tell
 from ..options.groups import GroupedCommand
-from ..options.report.saving import report_option, save_tuning
+from ..options.report.saving import report_option, report_tuning
 from ..options.shared import data_option, limit_option, model_argument, recipe_of
 from ..options.tuning import tuning_options
 
@@ -52,7 +52,7 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
         (tell if as_json else echo)(trial_text(number, trial, resumed, target))
 
     result = tune(model, profile, data, target, recipe=recipe_of(options), files=files, on_trial=tell_trial)
-    save_tuning(result, model, profile, files)
+    report_tuning(result, model, profile, files)
     echo(tune_json(result) if as_json else tune_text(result, files.model))
     if not result.target_met:
         click.get_current_context().exit(1)

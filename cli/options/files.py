@@ -12,14 +12,17 @@ from typing import Any
 import click
 
 from ...profiles.base.errors import ConfigError
-from ..console import keep_stdout_free
+from ..console import keep_stdout_free, note_arguments, note_values
 
 
 class FileRead(click.Path):
-    """A file that is read; `is_model` for an ONNX file, which may have weights in other files."""
+    """A file that is read; `is_model` for an ONNX file, which may have weights in other files.
 
-    def __init__(self, *, is_model: bool = False) -> None:
-        super().__init__(exists=True, dir_okay=False, path_type=Path)
+    `or_folder`: it may be a folder of files.
+    """
+
+    def __init__(self, *, is_model: bool = False, or_folder: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=or_folder, path_type=Path)
         self.is_model = is_model
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -31,7 +34,7 @@ class FileRead(click.Path):
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
-        _noted(ctx, "model" if self.is_model else "file", path)
+        _noted(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
         return path
 
 
@@ -87,18 +90,48 @@ class DataRead(click.types.StringParamType):
         return [click.shell_completion.CompletionItem(incomplete, type="dir")]
 
 
+class RecipeRead(click.types.StringParamType):
+    """A built-in recipe of preprocessing, or the file of one, which is read."""
+
+    name = "recipe"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the recipe or of its file."""
+        if os.path.isfile(value):
+            _noted(ctx, "file", value)
+        return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Return the built-in recipes that begin with what was typed, or the request to complete files."""
+        from ...profiles.readers.preprocessing import BUILT_IN
+
+        fitting = [name for name in BUILT_IN if name.startswith(incomplete)]
+        items = [click.shell_completion.CompletionItem(name) for name in fitting]
+        return items or [click.shell_completion.CompletionItem(incomplete, type="file")]
+
+
 EXISTING = FileRead()
+TRUTH = FileRead(or_folder=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
 REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
 DATA = DataRead()
+RECIPE = RecipeRead()
 
 
 class FileCommand(click.Command):
     """A command that refuses, before any work, to write over what it reads."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of the command line, and keep them."""
+        note_arguments(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
+        note_values(ctx)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         paths += ctx.meta.get(_WRITTEN, ())

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
+from ...quantizer.metrics.table import metric_names
 from ...quantizer.targets.config import Setting, settings
 from ..console import tell
-from .files import DATA, EXISTING, MODEL
+from .files import DATA, EXISTING, MODEL, RECIPE
 from .groups import F, option
 from .numbers import FiniteNumber
 
@@ -50,6 +52,10 @@ def _targets() -> Iterable[str]:
     return target_names()
 
 
+OTHER_NAMES = {"min_sqnr": "--min-tensor-sqnr"}
+"""Options of settings that have another name than the setting: --min-sqnr is the gate of outputs."""
+
+
 def _setting_option(setting: Setting) -> Callable[[F], F]:
     """Return the option of a field of `QuantConfig`; the parameter's name is the field's."""
     kinds: dict[type, dict[str, Any]] = {
@@ -60,7 +66,8 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     }
     repeatable = " Repeatable." if setting.kind is tuple else ""
     return option(
-        f"--{setting.name.replace('_', '-')}",
+        OTHER_NAMES.get(setting.name, f"--{setting.name.replace('_', '-')}"),
+        setting.name,
         group=setting.group,
         metavar=setting.metavar or None,
         help=setting.description + repeatable,
@@ -90,14 +97,45 @@ def model_argument(function: F) -> F:
     )(function)
 
 
-data_option = option(
+_data = option(
     "--data",
     group="Basic",
     required=True,
     type=DATA,
-    metavar="DIR",
-    help="Folder of samples (.npz, .npy, .pb), one such file, or module:function.",
+    metavar="DATA",
+    help="Samples: folder or file of pictures or arrays, or FILE.py:FUNCTION.",
 )
+_preprocess = option(
+    "--preprocess",
+    group="Basic",
+    type=RECIPE,
+    metavar="RECIPE",
+    help="How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, preprocessor_config.json).",
+)
+_PREPARED = ("data", "holdout_data")
+"""Parameters that name data."""
+
+
+def preprocess_option(function: F) -> F:
+    """Add --preprocess, and give it to the command with its data, as `PreprocessedData`."""
+
+    @wraps(function)
+    def prepared(*arguments: Any, preprocess: str | None, **options: Any) -> Any:
+        if preprocess is not None:
+            from ...profiles.samples.objects import PreprocessedData
+
+            given = {name: options[name] for name in _PREPARED if options.get(name) is not None}
+            options |= {name: PreprocessedData(source, preprocess) for name, source in given.items()}
+        return function(*arguments, **options)
+
+    return _preprocess(cast(F, prepared))
+
+
+def data_option(function: F) -> F:
+    """Add --data and --preprocess; the command takes both as `data`, a `DataLike`."""
+    return _data(preprocess_option(function))
+
+
 limit_option = option(
     "--limit", group="Basic", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."
 )
@@ -115,7 +153,15 @@ labelled_output_option = option(
     "--output",
     group="Quality",
     metavar="NAME",
-    help="Output that the labels belong to.  [default: the first]",
+    help="Output that labels and metric belong to.  [default: the first]",
+)
+metric_option = option(
+    "--metric",
+    group="Quality",
+    type=DATA,
+    metavar="NAME|MODULE:FUNCTION",
+    help=f"Score of both models: {', '.join(metric_names())}, with options as in map50:nms=0.6; or a "
+    "function of your own.",
 )
 class_axis_option = option(
     "--class-axis",

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..readers.checks import batch_size, of_batches
+from ..readers.values import InputSpec, Sample
 from ..records.profile import DataId
-from .samples import InputSpec, Sample, batch_size, of_batches
 
 DIGEST_BYTES = 16
+DIGESTS = 1 << 8 * DIGEST_BYTES
+"""Digests are added up modulo this."""
 
 
 def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
@@ -87,4 +90,4 @@ def _numbers(shape: tuple[int, ...]) -> bytes:
 
 def digest_text(number: int) -> str:
     """Return a digest, or a sum of them, as hexadecimal digits."""
-    return f"{number % (1 << 8 * DIGEST_BYTES):0{2 * DIGEST_BYTES}x}"
+    return f"{number % DIGESTS:0{2 * DIGEST_BYTES}x}"

@@ -34,7 +34,37 @@ class Transformed:
     transform: Callable[[Any], object]
 
 
-DataLike: TypeAlias = DataSource | Transformed
+@dataclass(frozen=True)
+class PreprocessedData:
+    """Data of a folder or file, and how samples are made of it; a worker in another process takes it too.
+
+    Attributes:
+        source: the folder or file; every worker must be able to read it.
+        preprocess: a built-in recipe, or the file of one (`load_preprocessing`); None for arrays as they are.
+    """
+
+    source: str
+    preprocess: str | None = None
+
+
+WholeData: TypeAlias = DataSource | Transformed | PreprocessedData
+"""All samples of a source."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenSamples:
+    """Some of the samples of data.
+
+    Attributes:
+        data: all of them.
+        positions: of the chosen ones in it, ascending, counted from 0.
+    """
+
+    data: WholeData
+    positions: tuple[int, ...]
+
+
+DataLike: TypeAlias = WholeData | ChosenSamples
 """Whatever samples are read from."""
 
 NAME = "data"
@@ -45,6 +75,9 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 def source_name(data: DataLike) -> str:
     """Return what messages call data: the folder or "module:function"; "data" for an object."""
+    data = data.data if isinstance(data, ChosenSamples) else data
+    if isinstance(data, PreprocessedData):
+        return data.source
     raw = data.data if isinstance(data, Transformed) else data
     return os.fspath(raw) if isinstance(raw, str | os.PathLike) else NAME
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataLike
-from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.evaluate import evaluate
+from ..evaluation.gates import Gate
 from ..evaluation.layers import compare_layers
 from ..evaluation.measuring import Measuring
+from ..evaluation.result import Evaluation
 from ..model.files import load_model
 from ..pipeline.drift_check import DriftReport, diff
-from ..pipeline.quantization import QuantizeResult
+from ..pipeline.quantize_result import QuantizeResult
 from ..plan.plan import QuantPlan
 from ..plan.provenance import plan_digest, profile_digest, read_provenance
 from ..plan.store import PlanLike, load_plan
@@ -37,19 +39,17 @@ class Measured:
     Attributes:
         quantized: the quantized model; None measures nothing.
         data: samples for it.
-        limit: number of them, from the first; None for all.
-        labels: file with the class of each row; None for none.
-        latency: whether the speed of both models is measured.
-        threads: of onnxruntime.
+        labels: truth of the samples, as for `evaluate`; None for none.
+        gate: limits that the quantized model must keep.
+        measuring: how both models are compared.
         progress: called while samples run.
     """
 
     quantized: str | Path | None = None
     data: DataLike | None = None
-    limit: int | None = None
     labels: str | Path | None = None
-    latency: bool = True
-    threads: int = 1
+    gate: Gate = field(default_factory=Gate)
+    measuring: Measuring = field(default_factory=Measuring)
     progress: Progress | None = None
 
 
@@ -83,21 +83,16 @@ def report(
     if (measured.quantized is None) != (measured.data is None):
         given = "quantized model" if measured.data is None else "samples"
         raise ConfigError(f"report: {given} alone cannot be measured; give both --quantized and --data")
+    if measured.quantized is None and measured.gate.has_limit:
+        raise ConfigError("report: a gate needs something measured; give --quantized and --data")
     analysis = analyse(model, plan, profile, recipe)
     evaluation = layers = None
     if measured.quantized is not None and measured.data is not None:
-        how = Measuring(limit=measured.limit, threads=measured.threads)
-        if not measured.latency:
-            how = Measuring(limit=measured.limit, threads=measured.threads, latency=None)
+        how, files = measured.measuring, (model, measured.quantized, measured.data)
         evaluation = evaluate(
-            model,
-            measured.quantized,
-            measured.data,
-            labels=measured.labels,
-            measuring=how,
-            progress=measured.progress,
+            *files, labels=measured.labels, gate=measured.gate, measuring=how, progress=measured.progress
         )
-        layers = compare_layers(model, measured.quantized, measured.data, plan=plan, measuring=how)
+        layers = compare_layers(*files, plan=plan, measuring=replace(how, metric=None))
     settings = recipe_of(analysis.plan, recipe)
     nights = tuple(diff(profile, new, recipe=settings, model_path=model) for new in history)
     names = Names(
@@ -109,10 +104,22 @@ def report(
 def quantization_report(
     result: QuantizeResult, model: str | Path, profile: ProfileLike | None, recipe: Recipe | None = None
 ) -> Report:
-    """Return the report of a quantization; without a profile one of sizes and reasons alone."""
-    names = Names(str(model), "" if profile is None else profile_name(profile), str(result.model_path or ""))
+    """Return the report of a quantization; without a profile one of sizes and reasons alone.
+
+    Args:
+        result: what was done.
+        model: the float model.
+        profile: None for the one that was kept beside the quantized model, if one was.
+        recipe: target and settings, if they were given.
+    """
+    judged = result.judged
+    if profile is None and judged is not None and judged.profile:
+        profile = judged.profile
+    name = "" if profile is None else profile_name(profile)
+    names = Names(str(model), name, str(result.model_path or ""))
     analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
-    return make_report(analysis, Results(quantization=result), names)
+    evaluation = None if judged is None else judged.evaluation
+    return make_report(analysis, Results(evaluation, quantization=result), names)
 
 
 def evaluation_report(

@@ -9,14 +9,17 @@ from typing import Any, Literal, Unpack
 import onnx_ir as ir
 
 from ...profiles.base.atomic_files import replacing_together
+from ...profiles.readers.preprocessing import recipe_file
 from ...profiles.samples.objects import DataSource
+from ..metrics.table import MetricName
+from ..metrics.user_functions import MetricFunction
 from ..model.files import ModelLike, load_model, model_file, temporary_folder
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
 from ..scoring.quality_target import QualityTarget
-from ..scoring.tuning_data import MetricFunction, TuningData
+from ..scoring.tuning_data import TuningData
 from ..tuning import tune as search
 from ..tuning.running import OnTrial
 from ..tuning.tune import TuneFiles
@@ -35,8 +38,8 @@ class TuneOptions(Settings, total=False):
     split into tuning and held-out samples; threads: of the latency measurement; parallel: trials that run
     side by side; labels, metric: as in `evaluate`; scored_output: the output that labels belong to;
     class_axis: of its classes; holdout_data, holdout_labels: other samples to verify the plan on; transform,
-    limit: as in `profile`; state: file from which an interrupted tuning is resumed; on_trial: called after
-    each trial.
+    preprocess, limit: as in `profile`; state: file from which an interrupted tuning is resumed; on_trial:
+    called after each trial.
     """
 
     objective: Literal["latency", "size", "int8-share"]
@@ -45,12 +48,13 @@ class TuneOptions(Settings, total=False):
     threads: int
     parallel: int
     labels: LabelsLike | None
-    metric: str | MetricFunction | None
+    metric: MetricName | str | MetricFunction | None
     scored_output: str | None
     class_axis: int | None
     holdout_data: DataSource | None
     holdout_labels: LabelsLike | None
     transform: Transform | None
+    preprocess: str | os.PathLike[str] | None
     limit: int | None
     state: str | os.PathLike[str] | None
     on_trial: OnTrial | None
@@ -73,9 +77,10 @@ def tune(
         profile: path or object.
         data: samples, as in `profile`; all are held in memory.
         output: where to write the model, if the target is met; None for nowhere.
-        max_drop: percentage points that the score may be below the float model's: top-1 accuracy with
-            `labels`, a score of your own with `metric`, else agreement with the float model, or for outputs
-            that are no classes the correlation with its outputs.
+        max_drop: how much worse the score may be than the float model's, in percentage points (dB, or percent
+            of it, for metrics that are counted so). The score is that of `metric`, top-1 accuracy with
+            `labels` alone, else agreement with the float model, or for outputs that are no classes the
+            correlation with its outputs.
         target: as in `quantize`.
         options: settings as in `quantize`, and those of `TuneOptions`.
 
@@ -93,7 +98,7 @@ def tune(
     labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
     read = FilesRead(
         (model,),
-        (profile, target, labels, holdout_labels),
+        (profile, target, labels, holdout_labels, recipe_file(others.get("preprocess"))),
         (data, others.get("holdout_data"), others.get("metric")),
     )
     check_outputs([output, others.get("state")], read)
@@ -128,14 +133,14 @@ def tune(
 def _tuning_data(
     data: DataSource, others: dict[str, Any], labels: Path | None, holdout_labels: Path | None
 ) -> TuningData:
-    transform, holdout = others.get("transform"), others.get("holdout_data")
+    made, holdout = (others.get("transform"), others.get("preprocess")), others.get("holdout_data")
     return TuningData(
-        samples_of(data, transform),
+        samples_of(data, *made),
         labels=labels,
         output=others.get("scored_output"),
         class_axis=others.get("class_axis"),
         metric=others.get("metric"),
-        holdout_data=None if holdout is None else samples_of(holdout, transform),
+        holdout_data=None if holdout is None else samples_of(holdout, *made),
         holdout_labels=holdout_labels,
         limit=others.get("limit"),
     )

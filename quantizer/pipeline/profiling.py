@@ -13,7 +13,6 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
-from ...profiles.records.glow_names import glow_names
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ...profiles.runner.calibrate import calibrate
@@ -21,12 +20,13 @@ from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.custom_operators import load_custom_operators
-from ...profiles.samples.objects import DataLike
+from ...profiles.samples.objects import DataLike, PreprocessedData
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
+from ..prepare.glow_names import glow_names
 from ..prepare.opening import open_prepared
 from .noise_measurement import Chosen, ProgressSoFar, with_noise
 from .run_settings import settings_for
@@ -81,11 +81,12 @@ def dump_profile(
     smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
     samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
     if settings.sharded:
-        if not isinstance(data, str | Path):
+        if not isinstance(data, str | Path | PreprocessedData):
             raise ConfigError(
                 "workers: each opens the samples itself; give a folder or module:function, or no workers"
             )
-        profile = calibrate_sharded(model, str(data), identity, settings, reported, smallest=smallest)
+        source = data if isinstance(data, PreprocessedData) else str(data)
+        profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)
     else:
         profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
     if format != "glow":

@@ -10,11 +10,12 @@ from pathlib import Path
 from ...profiles.base.tool import tool_name
 from ..costs.predicted import total_microseconds
 from ..model.files import model_bytes
+from ..outputs.limits import NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ..scoring.objectives import saved_bytes
 from .analysis import Analysis
-from .content import Fact, GateResult, Report, Size, Speed
+from .content import Fact, GateResult, OutputQuality, Report, Size, Speed, Verdict, WhatIf
 from .measured import (
     Results,
     drift_gates,
@@ -30,9 +31,10 @@ from .measured import (
 )
 from .nodes import float_groups, int8_share, node_records
 from .noise import noise_budgets, tensor_noise
-from .tensors import shared_groups, tensor_records
-from .verdicts import verdict_of
-from .what_ifs import Files, what_ifs
+from .records import NoiseBudget
+from .tensors import sample_records, shared_groups, tensor_records
+from .verdicts import judged_verdict, measured_grade, verdict_of
+from .what_ifs import Files, tried_changes, what_ifs
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,14 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
     budgets = () if noise is None else noise_budgets(noise)
     worst = budgets[0] if budgets else None
     nodes = () if analysis is None else node_records(analysis, worst)
-    outputs, gates = outputs_of(plan, results.evaluation), tuple(_gates(results))
+    limits = None if noise is None else noise.limits
+    outputs, gates = outputs_of(plan, results.evaluation, limits), tuple(_gates(results))
     speed = measured_speed(results) or _predicted_speed(analysis)
     files = Files(names.model, names.profile, names.output or _named_output(names.model))
     return Report(
         title=_title(names, results),
         tool=tool_name(),
-        verdict=verdict_of(outputs, gates, speed, budgets),
+        verdict=_verdict(results, limits, (outputs, gates, speed, budgets)),
         size=_size(analysis, results),
         speed=speed,
         int8_share=int8_share(nodes),
@@ -75,18 +78,44 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         outputs=outputs,
         facts=() if results.evaluation is None else tuple(facts_of(results.evaluation)),
         gates=gates,
-        what_ifs=() if analysis is None else what_ifs(analysis, worst, files),
+        what_ifs=() if analysis is None else _changes(analysis, worst, results, files),
         noise=budgets,
         tensor_noise=tensor_noise(analysis, results.layers),
         tensors=() if analysis is None else tensor_records(analysis),
         nodes=nodes,
         float_groups=() if analysis is None else float_groups(analysis, nodes),
+        samples=() if analysis is None else sample_records(analysis),
         shared=() if plan is None else shared_groups(plan),
         drift=tuple(map(drift_record, results.drift)),
         trials=() if results.tuning is None else tuple(trials_of(results.tuning)),
         notes=tuple(dict.fromkeys([*(() if plan is None else plan.notes), *notes_of(results)])),
         provenance=tuple(_provenance(plan, analysis, results)),
     )
+
+
+def _verdict(
+    results: Results,
+    limits: NoiseLimits | None,
+    known: tuple[tuple[OutputQuality, ...], tuple[GateResult, ...], Speed | None, tuple[NoiseBudget, ...]],
+) -> Verdict:
+    if results.quantization is not None and results.quantization.verdict is not None:
+        return judged_verdict(results.quantization.verdict, known[1])
+    grade = None
+    if results.evaluation is not None and limits is not None:
+        grade = measured_grade(results.evaluation, limits)
+    return verdict_of(*known, grade)
+
+
+def _changes(
+    analysis: Analysis, worst: NoiseBudget | None, results: Results, files: Files
+) -> tuple[WhatIf, ...]:
+    """Return what to try: what was tried on samples first, then what is estimated."""
+    found = what_ifs(analysis, worst, files)
+    if results.quantization is None or results.quantization.verdict is None:
+        return found
+    tried = tuple(tried_changes(analysis, results.quantization.verdict, files))
+    known = {change.nodes for change in tried if change.nodes}
+    return (*tried, *(change for change in found if change.nodes not in known))
 
 
 def _plan(analysis: Analysis | None, results: Results) -> QuantPlan | None:

@@ -94,6 +94,8 @@ class OutputQuality:
         measured: SQNR in dB on samples; None without samples.
         cosine: similarity of both outputs, -1 to 1; None without samples.
         agreement: share of equal answers, 0 to 1; None where the output is no answer.
+        kind: what it is, in words; "" where that is not known.
+        needed: dB from which on such an output is good, as measured; None where that is not known.
     """
 
     name: str
@@ -103,6 +105,8 @@ class OutputQuality:
     measured: float | None = None
     cosine: float | None = None
     agreement: float | None = None
+    kind: str = ""
+    needed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,14 @@ class GateResult:
 
     Attributes:
         name: of the option, as in "--min-sqnr".
-        limit: its value.
+        limit: its value; None for one that is no number, such as a baseline.
         unit: of the limit.
         passed: whether it is kept.
         failures: where it is not, and by how much, as sentences.
     """
 
     name: str
-    limit: float
+    limit: float | None
     unit: str
     passed: bool
     failures: tuple[str, ...] = ()
@@ -126,44 +130,46 @@ class GateResult:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change of the settings and what it brings, estimated.
+    """A change of the settings and what it brings.
 
     Attributes:
         title: what changes, in a few words.
         command: to copy.
         output: whose SQNR is given.
-        sqnr: in dB, after the change.
-        gained: dB that it gains.
-        speedup: over the float model, predicted; None where no times are known.
-        added_us: microseconds that it costs; None as above.
-        added_bytes: bytes that the file grows by.
+        sqnr: in dB, after the change; None where that is not known.
+        gained: dB that it gains; None as above.
+        speedup: over the float model; None where no times are known.
+        added_us: microseconds that it costs, predicted; None as above.
+        added_bytes: bytes that the file grows by; None where that is not known.
         nodes: what stays float by it.
+        is_measured: whether it was tried on samples.
     """
 
     title: str
     command: str
     output: str
-    sqnr: float
-    gained: float
+    sqnr: float | None
+    gained: float | None
     speedup: float | None
     added_us: float | None
-    added_bytes: int
+    added_bytes: int | None
     nodes: tuple[str, ...] = ()
+    is_measured: bool = False
 
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """What one sample did.
+    """A sample with extreme values.
 
     Attributes:
         sample: its name.
-        remark: what stands out in it.
-        value: by how much.
+        extremes: number of tensors whose smallest or largest value it made.
+        clipped: number of quantized tensors in which its extreme values saturate.
     """
 
     sample: str
-    remark: str
-    value: float
+    extremes: int
+    clipped: int
 
 
 @dataclass(frozen=True)
@@ -253,7 +259,9 @@ class Report(Presented):
         """Return the outputs, the gates and what to try."""
         outputs = tuple((o.name, decibels(o.estimated), decibels(o.measured)) for o in self.outputs)
         gates = tuple((g.name, "passed" if g.passed else "failed", "; ".join(g.failures)) for g in self.gates)
-        changes = tuple((c.title, f"{c.gained:+.1f}", c.command) for c in self.what_ifs)
+        changes = tuple(
+            (c.title, "-" if c.gained is None else f"{c.gained:+.1f}", c.command) for c in self.what_ifs
+        )
         tables = (
             Table(("output", "expected dB", "measured dB"), outputs),
             Table(("gate", "result", "where"), gates, left=3),

@@ -6,17 +6,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from ...profiles.base.presentation import decibels
-from ..evaluation.evaluate import Evaluation
+from ..differences.outputs import OutputResult
 from ..evaluation.gates import GateFailure
 from ..evaluation.layers import LayerReport
-from ..evaluation.outputs import OutputResult
+from ..evaluation.result import Evaluation
+from ..metrics.score import score_text
 from ..noise.estimate_check import expected_sqnr
+from ..outputs.limits import WORDS, NoiseLimits
 from ..pipeline.drift_check import DriftLimits, DriftReport
-from ..pipeline.quantization import QuantizeResult
+from ..pipeline.quantize_result import QuantizeResult
 from ..plan.plan import QuantPlan
 from ..speed.float_fallback import SpeedCheck
 from ..tuning.result import TuneResult
+from ..verdict.grades import needed_sqnr
 from .content import Fact, GateResult, OutputQuality, Speed, TrialRecord
 from .records import DriftRecord, TensorDriftRecord
 
@@ -25,8 +27,9 @@ UNITS = {
     "min_group_sqnr": "dB",
     "max_accuracy_drop": "percentage points",
     "min_speedup": "times float",
-    "max_drop": "percentage points",
+    "max_size": "bytes",
 }
+"""Unit of each limit that has always the same."""
 
 MOST_DRIFT = 200
 """Tensors of a newer profile that a report lists, the worst first."""
@@ -51,8 +54,11 @@ class Results:
     drift: tuple[DriftReport, ...] = ()
 
 
-def outputs_of(plan: QuantPlan | None, evaluation: Evaluation | None) -> tuple[OutputQuality, ...]:
+def outputs_of(
+    plan: QuantPlan | None, evaluation: Evaluation | None, limits: NoiseLimits | None
+) -> tuple[OutputQuality, ...]:
     """Return how near the outputs are, as estimated and as measured; the lowest SQNR first."""
+    needed = {} if limits is None else needed_sqnr(limits)
     provenance = None if evaluation is None else evaluation.provenance
     origin = provenance if plan is None else plan.origin
     expected = (
@@ -74,6 +80,8 @@ def outputs_of(plan: QuantPlan | None, evaluation: Evaluation | None) -> tuple[O
                 measured=None if difference is None else difference.sqnr,
                 cosine=None if difference is None else difference.cosine,
                 agreement=_agreement(m),
+                kind="" if limits is None or name not in limits.kinds else WORDS[limits.kinds[name]],
+                needed=float(needed[name]) if name in needed else None,
             )
         )
     return tuple(sorted(found, key=sqnr_of))
@@ -99,23 +107,31 @@ def facts_of(evaluation: Evaluation) -> Iterator[Fact]:
             f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: drop "
             f"{a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}",
         )
+    if evaluation.score is not None:
+        yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
+    yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
 
 
 def evaluation_gates(evaluation: Evaluation) -> Iterator[GateResult]:
-    """Yield the limits of an evaluation, kept or not."""
-    gate = evaluation.gate
+    """Yield the limits of an evaluation, kept or not, and the baseline."""
+    gate, known = evaluation.gate, set()
     for field in fields(gate):
         limit = getattr(gate, field.name)
-        if isinstance(limit, int | float):
+        known.add(field.name)
+        if limit is not None:
             failed = [f for f in evaluation.failures if f.demand == field.name]
             yield gate_result(field.name, limit, failed)
-    if evaluation.doubts and gate.has_limit:
-        yield GateResult("doubts", 0.0, "", False, evaluation.doubts)
+    others = [f for f in evaluation.failures if f.demand not in known]
+    if evaluation.baseline:
+        name = f"--baseline {evaluation.baseline}"
+        yield GateResult(name, None, "", not others, tuple(map(failure_text, others)))
+    if evaluation.doubts and evaluation.gated:
+        yield GateResult("doubts about the models", None, "", False, evaluation.doubts)
 
 
 def gate_result(demand: str, limit: float, failures: list[GateFailure]) -> GateResult:
     """Return one limit with where it is not kept."""
-    unit = UNITS.get(demand, "")
+    unit = next((f.unit for f in failures if f.unit), UNITS.get(demand, ""))
     return GateResult(option_of(demand), limit, unit, not failures, tuple(map(failure_text, failures)))
 
 
@@ -126,18 +142,19 @@ def option_of(demand: str) -> str:
 
 def failure_text(failure: GateFailure) -> str:
     """Return where a limit is not kept, and by how much."""
-    unit = UNITS.get(failure.demand, "")
+    unit = failure.unit or UNITS.get(failure.demand, "")
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
         return f"{where}{failure.reason or 'nothing could be compared'}"
     reason = f" ({failure.reason})" if failure.reason else ""
-    return f"{where}{failure.measured:.4g} {unit}, the limit is {failure.limit:g}{reason}".replace(" ,", ",")
+    measured = f"{failure.measured:.4g} {unit}".strip()
+    return f"{where}{measured}, the limit is {failure.limit:g}{reason}"
 
 
 def tuning_gates(result: TuneResult) -> Iterator[GateResult]:
     """Yield the quality target of a tuning."""
     why = () if result.target_met else tuple(result.limits) or ("no plan met it",)
-    yield GateResult("--max-drop", result.target.max_drop, UNITS["max_drop"], result.target_met, why)
+    yield GateResult("--max-drop", result.target.max_drop, "percentage points", result.target_met, why)
 
 
 def speed_gates(check: SpeedCheck) -> Iterator[GateResult]:
@@ -219,13 +236,3 @@ def notes_of(results: Results) -> tuple[str, ...]:
     if results.layers is not None:
         found += results.layers.remarks
     return tuple(dict.fromkeys(found))
-
-
-def quality_words(outputs: tuple[OutputQuality, ...]) -> str:
-    """Return the lowest SQNR of an output in words; "" where none is known."""
-    if not outputs or (sqnr_of(outputs[0]) == math.inf and outputs[0].measured is None):
-        return ""
-    worst = outputs[0]
-    if worst.measured is not None:
-        return f"'{worst.name}' keeps {decibels(worst.measured)} dB, measured"
-    return f"'{worst.name}' is expected to keep {decibels(worst.estimated)} dB"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from ...profiles.base.errors import QprofError
+from ...profiles.base.names import natural_key
 from ...profiles.records.drawing import shape_text
 from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
@@ -24,6 +26,7 @@ from ..ranges.calibrators import calibrate
 from ..ranges.following_function import find_following
 from ..targets.calibrator_names import CALIBRATOR_NAMES
 from .analysis import Analysis
+from .content import SampleRecord
 from .records import (
     CalibratorChoice,
     HistogramBins,
@@ -41,6 +44,10 @@ JOINED = 16
 
 MOST_TENSORS = 1200
 """Activations of which a report has a record; those that stay float are left out first."""
+
+
+SHOWN_SAMPLES = 12
+"""Samples that are listed."""
 
 
 def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
@@ -82,6 +89,8 @@ def _record(name: str, analysis: Analysis, group: int | None, equalized: bool) -
         following=following,
         is_equalized=equalized,
         group=group,
+        minimum_samples=() if tensor.extremes is None else tuple(e.name for e in tensor.extremes.lowest),
+        maximum_samples=() if tensor.extremes is None else tuple(e.name for e in tensor.extremes.highest),
     )
 
 
@@ -184,3 +193,25 @@ def shared_groups(plan: QuantPlan) -> tuple[SharedGroup, ...]:
         for group in plan.shared_scales
     ]
     return tuple(groups)
+
+
+def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
+    """Return the samples that made most minima and maxima, and in how many of them values saturate.
+
+    A sample that makes them in far more tensors than others is an outlier, or the only one of its kind.
+    """
+    ends: Counter[str] = Counter()
+    clipped: Counter[str] = Counter()
+    for name, tensor in analysis.profile.items():
+        if tensor.extremes is None or tensor.minimum == tensor.maximum:
+            continue
+        ends.update({e.name for e in (*tensor.extremes.lowest[:1], *tensor.extremes.highest[:1])})
+        params = analysis.plan.tensors.get(name)
+        if params is not None and len(params.scale) == 1:
+            low, high = represented(params)
+            slack = params.scale[0]
+            outside = {e.name for e in tensor.extremes.lowest if e.value < low - slack}
+            outside |= {e.name for e in tensor.extremes.highest if e.value > high + slack}
+            clipped.update(outside)
+    order = sorted(ends, key=lambda sample: (-ends[sample], natural_key(sample)))[:SHOWN_SAMPLES]
+    return tuple(SampleRecord(sample, ends[sample], clipped[sample]) for sample in order)

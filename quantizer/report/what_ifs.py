@@ -18,6 +18,8 @@ from ..ranges.activation_ranges import RangeCache
 from ..scoring.objectives import saved_bytes
 from ..targets.config import settings
 from ..targets.loading import load_recipe
+from ..verdict.fixes import Fix
+from ..verdict.verdict import Verdict
 from .analysis import Analysis, NoiseAnalysis
 from .content import WhatIf
 from .records import NoiseBudget
@@ -168,6 +170,35 @@ def _calibrators(trials: _Trials) -> Iterator[WhatIf]:
         trial = trials.made(trials.floats, replace(facts, config=config, recipe=recipe, cache=RangeCache()))
         if trial is not None and trial.sqnr - trials.now.sqnr >= LEAST_GAIN:
             yield trials.what_if(f"Calibrate with {name}", ["--calibrator", name], trial)
+
+
+def tried_changes(analysis: Analysis, verdict: Verdict, files: Files) -> Iterator[WhatIf]:
+    """Yield the fixes of a verdict: those that were tried on samples have what they brought."""
+    worst = verdict.worst
+    for fix in verdict.fixes:
+        gained = None if fix.sqnr is None or verdict.sqnr is None else fix.sqnr - verdict.sqnr
+        kept = fix.settings.get("keep_float", ())
+        nodes = kept if isinstance(kept, tuple) else ()
+        yield WhatIf(
+            title=_title_of(fix, nodes),
+            command=command(analysis.plan, files, fix.options),
+            output="" if worst is None else worst.output,
+            sqnr=fix.sqnr,
+            gained=gained,
+            speedup=fix.speedup,
+            added_us=None,
+            added_bytes=None,
+            nodes=nodes,
+            is_measured=fix.is_measured,
+        )
+
+
+def _title_of(fix: Fix, nodes: tuple[str, ...]) -> str:
+    if nodes:
+        return "Keep one node float" if len(nodes) == 1 else f"Keep {len(nodes)} nodes float"
+    if fix.check_speed:
+        return "Measure speed, and keep float what is slower"
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in fix.settings.items()).capitalize()
 
 
 def command(plan: QuantPlan, files: Files, more: Sequence[str]) -> str:

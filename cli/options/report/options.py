@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import click
 
+from ..evaluation import GATES, RUNNING, SCORING
 from ..files import DATA, EXISTING, MODEL, NEW, REPORT
 from ..groups import F, option
+from ..numbers import FiniteNumber
+from ..shared import class_axis_option, preprocess_option
 
 _OPTIONS = (
     option(
@@ -22,10 +25,24 @@ _OPTIONS = (
         metavar="N",
         help="Use the first N samples only.",
     ),
+    *SCORING,
+    class_axis_option,
     option(
-        "--labels", group="Quality", type=EXISTING, metavar="FILE", help="Class of each row, for accuracy."
+        "--min-sqnr",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="DB",
+        help="Gate: SQNR of every output.",
     ),
-    option("--no-latency", group="Speed", is_flag=True, help="Do not measure latency."),
+    *GATES,
+    option(
+        "--min-speedup",
+        group="Speed",
+        type=FiniteNumber(),
+        metavar="X",
+        help="Gate: float latency over quantized latency, lower quartile.",
+    ),
+    *RUNNING,
     option(
         "--threads",
         group="Speed",
@@ -33,7 +50,7 @@ _OPTIONS = (
         default=1,
         show_default=True,
         metavar="N",
-        help="Threads of onnxruntime.",
+        help="Threads of the runtime.",
     ),
     option(
         "--history",
@@ -76,6 +93,7 @@ _OPTIONS = (
 
 def report_options(function: F) -> F:
     """Add the options of `qprof report`; the command takes them as `**options`."""
+    function = preprocess_option(function)
     for add in reversed(_OPTIONS):
         function = add(function)
     return function

@@ -31,7 +31,7 @@ report_option = option(
     callback=_note,
     help="Write a report: report.html, report.md, junit.xml and report.json.",
 )
-"""The folder is kept in the context, where `save_quantization` and its like look for it."""
+"""The folder is kept in the context, where `report_quantization` and its like look for it."""
 
 
 def _folder() -> Path | None:
@@ -45,7 +45,7 @@ def write_and_tell(report: Report, folder: Path) -> None:
     tell(f"report: {folder / 'report.html'}")
 
 
-def save_quantization(result: Any, model: Path, profile: Path | None, recipe: Any) -> None:
+def report_quantization(result: Any, model: Path, profile: Path | None, recipe: Any) -> None:
     """Write the report of a quantization, if one was asked for."""
     if (folder := _folder()) is not None:
         from ....quantizer.front_door.reporting import quantization_report
@@ -53,7 +53,7 @@ def save_quantization(result: Any, model: Path, profile: Path | None, recipe: An
         write_and_tell(quantization_report(result, model, profile, recipe), folder)
 
 
-def save_evaluation(result: Any, model: Path, quantized: Path) -> None:
+def report_evaluation(result: Any, model: Path, quantized: Path) -> None:
     """Write the report of an evaluation, if one was asked for."""
     if (folder := _folder()) is not None:
         from ....quantizer.front_door.reporting import evaluation_report
@@ -64,7 +64,7 @@ def save_evaluation(result: Any, model: Path, quantized: Path) -> None:
         write_and_tell(report, folder)
 
 
-def save_drift(result: Any) -> None:
+def report_drift(result: Any) -> None:
     """Write the report of a comparison of profiles, if one was asked for."""
     if (folder := _folder()) is not None:
         from ....quantizer.front_door.reporting import drift_report
@@ -72,7 +72,7 @@ def save_drift(result: Any) -> None:
         write_and_tell(drift_report(result), folder)
 
 
-def save_tuning(result: Any, model: Path, profile: Path, files: Any) -> None:
+def report_tuning(result: Any, model: Path, profile: Path, files: Any) -> None:
     """Write the report of a tuning, if one was asked for; the plan is that of --save-plan."""
     if (folder := _folder()) is not None:
         from ....quantizer.front_door.reporting import tuning_report

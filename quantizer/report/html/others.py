@@ -82,12 +82,23 @@ def samples_section(report: Report) -> str:
     """Return the samples that stand out."""
     if not report.samples:
         return ""
-    columns = [Column("sample"), Column("what"), Column("value", True)]
+    columns = [
+        Column("sample"),
+        Column("makes the extremes of", True, True, "tensors whose smallest or largest value it made"),
+        Column("is clipped in", True, True, "quantized tensors in which its extreme values saturate"),
+    ]
     rows = [
-        [head(f"<code>{esc(s.sample)}</code>"), text(s.remark), figure(number(s.value), s.value)]
+        [
+            head(f"<code>{esc(s.sample)}</code>"),
+            figure(plural(s.extremes, "tensor"), s.extremes),
+            figure(plural(s.clipped, "tensor"), s.clipped),
+        ]
         for s in report.samples
     ]
-    intro = "Samples that clip most or hold the most extreme values: look at these first."
+    intro = (
+        "Samples that hold the most extreme values decide the ranges. One that does so in far more tensors "
+        "than the others is an outlier, or the only one of its kind: look at it first."
+    )
     return section("samples", "Samples that stand out", intro, table("Samples", columns, rows))
 
 

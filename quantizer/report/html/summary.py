@@ -107,16 +107,18 @@ def outputs_section(report: Report) -> str:
         Column("expected dB", True),
         Column("band", False, False, "where nine of ten outputs lie"),
         Column("measured dB", True),
+        Column("needed dB", True, True, "from which on such an output is good"),
         Column("0 to 60 dB", False, False),
         Column("cosine", True),
         Column("equal answers", True),
     ]
     rows = [
         [
-            head(name_html(o.name)),
+            head(name_html(o.name) + (f'<span class="muted">{esc(o.kind)}</span>' if o.kind else "")),
             figure(decibel_text(o.estimated), o.estimated),
             text(DASH if o.low is None else f"{o.low:.0f} to {o.high or 0.0:.0f}"),
             figure(decibel_text(o.measured), o.measured),
+            figure(decibel_text(o.needed), o.needed),
             Cell(quality_bar(o)),
             figure(DASH if o.cosine is None else f"{o.cosine:.6f}", o.cosine),
             figure(percent_text(o.agreement), o.agreement),
@@ -140,7 +142,7 @@ def gates_section(report: Report) -> str:
     rows = [
         [
             head(f"<code>{esc(gate.name)}</code>"),
-            figure(f"{gate.limit:g} {gate.unit}", gate.limit),
+            figure(DASH if gate.limit is None else f"{gate.limit:g} {gate.unit}", gate.limit),
             Cell(badge("✓ passed", "good") if gate.passed else badge("✗ failed", "poor")),
             text("; ".join(gate.failures) or DASH),
         ]
@@ -157,33 +159,39 @@ def what_ifs_section(report: Report) -> str:
     if not report.what_ifs:
         return ""
     intro = (
-        "Each of these plans was made and estimated as qprof quantize would do it; nothing was run. The SQNR "
-        "is that of the output with the lowest."
+        "Each of these plans was made and estimated as qprof quantize would do it; those that were run on "
+        "samples say so. The SQNR is that of the output with the lowest."
     )
     cards = "".join(map(_what_if, report.what_ifs))
     return section("try", "What to try", intro, f'<div class="cards">{cards}</div>')
 
 
 def _what_if(change: WhatIf) -> str:
-    sign = "up" if change.gained >= 0.0 else "down"
-    figures = [
-        f'<b class="{sign}">{"+" if change.gained >= 0 else MINUS}{abs(change.gained):.1f} dB</b> '
-        f"<span>to {change.sqnr:.1f} dB</span>"
-    ]
-    if change.speedup is not None and change.added_us is not None:
-        time = "+" if change.added_us >= 0.0 else MINUS
-        figures.append(
-            f"<b>{change.speedup:.2f} {TIMES}</b> <span>{time}{milliseconds(abs(change.added_us))}</span>"
-        )
-    figures.append(f"<b>{esc(bytes_text(change.added_bytes))}</b> <span>on disk</span>")
+    figures = []
+    if change.sqnr is not None and change.gained is not None:
+        css, sign = ("up", "+") if change.gained >= 0.0 else ("down", MINUS)
+        gained = f'<b class="{css}">{sign}{abs(change.gained):.1f} dB</b>'
+        figures.append(f"{gained} <span>to {change.sqnr:.1f} dB</span>")
+    if change.speedup is not None:
+        figures.append(f"<b>{change.speedup:.2f} {TIMES}</b> <span>{_time(change.added_us)}</span>")
+    if change.added_bytes is not None:
+        figures.append(f"<b>{esc(bytes_text(change.added_bytes))}</b> <span>on disk</span>")
+    shown = "".join(f'<span class="fig">{part}</span>' for part in figures)
     nodes = ""
     if change.nodes:
         names = "".join(f"<li>{name_html(name)}</li>" for name in change.nodes)
         nodes = details(plural(len(change.nodes), "node"), f"<ul>{names}</ul>")
+    mark = badge("measured", "good") if change.is_measured else ""
     return (
-        f'<article class="card"><h3>{esc(change.title)}</h3><p class="figures">'
-        f"{''.join(f'<span class=fig>{text_}</span>' for text_ in figures)}</p>"
+        f'<article class="card"><h3>{esc(change.title)} {mark}</h3><p class="figures">{shown}</p>'
         f'<div class="copy"><pre tabindex="0"><code>{esc(change.command)}</code></pre>'
-        f'<button type="button" class="do-copy">Copy<span class="sr"> the command</span></button></div>'
+        '<button type="button" class="do-copy">Copy<span class="sr"> the command</span></button></div>'
         f"{nodes}</article>\n"
     )
+
+
+def _time(added: float | None) -> str:
+    """Return by how much a run takes longer, or what the ratio is of."""
+    if added is None:
+        return "as fast as float"
+    return f"{'+' if added >= 0.0 else MINUS}{milliseconds(abs(added))}"

@@ -32,7 +32,7 @@ def junit(report: Report) -> str:
 
 
 def _case(suite: ElementTree.Element, gate: GateResult, title: str) -> None:
-    name = f"{gate.name} {gate.limit:g} {gate.unit}".strip()
+    name = gate.name if gate.limit is None else f"{gate.name} {gate.limit:g} {gate.unit}".strip()
     case = ElementTree.SubElement(
         suite, "testcase", classname=_allowed(f"qprof.{title}"), name=_allowed(name), time="0"
     )

@@ -28,7 +28,7 @@ def _lines(report: Report) -> Iterator[str]:
     gates = [
         (
             _code(g.name),
-            f"{g.limit:g} {g.unit}",
+            "" if g.limit is None else f"{g.limit:g} {g.unit}",
             "✅ passed" if g.passed else "❌ failed",
             _text("; ".join(g.failures)),
         )
@@ -84,13 +84,19 @@ def _drift(report: Report) -> Iterator[str]:
 
 
 def _changes(report: Report) -> Iterator[str]:
-    helpful = [change for change in report.what_ifs if change.gained > 0.0]
+    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
     if not helpful:
         return
     yield "<details><summary>What to try</summary>\n"
     for change in helpful[:WORST]:
         speed = "" if change.speedup is None else f", {change.speedup:.2f} times float"
-        yield f"{change.title}: {change.gained:+.1f} dB to {change.sqnr:.1f}{speed} (estimated)\n"
+        gain = (
+            ""
+            if change.sqnr is None or change.gained is None
+            else f"{change.gained:+.1f} dB to {change.sqnr:.1f}"
+        )
+        how = "measured" if change.is_measured else "estimated"
+        yield f"{change.title}: {gain}{speed} ({how})\n"
         yield f"    {' '.join(change.command.splitlines())}\n"
     yield "</details>"
 

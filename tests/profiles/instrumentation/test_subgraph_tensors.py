@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -15,13 +15,13 @@ import pytest
 from qprof_onnx.profiles.instrumentation.observations import observations
 from qprof_onnx.profiles.instrumentation.subgraph_tensors import hidden_tensors
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 ID = ModelId("structure", "weights", 14)
@@ -250,10 +250,12 @@ def test_the_outputs_of_the_model_stay_as_they_were(text: str, feed: dict[str, A
         assert wanted.tobytes() == got.tobytes()
 
 
-def test_shards_that_took_different_branches_merge_to_the_whole() -> None:
+def test_shards_that_took_different_branches_merge_to_the_whole(
+    unnamed: Callable[[Profile], Profile],
+) -> None:
     given = [{"x": X, "c": True}, {"x": 2 * X, "c": False}, {"x": X, "c": False}]
-    shards = [profiled(BRANCHES, feed) for feed in given]
-    whole = dumps(profiled(BRANCHES, *given))
+    shards = [unnamed(profiled(BRANCHES, feed)) for feed in given]
+    whole = dumps(unnamed(profiled(BRANCHES, *given)))
     assert dumps(reduce(Profile.merged, shards)) == whole
     assert dumps(reduce(Profile.merged, shards[::-1])) == whole
 
