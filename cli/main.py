@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, nearest, shown
-from .console import StdoutError, abandon, check_streams, echo, notes_told, tell
+from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell
 from .interruptions import EndedError, Interruptions
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
@@ -22,12 +22,13 @@ from .interruptions import EndedError, Interruptions
 COMMANDS = {
     "dump-profile": "Run a model on samples and record what flows through it.",
     "merge": "Merge the profiles of shards of the data into the profile of all of it.",
-    "quantize": "Write a quantized model from a float model and its profile.",
+    "quantize": "Write a quantized model from a float model and its profile, or from samples.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
     "compare-layers": "List the SQNR of each tensor in graph order.",
     "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",
     "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
     "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
+    "report": "Write a report of a quantized model: noise, tensors, graph, prices, and what to try.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that qprof can quantize for.",
     "measure-target": "Measure what the kernels of TARGET cost on this machine.",
@@ -145,7 +146,11 @@ class Commands(click.Group):
             with notes_told():
                 result = super().invoke(ctx)
             sys.stdout.flush()
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.exceptions.Exit as ended:
+            if ended.exit_code == 1:
+                tell_next(ctx, failed=True)
+            raise
+        except (click.ClickException, click.Abort):
             raise
         except KeyboardInterrupt as error:
             ctx.exit(interrupted(error))
@@ -156,7 +161,20 @@ class Commands(click.Group):
             if ctx.params.get("debug"):
                 raise
             ctx.exit(told_failure(error))
+        tell_next(ctx)
         return result
+
+
+def tell_next(context: click.Context, *, failed: bool = False) -> None:
+    """Print the command that follows on stderr; nothing after JSON, which a program reads."""
+    values = noted_values(context)
+    if values is None or values.get("as_json"):
+        return
+    from .render.endings.next_command import next_command
+
+    found = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
+    if found is not None:
+        tell(f"next      {found}")
 
 
 def told_failure(error: Exception) -> int:

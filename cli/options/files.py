@@ -12,14 +12,17 @@ from typing import Any
 import click
 
 from ...profiles.base.errors import ConfigError
-from ..console import keep_stdout_free
+from ..console import keep_stdout_free, note_arguments, note_values
 
 
 class FileRead(click.Path):
-    """A file that is read; `is_model` for an ONNX file, which may have weights in other files."""
+    """A file that is read; `is_model` for an ONNX file, which may have weights in other files.
 
-    def __init__(self, *, is_model: bool = False) -> None:
-        super().__init__(exists=True, dir_okay=False, path_type=Path)
+    `or_folder`: it may be a folder of files.
+    """
+
+    def __init__(self, *, is_model: bool = False, or_folder: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=or_folder, path_type=Path)
         self.is_model = is_model
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -31,7 +34,7 @@ class FileRead(click.Path):
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
-        _noted(ctx, "model" if self.is_model else "file", path)
+        _noted(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
         return path
 
 
@@ -51,6 +54,23 @@ class FileWritten(click.Path):
 
         destination(value)  # while a slash at the end is still there
         return super().convert(value, param, ctx)
+
+
+class FolderWritten(click.Path):
+    """A folder that files are written into; it is made if it is not there."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        """Take the names of the files; none of them may be one that the command reads."""
+        super().__init__(file_okay=False, readable=False, path_type=Path)
+        self.names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
+        if ctx is not None:
+            files = (path / name for name in self.names)
+            ctx.meta.setdefault(_WRITTEN, []).extend(file for file in files if file.exists())
+        return path
 
 
 class DataRead(click.types.StringParamType):
@@ -93,8 +113,10 @@ class RecipeRead(click.types.StringParamType):
 
 
 EXISTING = FileRead()
+TRUTH = FileRead(or_folder=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
+REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
 DATA = DataRead()
 RECIPE = RecipeRead()
 
@@ -102,10 +124,17 @@ RECIPE = RecipeRead()
 class FileCommand(click.Command):
     """A command that refuses, before any work, to write over what it reads."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of the command line, and keep them."""
+        note_arguments(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
+        note_values(ctx)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
+        paths += ctx.meta.get(_WRITTEN, ())
         if paths:
             from ...profiles.base.destinations import leads_to_stdout
             from ...quantizer.model.outputs import FilesRead, check_outputs
@@ -119,7 +148,7 @@ class FileCommand(click.Command):
 
 KINDS = ("model", "file", "data")
 """Of what is read, in the order of the fields of `FilesRead`."""
-_READ = "qprof.read"
+_READ, _WRITTEN = "qprof.read", "qprof.written"
 
 
 def _noted(ctx: click.Context | None, kind: str, value: object) -> None:

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....profiles.checks.hints import Hint
+from ....profiles.checks.input_checks import InputCheck
+from ....profiles.checks.outliers import Outlier
 from ....quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
-from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
+from ....quantizer.pipeline.quantize_result import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck
 from ....quantizer.targets.config import QuantConfig
 from ....quantizer.targets.operator_page import OperatorReference
 from ....quantizer.targets.target import Target
+from ....quantizer.verdict.verdict import Judged
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Quantization:
         speed: what was measured with --check-speed.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
         estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
+        judged: the verdict and what it rests on, where the command profiled samples; null elsewhere.
     """
 
     model: str
@@ -105,6 +110,7 @@ class Quantization:
     speed: Speed | None
     expected: tuple[ExpectedSqnr, ...]
     estimates: tuple[EstimateCheck, ...]
+    judged: Judged | None
 
     @classmethod
     def of(cls, result: QuantizeResult) -> Quantization:
@@ -119,6 +125,7 @@ class Quantization:
             None if result.speed is None else Speed.of(result.speed),
             result.expected,
             result.estimates,
+            result.judged,
         )
 
 
@@ -146,6 +153,30 @@ class Targets:
 
 
 @dataclass(frozen=True)
+class Profiling:
+    """What `qprof dump-profile` prints.
+
+    Attributes:
+        profile: file that was written.
+        tensors, samples: how many of them it has; a batch counts as its rows.
+        runs: how many times the model ran: once for each sample or batch.
+        inputs: what each input of the graph was given.
+        hints: what should be looked at in the data.
+        outliers: samples that hold the extremes of unusually many tensors.
+        notes: remarks.
+    """
+
+    profile: str
+    tensors: int
+    samples: int
+    runs: int
+    inputs: tuple[InputCheck, ...]
+    hints: tuple[Hint, ...]
+    outliers: tuple[Outlier, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ShownProfile:
     """What `qprof show PROFILE` prints: the profile in the words of its file, with counts as lists.
 
@@ -153,6 +184,7 @@ class ShownProfile:
         file_format: of the profile file that a dump would have now.
         tool, origin, model, data: who made it, of which model and data.
         tensors: name to what was recorded.
+        inputs: name to what each input of the graph was given; absent in profiles of older formats.
         noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
     """
 
@@ -162,6 +194,7 @@ class ShownProfile:
     model: Mapping[str, Any] | None
     data: Mapping[str, Any] | None
     tensors: Mapping[str, Mapping[str, Any]]
+    inputs: Mapping[str, Mapping[str, Any]] | None = None
     noise: Mapping[str, Any] | None = None
 
 
