@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 EXECUTED = [page for page in PAGES if steps(page.read_text(encoding="utf-8"))]
 SCRIPTED = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), "python")]
-BUILDERS = ("zensical", "mkdocstrings_handlers", "mkdocs_click", "markdown_exec")
+BUILDERS = ("zensical", "mkdocstrings_handlers", "markdown_exec")
 """Modules of the extra `docs`."""
 
 
