@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
 from ..profiles.base.errors import QprofError, escaped
+from ..profiles.base.tool import LOGGER
 
 _TAKEN = "qprof.stdout"
 STDERR = 2
@@ -54,6 +57,34 @@ def tell(message: str, *, lines: bool = False) -> None:
         click.echo(escaped(message, lines), err=True)
     except (OSError, ValueError):
         abandon(sys.stderr)
+
+
+class NotesHandler(logging.Handler):
+    """Prints the notes of the library on stderr, each once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a note that was not printed before."""
+        text = record.getMessage()
+        if text not in self._told:
+            self._told.add(text)
+            tell(f"note: {text}")
+
+
+@contextmanager
+def notes_told() -> Iterator[None]:
+    """Print what the library notes (`note`) while a command runs."""
+    handler, propagated = NotesHandler(), LOGGER.propagate
+    LOGGER.addHandler(handler)
+    LOGGER.propagate = False
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.propagate = propagated
 
 
 def check_streams() -> str | None:

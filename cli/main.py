@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, nearest, shown
-from .console import StdoutError, abandon, check_streams, echo, tell
+from .console import StdoutError, abandon, check_streams, echo, notes_told, tell
 from .interruptions import EndedError, Interruptions
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
@@ -142,7 +142,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
         try:
-            result = super().invoke(ctx)
+            with notes_told():
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

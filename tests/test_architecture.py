@@ -47,6 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("profiles/instrumentation", "profiles/observers"),
     ("profiles/runtime",),
     ("profiles/samples",),
+    ("profiles/readers",),
     ("profiles/records",),
     ("profiles/noise",),
     ("profiles/base",),

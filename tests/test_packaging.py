@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -16,6 +19,7 @@ TOPS = ("cli", "configs", "profiles", "quantizer")
 DOOR = ("quantizer", "api")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
+FALLBACK = PROJECT["tool"]["setuptools_scm"]["fallback_version"]
 
 
 def package_folders() -> list[Path]:
@@ -36,22 +40,33 @@ def place_in_wheel(path: Path) -> str:
     return f"{dotted(path.parent).replace('.', '/')}/{path.name}"
 
 
-def run(*command: str | Path) -> str:
+def run(*command: str | Path, cwd: Path | None = None) -> str:
     """Run a command that must succeed and return its standard output."""
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    words = [str(part) for part in command]
+    result = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy, so that no build folder is left in the checkout."""
-    copy, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution from a copy, so that no build folder is left; it has no git."""
+    copy, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in TOPS:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", ".git_archival.txt"):
         shutil.copy(ROOT / name, copy)
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", out, copy)
+    code = f"import setuptools.build_meta as backend; backend.build_sdist({str(out)!r})"
+    run(sys.executable, "-c", code, cwd=copy)
+    (path,) = out.glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from the source distribution."""
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", out, source)
     (path,) = out.glob("*.whl")
     return path
 
@@ -78,9 +93,42 @@ def test_every_layer_is_marked_as_typed() -> None:
 
 
 def test_no_compiler_may_fuse_a_product_and_a_sum() -> None:
-    modules = SETUPTOOLS["ext-modules"]
-    assert modules
-    assert all("-ffp-contract=off" in module["extra-compile-args"] for module in modules)
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    (options,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OPTIONS"
+    )
+    assert set(options) == {"unix", "mingw32", "msvc"}
+    assert "/fp:precise" in options.pop("msvc")
+    assert all("-ffp-contract=off" in flags for flags in options.values())
+
+
+def test_the_version_is_that_of_a_tag_and_without_git_a_stated_one(source: Path) -> None:
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert source.name == f"qprof_onnx-{FALLBACK}.tar.gz"
+    assert "$Format:%(describe" in (ROOT / ".git_archival.txt").read_text(encoding="utf-8")
+    assert ".git_archival.txt  export-subst" in (ROOT / ".gitattributes").read_text(encoding="utf-8")
+
+
+def test_the_source_distribution_holds_what_a_compiler_reads(source: Path) -> None:
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"profiles/observers/{name}" for name in ("_counter.c", "_channels.c", "_platform.h")} <= names
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="a free-threaded Python has no limited API"
+)
+@pytest.mark.skipif(not shutil.which("cc"), reason="no compiler here")
+def test_the_wheel_has_compiled_counters_for_every_python_without_debugging_information(wheel: Path) -> None:
+    assert "-cp311-abi3-" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        modules = {
+            info.filename: archive.read(info) for info in archive.infolist() if "abi3" in info.filename
+        }
+    assert {Path(name).name.split(".")[0] for name in modules} == {"_counter", "_channels"}
+    assert not any(b".debug_info" in content for content in modules.values())
 
 
 def test_the_wheel_writes_under_one_import_root_only(wheel: Path) -> None:
@@ -112,7 +160,7 @@ def test_the_installed_wheel_runs_and_finds_its_configurations(wheel: Path, tmp_
     place, targets, version = run(sys.executable, "-I", "-c", code).splitlines()
     assert Path(place).is_relative_to(tmp_path)
     assert targets.split() == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
-    assert version == f"qprof {PROJECT['project']['version']}"
+    assert version == f"qprof {FALLBACK}"
 
 
 def test_the_command_is_called_qprof() -> None:

@@ -25,7 +25,7 @@ from ..render.progress import progress
 def command(
     model: Path,
     quantized: Path,
-    data: str,
+    data: Any,
     *,
     plan: Path | None,
     worst: int | None,

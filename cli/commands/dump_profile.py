@@ -19,7 +19,7 @@ from ..render.progress import progress
 @data_option
 @limit_option
 @run_options
-def command(model: Path, data: str, output: Path, **options: Any) -> None:
+def command(model: Path, data: Any, output: Path, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel

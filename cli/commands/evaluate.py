@@ -22,7 +22,7 @@ from ..render.progress import progress
 @limit_option
 @evaluation_options
 def command(
-    model: Path, quantized: Path, data: str, *, as_json: bool, no_latency: bool, **options: Any
+    model: Path, quantized: Path, data: Any, *, as_json: bool, no_latency: bool, **options: Any
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 

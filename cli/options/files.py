@@ -70,10 +70,33 @@ class DataRead(click.types.StringParamType):
         return [click.shell_completion.CompletionItem(incomplete, type="dir")]
 
 
+class RecipeRead(click.types.StringParamType):
+    """A built-in recipe of preprocessing, or the file of one, which is read."""
+
+    name = "recipe"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name of the recipe or of its file."""
+        if os.path.isfile(value):
+            _noted(ctx, "file", value)
+        return super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Return the built-in recipes that begin with what was typed, or the request to complete files."""
+        from ...profiles.readers.preprocessing import BUILT_IN
+
+        fitting = [name for name in BUILT_IN if name.startswith(incomplete)]
+        items = [click.shell_completion.CompletionItem(name) for name in fitting]
+        return items or [click.shell_completion.CompletionItem(incomplete, type="file")]
+
+
 EXISTING = FileRead()
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
 DATA = DataRead()
+RECIPE = RecipeRead()
 
 
 class FileCommand(click.Command):

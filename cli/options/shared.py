@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,7 +15,7 @@ from click.types import StringParamType
 from ...profiles.base.errors import ConfigError
 from ...quantizer.targets.config import Setting, settings
 from ..console import tell
-from .files import DATA, EXISTING, MODEL
+from .files import DATA, EXISTING, MODEL, RECIPE
 from .groups import F, option
 from .numbers import FiniteNumber
 
@@ -90,14 +91,45 @@ def model_argument(function: F) -> F:
     )(function)
 
 
-data_option = option(
+_data = option(
     "--data",
     group="Basic",
     required=True,
     type=DATA,
-    metavar="DIR",
-    help="Folder of samples (.npz, .npy, .pb), one such file, or module:function.",
+    metavar="DATA",
+    help="Samples: folder or file of pictures or arrays, or FILE.py:FUNCTION.",
 )
+_preprocess = option(
+    "--preprocess",
+    group="Basic",
+    type=RECIPE,
+    metavar="RECIPE",
+    help="How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, preprocessor_config.json).",
+)
+_PREPARED = ("data", "holdout_data")
+"""Parameters that name data."""
+
+
+def preprocess_option(function: F) -> F:
+    """Add --preprocess, and give it to the command with its data, as `PreprocessedData`."""
+
+    @wraps(function)
+    def prepared(*arguments: Any, preprocess: str | None, **options: Any) -> Any:
+        if preprocess is not None:
+            from ...profiles.samples.objects import PreprocessedData
+
+            given = {name: options[name] for name in _PREPARED if options.get(name) is not None}
+            options |= {name: PreprocessedData(source, preprocess) for name, source in given.items()}
+        return function(*arguments, **options)
+
+    return _preprocess(cast(F, prepared))
+
+
+def data_option(function: F) -> F:
+    """Add --data and --preprocess; the command takes both as `data`, a `DataLike`."""
+    return _data(preprocess_option(function))
+
+
 limit_option = option(
     "--limit", group="Basic", type=click.IntRange(min=1), metavar="N", help="Use the first N samples only."
 )

@@ -9,6 +9,7 @@ import click
 from .files import DATA, NEW
 from .groups import F, option
 from .numbers import FiniteNumber
+from .shared import preprocess_option
 
 if TYPE_CHECKING:
     from ...quantizer.targets.target import Recipe
@@ -25,8 +26,8 @@ _OPTIONS = (
         "--data",
         group="Speed",
         type=DATA,
-        metavar="DIR",
-        help="Samples for --check-speed (else made up) or --rounding: a folder, or module:function.",
+        metavar="DATA",
+        help="Samples for --check-speed (else made up) or --rounding: a folder or file, or FILE.py:FUNCTION.",
     ),
     option(
         "--limit",
@@ -68,6 +69,7 @@ _PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": _ROUNDINGS}
 
 def speed_options(function: F) -> F:
     """Add the options; the command hands what it gets to `speed_settings`."""
+    function = preprocess_option(function)
     for add in reversed(_OPTIONS):
         function = add(function)
     return function

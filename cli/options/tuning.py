@@ -37,7 +37,7 @@ _OPTIONS = (
         "--holdout-data",
         group="Quality",
         type=DATA,
-        metavar="DIR",
+        metavar="DATA",
         help="Samples that verify the result.  [default: half of --data is held out]",
     ),
     option(

@@ -1,11 +1,20 @@
-"""The progress callback's type, and name and version of this program."""
+"""The progress callback's type, notes for the user, and name and version of this program."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
+
+LOGGER = logging.getLogger("qprof_onnx")
+"""Takes the notes: Python prints warnings on stderr unless told otherwise, the command line each once."""
+
+
+def note(text: str) -> None:
+    """Tell the user what was assumed where nobody said it, as "where: what; how to choose otherwise"."""
+    LOGGER.warning("%s", text)
 
 
 def tool_name() -> str:

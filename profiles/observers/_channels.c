@@ -10,7 +10,6 @@
  * and the bits of MAGIC, times the number of rows, are subtracted at the end: unsigned integers wrap around.
  */
 #define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
 #include <float.h>
@@ -18,19 +17,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define X86 1
-#include <immintrin.h>
-#define AVX2 __attribute__((target("avx2")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#else
-#define X86 0
-#endif
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
-#endif
+#include "_platform.h"
 
 enum {
     WIDTH = 16,       /* floats of a strip */
@@ -171,6 +158,41 @@ AVX512 static int scan_avx512(const float *x, int rows, Py_ssize_t stride, const
     _mm512_storeu_ps(f->high, high);
     return _mm512_cmp_ps_mask(poison, poison, _CMP_UNORD_Q) == 0;
 }
+#elif ARM
+static int scan_neon(const float *x, int rows, Py_ssize_t stride, const float *scale, const float *square,
+                     strip_sums *f) {
+    const float32x4_t magic = vdupq_n_f32(MAGIC), none = vdupq_n_f32(0.0f);
+    const uint32x4_t off = vdupq_n_u32((uint32_t)rows * MAGIC_BITS);
+    float32x4_t poisons = none;
+    for (int i = 0; i < WIDTH; i += 4) {
+        const float32x4_t s = vld1q_f32(scale + i), t = vld1q_f32(square + i);
+        const float32x4_t coarse = vmulq_n_f32(s, 0x1p-11f);
+        float32x4_t low = vdupq_n_f32(FLT_MAX), high = vdupq_n_f32(-FLT_MAX), poison = none;
+        uint32x4_t total[FOLDS];
+        for (int k = 0; k < FOLDS; k++) total[k] = vdupq_n_u32(0);
+#define ADD(k, rounded) total[k] = vaddq_u32(total[k], vreinterpretq_u32_f32(rounded))
+        const float *at = x + i;
+        for (int r = 0; r < rows; r++, at += stride) {
+            const float32x4_t v = vld1q_f32(at), root = vmulq_f32(v, t), z = vmulq_f32(root, root);
+            low = vminq_f32(low, v);
+            high = vmaxq_f32(high, v);
+            poison = vfmaq_f32(poison, v, none); /* NaN once an element is not finite */
+            /* A product with a power of two is exact, so a fused multiply-add rounds like two operations. */
+            ADD(0, vfmaq_f32(magic, v, s));
+            ADD(1, vfmaq_f32(magic, v, coarse));
+            ADD(2, vaddq_f32(z, magic));
+            ADD(3, vfmaq_n_f32(magic, z, 0x1p-8f));
+            ADD(4, vfmaq_n_f32(magic, z, 0x1p-16f));
+        }
+#undef ADD
+        for (int k = 0; k < FOLDS; k++)
+            vst1q_s32(f->sum[k] + i, vreinterpretq_s32_u32(vsubq_u32(total[k], off)));
+        vst1q_f32(f->low + i, low);
+        vst1q_f32(f->high + i, high);
+        poisons = vaddq_f32(poisons, poison);
+    }
+    return vaddvq_f32(poisons) == 0.0f;
+}
 #endif
 
 typedef struct {
@@ -182,17 +204,19 @@ static const kernels plain = {"plain", scan_plain};
 #if X86
 static const kernels avx2 = {"avx2", scan_avx2};
 static const kernels avx512 = {"avx512", scan_avx512};
+#elif ARM
+static const kernels neon = {"neon", scan_neon};
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
 static int available(const kernels *usable[3]) {
     int n = 0;
 #if X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        usable[n++] = &avx512;
-    if (__builtin_cpu_supports("avx2")) usable[n++] = &avx2;
+    const int level = x86_level();
+    if (level >= 2) usable[n++] = &avx512;
+    if (level >= 1) usable[n++] = &avx2;
+#elif ARM
+    usable[n++] = &neon;
 #endif
     usable[n++] = &plain;
     return n;
@@ -541,14 +565,9 @@ static int parse(PyObject *array, PyObject *part, job *j) {
 
 /* Accumulate without Python: the jobs hold the buffers of all memory that is used. */
 static void accumulate_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
-#if X86
-    const unsigned int state = _mm_getcsr(); /* another library may have set denormals to be zero */
-    _mm_setcsr(0x1f80);
-#endif
+    const uint64_t state = set_float_state(FLOAT_STATE);
     for (job *j = jobs; j < jobs + n; j++) add_units(k, &j->channels, &j->layout, j->x.buf, j->type);
-#if X86
-    _mm_setcsr(state);
-#endif
+    set_float_state(state);
 }
 
 static PyObject *gather(PyObject *module, PyObject *args) {

@@ -12,7 +12,6 @@
  * implementation in numpy.
  */
 #define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
 #include <float.h>
@@ -21,19 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define X86 1
-#include <immintrin.h>
-#define AVX2 __attribute__((target("avx2")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c")))
-#else
-#define X86 0
-#endif
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#else
-#define INLINE static inline
-#endif
+#include "_platform.h"
 
 enum {
     BLOCK = 512,      /* elements scanned before they are counted */
@@ -127,8 +114,8 @@ INLINE block_range scan_double_body(const double *x, int n) {
     SCAN_BODY(double, int64_t, INT64_MAX, 0x7ff0000000000000);
 }
 
-INLINE int index_float_body(const float *restrict x, int n, float scale, int32_t first, int16_t last,
-                            uint16_t *restrict out) {
+INLINE int index_float_body(const float *RESTRICT x, int n, float scale, int32_t first, int16_t last,
+                            uint16_t *RESTRICT out) {
     for (int i = 0; i < n; i++) {
         INDEX_OF(float);
         out[i] = inside(index, last);
@@ -136,17 +123,8 @@ INLINE int index_float_body(const float *restrict x, int n, float scale, int32_t
     return n;
 }
 
-INLINE int index_double_body(const double *restrict x, int n, double scale, int32_t first, int16_t last,
-                             uint16_t *restrict out) {
-    for (int i = 0; i < n; i++) {
-        INDEX_OF(double);
-        out[i] = inside(index, last);
-    }
-    return n;
-}
-
 /* Without branches, so that the loop vectorises. The exponent grows by 112; that of infinities and NaN once more. */
-INLINE void widen_half_body(const uint16_t *restrict x, int n, float *restrict out) {
+INLINE void widen_half_body(const uint16_t *RESTRICT x, int n, float *RESTRICT out) {
     for (int i = 0; i < n; i++) {
         const int32_t rest = x[i] & 0x7fff, large = -(rest >= 0x7c00), tiny = -(rest < 0x0400);
         const float multiple = 5.9604644775390625e-8f * (float)rest; /* of 2**-24 */
@@ -202,6 +180,15 @@ static void add_tables_plain(const short_counts *t, int64_t *counts, Py_ssize_t 
 }
 
 #if X86
+INLINE int index_double_body(const double *RESTRICT x, int n, double scale, int32_t first, int16_t last,
+                             uint16_t *RESTRICT out) {
+    for (int i = 0; i < n; i++) {
+        INDEX_OF(double);
+        out[i] = inside(index, last);
+    }
+    return n;
+}
+
 AVX2 static void add_tables_avx2(const short_counts *t, int64_t *counts, Py_ssize_t bins) {
     add_tables_body(t, counts, bins);
 }
@@ -226,7 +213,7 @@ AVX512 static block_range scan_float_avx512(const float *x, int n) {
         low = _mm512_min_ps(v, low);
         high = _mm512_max_ps(v, high);
         poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
-        zeros += __builtin_popcount(_mm512_testn_epi32_mask(_mm512_castps_si512(v), magnitude));
+        zeros += POPCOUNT(_mm512_testn_epi32_mask(_mm512_castps_si512(v), magnitude));
     }
     const int finite = _mm512_cmp_ps_mask(poison, poison, _CMP_UNORD_Q) == 0;
     return (block_range){_mm512_reduce_min_ps(low), _mm512_reduce_max_ps(high), zeros, finite};
@@ -243,15 +230,15 @@ AVX512 static block_range scan_float_avx512(const float *x, int n) {
     whole = _mm512_sub_epi32(whole, firsts)
 
 AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int32_t first, int drop_zeros, int fix,
-                                         pending *restrict out, short_counts *restrict t,
-                                         const pending *restrict before) {
+                                         pending *RESTRICT out, short_counts *RESTRICT t,
+                                         const pending *RESTRICT before) {
     const __m512 scales = _mm512_set1_ps(scale), none = _mm512_setzero_ps();
     const __m512i firsts = _mm512_set1_epi32(first), magnitude = _mm512_set1_epi32(INT32_MAX);
     __m512 low = _mm512_set1_ps(FLT_MAX), high = _mm512_set1_ps(-FLT_MAX), poison = none;
     int others = 0, counted = 0;
     for (int i = 0; i < n; i += LANES) {
         __m512 v = _mm512_loadu_ps(x + i);
-        __asm__("" : "+v"(v)); /* read once: range and indices are those of the same elements */
+        READ_ONCE(v); /* range and indices are those of the same elements */
         low = _mm512_min_ps(v, low);
         high = _mm512_max_ps(v, high);
         poison = _mm512_fmadd_ps(v, none, poison); /* NaN once an element is not finite */
@@ -263,7 +250,7 @@ AVX512 INLINE block_range step_float_512(const float *x, int n, float scale, int
         } else {
             _mm256_storeu_si256((void *)(out->index + i), _mm512_cvtepi32_epi16(whole));
         }
-        others += __builtin_popcount(other);
+        others += POPCOUNT(other);
         if (counted + LANES <= before->n) {
             for (int k = 0; k < LANES; k += TABLES) ADD_FOUR(t, before->index + counted + k);
             counted += LANES;
@@ -288,6 +275,67 @@ AVX512 static void widen_half_avx512(const uint16_t *x, int n, float *out) {
 }
 #endif
 
+#if ARM
+/* --- NEON: lengths are multiples of LANES --------------------------------------------------------------- */
+
+static block_range scan_float_neon(const float *x, int n) {
+    const float32x4_t none = vdupq_n_f32(0.0f);
+    float32x4_t low[2], high[2], poison[2]; /* two each: the steps of one wait for each other */
+    uint32x4_t zeros[2];
+    for (int k = 0; k < 2; k++) {
+        low[k] = vdupq_n_f32(FLT_MAX);
+        high[k] = vdupq_n_f32(-FLT_MAX);
+        poison[k] = none;
+        zeros[k] = vdupq_n_u32(0);
+    }
+    for (int i = 0; i < n; i += 8) {
+        for (int k = 0; k < 2; k++) {
+            const float32x4_t v = vld1q_f32(x + i + 4 * k);
+            low[k] = vminq_f32(low[k], v);
+            high[k] = vmaxq_f32(high[k], v);
+            poison[k] = vfmaq_f32(poison[k], v, none); /* NaN once an element is not finite */
+            zeros[k] = vsubq_u32(zeros[k], vceqzq_f32(v));
+        }
+    }
+    const int finite = vaddvq_f32(vaddq_f32(poison[0], poison[1])) == 0.0f;
+    return (block_range){vminvq_f32(vminq_f32(low[0], low[1])), vmaxvq_f32(vmaxq_f32(high[0], high[1])),
+                         (int)vaddvq_u32(vaddq_u32(zeros[0], zeros[1])), finite};
+}
+
+/* Indices of four elements. Only a factor below 1 can make a product too small: `fix` checks for it. */
+INLINE int32x4_t index_four(float32x4_t v, float32x4_t scale, int32x4_t first, int fix) {
+    int32x4_t whole = vcvtmq_s32_f32(vmulq_f32(v, scale)); /* floor */
+    if (fix) {
+        const uint32x4_t below = vandq_u32(vceqzq_s32(whole), vcltzq_f32(v));
+        whole = vaddq_s32(whole, vreinterpretq_s32_u32(below));
+    }
+    return vsubq_s32(whole, first);
+}
+
+INLINE void index_float_scaled(const float *RESTRICT x, int n, float scale, int32_t first, int16_t last, int fix,
+                               uint16_t *RESTRICT out) {
+    const float32x4_t scales = vdupq_n_f32(scale);
+    const int32x4_t firsts = vdupq_n_s32(first);
+    const int16x8_t lasts = vdupq_n_s16(last), positive = vdupq_n_s16(INT16_MAX);
+    for (int i = 0; i < n; i += 8) {
+        const int32x4_t a = index_four(vld1q_f32(x + i), scales, firsts, fix);
+        const int32x4_t b = index_four(vld1q_f32(x + i + 4), scales, firsts, fix);
+        const int16x8_t index = vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)); /* the low halves */
+        vst1q_u16(out + i, vreinterpretq_u16_s16(vminq_s16(vandq_s16(index, positive), lasts))); /* as `inside` */
+    }
+}
+
+static int index_float_neon(const float *x, int n, float scale, int32_t first, int16_t last, uint16_t *out) {
+    if (scale < 1.0f) index_float_scaled(x, n, scale, first, last, 1, out);
+    else index_float_scaled(x, n, scale, first, last, 0, out);
+    return n;
+}
+
+static void widen_half_neon(const uint16_t *x, int n, float *out) {
+    for (int i = 0; i < n; i += 4) vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x + i))));
+}
+#endif
+
 /* --- the choice ----------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -309,17 +357,20 @@ static const kernels avx2 = {"avx2",           1, NULL, scan_float_avx2, index_f
                              index_double_avx2, widen_half_plain, add_tables_avx2};
 static const kernels avx512 = {"avx512",          LANES, step_float_avx512, scan_float_avx512, index_float_avx2,
                                scan_double_avx2, index_double_avx2, widen_half_avx512, add_tables_avx2};
+#elif ARM
+static const kernels neon = {"neon",            LANES, NULL, scan_float_neon, index_float_neon, scan_double_plain,
+                             index_double_plain, widen_half_neon, add_tables_plain};
 #endif
 
 /* Return the kernels that this processor can run, best first; the last is `plain`. */
 static int available(const kernels *usable[3]) {
     int n = 0;
 #if X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx2"))
-        usable[n++] = &avx512;
-    if (__builtin_cpu_supports("avx2")) usable[n++] = &avx2;
+    const int level = x86_level();
+    if (level >= 2) usable[n++] = &avx512;
+    if (level >= 1) usable[n++] = &avx2;
+#elif ARM
+    usable[n++] = &neon;
 #endif
     usable[n++] = &plain;
     return n;
@@ -555,18 +606,13 @@ static int parse(PyObject *array, PyObject *bins, job *j) {
 
 /* Count without Python: the jobs hold the buffers of all memory that is used. */
 static void count_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
-#if X86
-    const unsigned int state = _mm_getcsr(); /* another library may have set denormals to be zero */
-    _mm_setcsr(0x1f80);
-#endif
+    const uint64_t state = set_float_state(FLOAT_STATE);
     for (job *j = jobs; j < jobs + n; j++) {
         if (j->in_reach) advance_array(k, j->type, j->x.buf, j->n, &j->grid, &j->counted);
         else scan_remainder(k, j->type, j->x.buf, 0, j->n, &j->counted);
         *(int64_t *)j->zeros.buf += j->counted.zeros;
     }
-#if X86
-    _mm_setcsr(state);
-#endif
+    set_float_state(state);
 }
 
 /* Return (index of the job, stop, low, high, nan, inf) of each job that is not counted completely. */

@@ -15,10 +15,10 @@ from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
 from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
+from ..readers.values import Sample, Samples
 from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
 from ..samples.digest import id_of_digests
-from ..samples.samples import Sample, Samples
 from ..samples.smallest import SmallestSamples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
 from .memory_plan import plan_run

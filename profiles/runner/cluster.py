@@ -21,6 +21,7 @@ from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.tool import Progress, tool_name
 from ..records.profile import ModelId, Profile
 from ..runtime.machine import cores
+from ..samples.objects import PreprocessedData, source_name
 from ..samples.samples import input_specs, open_samples
 from ..samples.smallest import SmallestSamples
 from .processes import (
@@ -42,7 +43,7 @@ CONNECT_SECONDS = 10.0
 
 def calibrate_sharded(
     model: ir.Model,
-    source: str,
+    source: str | PreprocessedData,
     model_id: ModelId,
     settings: RunSettings,
     progress: Progress | None = None,
@@ -55,7 +56,7 @@ def calibrate_sharded(
 
     Args:
         model: the prepared model.
-        source: folder of the samples, or "module:function".
+        source: folder of the samples, with its recipe, or "module:function".
         model_id: identity of the model.
         settings: of the run. 0 threads mean one for a Dask task, and this machine's cores divided by
             `workers` for processes on this machine.
@@ -80,7 +81,7 @@ def calibrate_sharded(
             texts = on_processes(max(workers, 1), folder, job, total, progress)
     merged = _tree(texts, merged_texts)
     if not merged:
-        raise DataError(f"{source}: there are no samples; give at least one")
+        raise DataError(f"{source_name(source)}: there are no samples; give at least one")
     profile, places = loads_shard(merged)
     if smallest is not None:
         smallest.add(places)

@@ -10,11 +10,12 @@ import numpy as np
 
 from ..base.errors import ConfigError
 from ..instrumentation.live_memory import LiveMemory, live_memory
+from ..readers.values import Sample, Samples
 from ..records.histogram import BINS
 from ..runtime.machine import give_memory_back, used_bytes
 from ..runtime.profiling_session import size_name, size_session
 from ..runtime.run_sample import run_sample
-from ..samples.samples import Sample, Samples, fixed_shapes
+from ..samples.samples import fixed_shapes
 from .profiling_model import ProfilingModel
 from .sample_pass import runs_of
 

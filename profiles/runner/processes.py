@@ -21,6 +21,7 @@ from ..base.tool import Progress
 from ..records.non_finite import dumps_run, loads_run
 from ..records.profile import ModelId, Profile
 from ..runtime.worker_pool import WorkerPool
+from ..samples.objects import PreprocessedData
 from ..samples.samples import open_samples
 from ..samples.smallest import SamplePlace, SmallestSamples
 from .calibrate import NoSamplesError, profile_samples
@@ -52,13 +53,13 @@ class Job:
 
     Attributes:
         model_id: of the prepared model.
-        source: folder of the samples, or "module:function"; every worker must be able to read it. A function
-            is called by each worker, which keeps its share of the samples.
+        source: folder of the samples, with its recipe, or "module:function"; every worker must be able to
+            read it. A function is called by each worker, which keeps its share of the samples.
         settings: of each worker.
     """
 
     model_id: ModelId
-    source: str
+    source: str | PreprocessedData
     settings: RunSettings
 
 

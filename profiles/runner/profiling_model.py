@@ -11,9 +11,10 @@ import onnx_ir as ir
 from ..instrumentation.live_memory import order_by_need
 from ..instrumentation.observations import Observation, observations
 from ..instrumentation.tensor_outputs import with_outputs
+from ..readers.values import InputSpec
 from ..runtime.custom_operators import load_custom_operators
 from ..runtime.profiling_session import OptimisedGraph, optimised
-from ..samples.samples import InputSpec, input_specs
+from ..samples.samples import input_specs
 from .settings import RunSettings
 
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ..instrumentation.observations import Observation
+from ..readers.values import Sample
 from ..records.profile import NonFinite, TensorProfile
 from ..runtime.run_sample import run_sample
 from ..samples.digest import rows_of, sample_digests
-from ..samples.samples import Sample
 from .profiling_model import ProfilingModel
 from .sample_observer import SampleObserver
 

@@ -2,5 +2,5 @@
 
 Enters: an ONNX model.
 Leaves: sessions that give intermediate tensors.
-Imports: samples, base.
+Imports: samples, readers, base.
 """

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import DataError
-from ..samples.samples import Sample
+from ..readers.values import Sample
 from .refusals import RUNTIME_ERRORS, first_line
 
 Array = npt.NDArray[Any]

@@ -2,5 +2,5 @@
 
 Enters: a folder, a Python function, or an object of Python.
 Leaves: checked samples (`Sample`), and their digest.
-Imports: records, base.
+Imports: readers, records, base.
 """

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..readers.checks import batch_size, of_batches
+from ..readers.values import InputSpec, Sample
 from ..records.profile import DataId
-from .samples import InputSpec, Sample, batch_size, of_batches
 
 DIGEST_BYTES = 16
 

@@ -34,7 +34,20 @@ class Transformed:
     transform: Callable[[Any], object]
 
 
-DataLike: TypeAlias = DataSource | Transformed
+@dataclass(frozen=True)
+class PreprocessedData:
+    """Data of a folder or file, and how samples are made of it; a worker in another process takes it too.
+
+    Attributes:
+        source: the folder or file; every worker must be able to read it.
+        preprocess: a built-in recipe, or the file of one (`load_preprocessing`); None for arrays as they are.
+    """
+
+    source: str
+    preprocess: str | None = None
+
+
+DataLike: TypeAlias = DataSource | Transformed | PreprocessedData
 """Whatever samples are read from."""
 
 NAME = "data"
@@ -45,6 +58,8 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 def source_name(data: DataLike) -> str:
     """Return what messages call data: the folder or "module:function"; "data" for an object."""
+    if isinstance(data, PreprocessedData):
+        return data.source
     raw = data.data if isinstance(data, Transformed) else data
     return os.fspath(raw) if isinstance(raw, str | os.PathLike) else NAME
 

@@ -23,14 +23,11 @@ from ..numerics.quantization_noise import weight_error
 from ..operators.table import product_layout
 from ..operators.weight_layout import Kernel, WeightLayout
 from ..plan.adjustments import EqualizationScales
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from .apply import equalized_name
 from .paths import absorbs_scales
 
 Floats = npt.NDArray[np.float64]
-
-CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
-"""Kinds of node whose quantized weights shift the means of their results."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def find_biases(
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         layout, name = product_layout(node), input_name(node, 0)
-        if plan.nodes[name_of(node)].kind not in CORRECTED or layout is None or name not in means:
+        if plan.nodes[name_of(node)].kind not in BIAS_CORRECTED or layout is None or name not in means:
             continue
         if plan.params_read(name_of(node), layout.index, input_name(node, layout.index)) is None:
             continue

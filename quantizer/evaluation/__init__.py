@@ -3,5 +3,5 @@
 Enters: two model files and samples.
 Leaves: `Evaluation`, `LayerReport`.
 Imports: lowering, equalization, noise, plan, ranges, prepare, targets, operators, runtime, model, numerics,
-profiles.instrumentation, profiles.samples, profiles.base.
+profiles.instrumentation, profiles.samples, profiles.readers, profiles.base.
 """

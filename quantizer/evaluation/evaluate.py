@@ -10,8 +10,9 @@ from typing import Any
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import Sample
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import Sample, input_specs, open_samples
+from ...profiles.samples.samples import input_specs, open_samples
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance
 from ..runtime.latency import Latency, measure

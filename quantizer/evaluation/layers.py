@@ -15,8 +15,9 @@ import onnx_ir as ir
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import Sample
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import Sample, input_specs, open_samples
+from ...profiles.samples.samples import input_specs, open_samples
 from ..equalization.apply import apply_equalization
 from ..model.files import load_model
 from ..model.graph import index, name_of

@@ -10,7 +10,7 @@ from typing import Any
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
-from ...profiles.samples.samples import Sample
+from ...profiles.readers.values import Sample
 from ..runtime.sessions import Inputs, open_session, run
 from .outputs import OutputSums
 

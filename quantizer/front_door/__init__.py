@@ -3,5 +3,5 @@
 Enters: models, samples, profiles and plans, each a path or an object; keywords.
 Leaves: results that show and save themselves.
 Imports: pipeline, tuning, scoring, evaluation, speed, plan, prepare, targets, runtime, model, numerics,
-profiles.runner, profiles.samples, profiles.records, profiles.base.
+profiles.runner, profiles.samples, profiles.readers, profiles.records, profiles.base.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -36,11 +37,12 @@ from .sources import LabelsLike, QuantizedLike, Transform, labels_file, quantize
 class LayerOptions(TypedDict, total=False):
     """Keywords of `compare_layers`.
 
-    transform: makes a sample of an item of the data; limit: number of samples to use; threads: inside an
-    operator; progress: called after each sample.
+    transform: makes a sample of an item of the data; preprocess: as in `profile`; limit: number
+    of samples to use; threads: inside an operator; progress: called after each sample.
     """
 
     transform: Transform | None
+    preprocess: str | os.PathLike[str] | None
     limit: int | None
     threads: int
     progress: Progress | None
@@ -109,7 +111,7 @@ def evaluate(
         ConfigError: a keyword is not known, or the gate asks for what is not measured.
     """
     others = dict(chosen("evaluate", options, EvaluateOptions).others)
-    samples = samples_of(data, others.pop("transform", None))
+    samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = others.pop("progress", None)
     measuring = measuring_of(others)
     with model_file(model) as path, quantized_file(quantized) as other, labels_file(labels) as truth:
@@ -166,7 +168,8 @@ def compare_layers(
         ConfigError: a keyword is not known.
     """
     others = dict(chosen("compare_layers", options, LayerOptions).others)
-    samples, progress = samples_of(data, others.pop("transform", None)), others.pop("progress", None)
+    samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
+    progress = others.pop("progress", None)
     if plan is None and isinstance(quantized, QuantizeResult | TuneResult):
         plan = quantized.plan
     with model_file(model) as path, quantized_file(quantized) as other:
@@ -204,7 +207,7 @@ def sensitivity(
         return analysis.sensitivity(
             path,
             profile,
-            samples_of(data, others.get("transform")),
+            samples_of(data, others.get("transform"), others.get("preprocess")),
             recipe=given.recipe(target),
             plan_path=plan,
             run=SensitivityRun(

@@ -34,13 +34,14 @@ from .sources import Transform, in_memory, quantized_name, samples_of
 class QuantizeOptions(Settings, total=False):
     """Keywords of `quantize`: those of `Settings`, and these.
 
-    transform: makes a sample of an item of `data`; limit: number of samples to use; progress: called after
-    each sample; checkpoint: a file that keeps the weights that are rounded with samples, so that the same
-    call resumes after a kill; speed: measures the model against float, and keeps float what int8 slows down;
-    accept_retrained: takes a profile of the same graph with other weights.
+    transform: makes a sample of an item of `data`; preprocess: as in `profile`; limit: number of samples to
+    use; progress: called after each sample; checkpoint: a file that keeps the weights that are rounded with
+    samples, so that the same call resumes after a kill; speed: measures the model against float, and keeps
+    float what int8 slows down; accept_retrained: takes a profile of the same graph with other weights.
     """
 
     transform: Transform | None
+    preprocess: str | os.PathLike[str] | None
     limit: int | None
     progress: Progress | None
     checkpoint: str | os.PathLike[str] | None
@@ -54,6 +55,7 @@ def profile(
     output: str | os.PathLike[str] | None = None,
     *,
     transform: Transform | None = None,
+    preprocess: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **run: Unpack[RunOptions],
 ) -> Profile:
@@ -68,6 +70,8 @@ def profile(
             tensor of torch.
         output: where to write the profile; None for nowhere.
         transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
+        preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
+            pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
         progress: called after each sample with how many are done and, where known, how many there are.
         run: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
 
@@ -80,11 +84,10 @@ def profile(
         ConfigError: a keyword or its value is not allowed.
     """
     settings = RunSettings(**chosen("profile", run, RunOptions).others)
-    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (data,)))
+    samples = samples_of(data, transform, preprocess)
+    check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with model_file(model) as path:
-        return profiling.dump_profile(
-            path, samples_of(data, transform), _path(output), settings, progress=progress
-        )
+        return profiling.dump_profile(path, samples, _path(output), settings, progress=progress)
 
 
 def dump_profile(
@@ -93,11 +96,12 @@ def dump_profile(
     output: str | os.PathLike[str],
     *,
     transform: Transform | None = None,
+    preprocess: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **run: Unpack[RunOptions],
 ) -> Profile:
     """Write the profile of a model to a file, as the command does; see `profile`."""
-    return profile(model, data, output, transform=transform, progress=progress, **run)
+    return profile(model, data, output, transform=transform, preprocess=preprocess, progress=progress, **run)
 
 
 def quantize(
@@ -134,10 +138,10 @@ def quantize(
     if plan is not None and recipe is not None:
         raise ConfigError("plan: holds its own settings; give no others, and no target")
     others = dict(given.others)
-    samples = None if data is None else samples_of(data, others.pop("transform", None))
-    others.pop("transform", None)
+    made = others.pop("transform", None), others.pop("preprocess", None)
+    samples = None if data is None else samples_of(data, *made)
     speed = given.others.get("speed")
-    read = FilesRead((model,), (profile, plan, target), (data, None if speed is None else speed.data))
+    read = FilesRead((model,), (profile, plan, target), (samples, None if speed is None else speed.data))
     check_outputs([output, others.get("checkpoint")], read)
     with model_file(model) as path, _output_file(output, path) as written:
         result = quantization.quantize(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError
-from ...profiles.samples.objects import DataLike, DataSource, Transformed, is_array
+from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
 from ..model.files import ModelLike, model_file, temporary_folder
 from ..pipeline.quantization import QuantizeResult
 from .results import TuneResult
@@ -28,8 +28,20 @@ Transform: TypeAlias = Callable[[Any], object]
 """Makes a sample of an item of the data."""
 
 
-def samples_of(data: DataSource, transform: Transform | None) -> DataLike:
-    """Return data with what makes samples of its items."""
+def samples_of(
+    data: DataSource, transform: Transform | None, preprocess: str | os.PathLike[str] | None = None
+) -> DataLike:
+    """Return data with what makes samples of its items.
+
+    Raises:
+        ConfigError: a recipe for what is no folder or file, or a recipe and a function.
+    """
+    if preprocess is not None:
+        if transform is not None or not isinstance(data, str | os.PathLike):
+            raise ConfigError(
+                "preprocess: is for folders and files; for objects of Python give transform, a function"
+            )
+        return PreprocessedData(os.fspath(data), os.fspath(preprocess))
     return data if transform is None else Transformed(data, transform)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack
 import onnx_ir as ir
 
 from ...profiles.base.atomic_files import replacing_together
+from ...profiles.readers.preprocessing import recipe_file
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, load_model, model_file, temporary_folder
 from ..model.outputs import FilesRead, check_outputs
@@ -35,8 +36,8 @@ class TuneOptions(Settings, total=False):
     split into tuning and held-out samples; threads: of the latency measurement; parallel: trials that run
     side by side; labels, metric: as in `evaluate`; scored_output: the output that labels belong to;
     class_axis: of its classes; holdout_data, holdout_labels: other samples to verify the plan on; transform,
-    limit: as in `profile`; state: file from which an interrupted tuning is resumed; on_trial: called after
-    each trial.
+    preprocess, limit: as in `profile`; state: file from which an interrupted tuning is resumed; on_trial:
+    called after each trial.
     """
 
     objective: Literal["latency", "size", "int8-share"]
@@ -51,6 +52,7 @@ class TuneOptions(Settings, total=False):
     holdout_data: DataSource | None
     holdout_labels: LabelsLike | None
     transform: Transform | None
+    preprocess: str | os.PathLike[str] | None
     limit: int | None
     state: str | os.PathLike[str] | None
     on_trial: OnTrial | None
@@ -93,7 +95,7 @@ def tune(
     labels, holdout_labels = others.get("labels"), others.get("holdout_labels")
     read = FilesRead(
         (model,),
-        (profile, target, labels, holdout_labels),
+        (profile, target, labels, holdout_labels, recipe_file(others.get("preprocess"))),
         (data, others.get("holdout_data"), others.get("metric")),
     )
     check_outputs([output, others.get("state")], read)
@@ -128,14 +130,14 @@ def tune(
 def _tuning_data(
     data: DataSource, others: dict[str, Any], labels: Path | None, holdout_labels: Path | None
 ) -> TuningData:
-    transform, holdout = others.get("transform"), others.get("holdout_data")
+    made, holdout = (others.get("transform"), others.get("preprocess")), others.get("holdout_data")
     return TuningData(
-        samples_of(data, transform),
+        samples_of(data, *made),
         labels=labels,
         output=others.get("scored_output"),
         class_axis=others.get("class_axis"),
         metric=others.get("metric"),
-        holdout_data=None if holdout is None else samples_of(holdout, transform),
+        holdout_data=None if holdout is None else samples_of(holdout, *made),
         holdout_labels=holdout_labels,
         limit=others.get("limit"),
     )

@@ -12,9 +12,8 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..equalization.apply import apply_biases
-from ..equalization.bias_correction import CORRECTED
 from ..model.scopes import check_scopes
-from ..plan.plan import QuantPlan
+from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import provenance_of, write_provenance
 from ..rounding.quantized_weights import round_weights
 from .forms.integer import lower_integer
@@ -87,6 +86,6 @@ def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
 
     These weights are multiples of their scales, so that no form has to know how weights are rounded.
     """
-    rounded = {name for name, entry in plan.nodes.items() if entry.kind in CORRECTED}
+    rounded = {name for name, entry in plan.nodes.items() if entry.kind in BIAS_CORRECTED}
     biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in rounded}
     return apply_biases(round_weights(model, plan), biases)

@@ -2,5 +2,6 @@
 
 Enters: an ONNX file.
 Leaves: `ir.Model`, `Graph`, `ModelId`.
-Imports: profiles.instrumentation, profiles.runtime, profiles.samples, profiles.records, profiles.base.
+Imports: profiles.instrumentation, profiles.runtime, profiles.samples, profiles.readers, profiles.records,
+profiles.base.
 """

@@ -14,9 +14,10 @@ import onnx_ir as ir
 
 from ...profiles.base.destinations import Destination, destination
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.samples.folders import is_sample_name
+from ...profiles.readers.preprocessing import recipe_file
+from ...profiles.readers.registry import is_sample_name
 from ...profiles.samples.functions import is_function, module_file
-from ...profiles.samples.objects import Transformed
+from ...profiles.samples.objects import PreprocessedData, Transformed
 from .loading.external import external_files
 from .saving import weight_files
 
@@ -93,13 +94,21 @@ def _inputs(read: FilesRead) -> Iterator[tuple[str, Callable[[Path], bool]]]:
     for model in _paths(read.models):
         yield "the model", partial(_is_same, other=model)
     yield "a file of the model's weights", partial(_is_weights, read=read)
-    for path in _paths(read.files):
+    recipes = (recipe_file(d.preprocess) for d in read.data if isinstance(d, PreprocessedData))
+    for path in _paths((*read.files, *recipes)):
         yield f"'{path}'", partial(_is_same, other=path)
-    for data in _paths(d.data if isinstance(d, Transformed) else d for d in read.data):
+    for data in _paths(map(_named, read.data)):
         if is_function(os.fspath(data)):
             yield f"the module of {data}", partial(_is_module, source=data)
         else:
             yield f"a sample of '{data}'", partial(_is_sample, folder=data)
+
+
+def _named(data: object) -> object:
+    """Return what names the data: a folder or "module:function", where it is not an object."""
+    if isinstance(data, PreprocessedData):
+        return data.source
+    return data.data if isinstance(data, Transformed) else data
 
 
 def _paths(objects: Iterable[object]) -> list[Path]:

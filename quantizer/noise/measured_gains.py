@@ -22,6 +22,7 @@ from ...profiles.noise.measurements import TensorNoise
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, input_name, name_of
 from ..noise_runs.rounded_weights import quantizable_constants, rounded_weight
+from ..numerics.quantization_noise import relative_power
 from ..operators.table import product_layout
 from ..ranges.clipped_activations import clip_outputs
 from .propagation import Corrections, NoiseGains
@@ -117,8 +118,7 @@ def _own(gains: NoiseGains, node: ir.Node, result: str) -> float:
         exact = gains.graph.constant(input_name(node, index))
         rounded = None if exact is None else rounded_weight(node, layout, exact)
         if exact is not None and rounded is not None and exact.any():
-            error = np.square(rounded - exact, dtype=np.float64).sum()
-            share = float(error / np.square(exact, dtype=np.float64).sum())
+            share = relative_power(rounded - exact, exact)
             total += gains.of_weight_error(node, index, share, result)
     return total
 
@@ -133,7 +133,7 @@ def left_by_bias_correction(gains: NoiseGains, node: ir.Node) -> float:
     """Return the part of the noise of a rounded weight that bias correction cannot take away.
 
     It takes the error of the mean input. What is left of the power of each input channel is its variance. An
-    error is taken to be as large as the largest weight of its input channel, over which a step is shared.
+    error is taken to be as large as the largest weight of its output channel, over which a step is shared.
     """
     layout, tensor = product_layout(node), gains.profile.get(input_name(node, 0))
     if layout is None or tensor is None or tensor.channels is None or layout.bias_place(node) is None:

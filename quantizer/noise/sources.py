@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -12,22 +12,18 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.graph import Graph, input_name, name_of
-from ..numerics.affine import QuantParams, dequantize, quantize
-from ..numerics.quantization_noise import Noise, expected_noise
+from ..numerics.affine import QuantParams
+from ..numerics.quantization_noise import Noise, expected_noise, relative_power, weight_error
 from ..numerics.schemas import dynamic_params
 from ..operators.operands import outputs_of
 from ..operators.table import rule_of
-from ..plan.plan import ON_CODES, Kind, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, ON_CODES, Kind, QuantPlan
 from ..ranges.activation_ranges import ActivationRanges
 from .inner_rounding import inner_rounding
 from .measured_gains import left_by_bias_correction
 from .propagation import NoiseFlow, NoiseGains, forecast_flow
 
 Floats = npt.NDArray[np.float64]
-
-CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
-"""Kinds of node whose biases make up for the rounding of their weights."""
-
 
 QUIET_SEQUENCES = 10.0
 """By how much the rounding of a recurrent node's input is more than on drawn sequences, none of which is of
@@ -67,8 +63,7 @@ class WeightErrors:
         if weight is None or not weight.any():
             return None
         exact = weight.astype(np.float32, copy=False)
-        error = dequantize(quantize(exact, params), params) - exact
-        return float(np.vdot(error, error) / np.vdot(exact, exact))
+        return relative_power(weight_error(exact, params), exact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +74,13 @@ class NoiseEstimator:
         activations: of the model.
         gains: how its nodes pass noise on.
         errors: of its weights.
+        uncorrected: what `left_by_bias_correction` is for a node, by name; each computed when first needed.
     """
 
     activations: ActivationRanges
     gains: NoiseGains
     errors: WeightErrors
+    uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, see `noise_sources`."""
@@ -102,12 +99,18 @@ class NoiseEstimator:
             error = None if params is None else self.errors.of(name, params)
             if error is None:
                 continue
-            if plan.config.bias_correction == "auto" and plan.nodes[name_of(node)].kind in CORRECTED:
-                error *= left_by_bias_correction(self.gains, node)
+            if plan.config.bias_correction == "auto" and plan.nodes[name_of(node)].kind in BIAS_CORRECTED:
+                error *= self._left_by_bias_correction(node)
             found = (
                 flow.weight_reach[r] * self.gains.of_weight_error(node, index, error, r) for r in results
             )
             yield NoiseSource(name_of(node), name, sum(found, np.zeros(len(flow.outputs))))
+
+    def _left_by_bias_correction(self, node: ir.Node) -> float:
+        name = name_of(node)
+        if name not in self.uncorrected:
+            self.uncorrected[name] = left_by_bias_correction(self.gains, node)
+        return self.uncorrected[name]
 
     def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:
         """Return what each node of a plan adds to the noise over the signal at every output of a flow."""

@@ -4,5 +4,5 @@ side by side with the float one.
 Enters: the prepared model, names of activations, samples.
 Leaves: mean squares of signal and noise for each activation and sample.
 Imports: operators, model, numerics, profiles.runner, profiles.instrumentation, profiles.runtime,
-profiles.samples, profiles.noise, profiles.base.
+profiles.samples, profiles.readers, profiles.noise, profiles.base.
 """

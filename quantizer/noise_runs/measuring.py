@@ -15,13 +15,13 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.noise.measurements import SampleNoise, TensorNoise, fewest_digests, mean_square
+from ...profiles.readers.values import Sample
 from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.runtime.custom_operators import new_session, new_session_options
 from ...profiles.runtime.profiling_session import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 from ...profiles.runtime.run_sample import run_sample
 from ...profiles.samples.model_title import title_of
-from ...profiles.samples.samples import Sample
 from .noise_model import Copies, NoiseModel, Sums, noise_model
 from .statistics import CHANGED
 

@@ -35,6 +35,11 @@ def weight_error(
     return np.asarray(dequantize(quantize(weight if rounded is None else rounded, params), params) - weight)
 
 
+def relative_power(error: npt.NDArray[Any], values: npt.NDArray[Any]) -> float:
+    """Return the energy of the errors of values over that of the values, which are not all 0."""
+    return float(np.square(error, dtype=np.float64).sum() / np.square(values, dtype=np.float64).sum())
+
+
 def decibels(signal_power: float, noise_power: float) -> float:
     """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB.
 

@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import QprofError
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import Sample
 from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.machine import used_bytes
-from ...profiles.samples.samples import Sample
 from ..noise_runs.measuring import measure_noise, rows_differ_together, unmeasurable
 from ..noise_runs.memory import expected_bytes
 

@@ -21,7 +21,7 @@ from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.custom_operators import load_custom_operators
-from ...profiles.samples.objects import DataLike
+from ...profiles.samples.objects import DataLike, PreprocessedData
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
 from ..model.outputs import FilesRead, check_outputs
@@ -81,11 +81,12 @@ def dump_profile(
     smallest = SmallestSamples(settings.noise_samples, specs, hold=settings.memory_limit is None)
     samples = open_samples(data, specs, settings.limit, by_row=settings.by_row)
     if settings.sharded:
-        if not isinstance(data, str | Path):
+        if not isinstance(data, str | Path | PreprocessedData):
             raise ConfigError(
                 "workers: each opens the samples itself; give a folder or module:function, or no workers"
             )
-        profile = calibrate_sharded(model, str(data), identity, settings, reported, smallest=smallest)
+        source = data if isinstance(data, PreprocessedData) else str(data)
+        profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)
     else:
         profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
     if format != "glow":

@@ -17,9 +17,10 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import Sample, Samples
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import Sample, Samples, input_specs, open_samples
+from ...profiles.samples.samples import input_specs, open_samples
 from ..evaluation.model_pair import measured_sqnr
 from ..lowering.lower import lower
 from ..model.files import model_bytes

@@ -75,6 +75,9 @@ class Kind(StrEnum):
 ON_CODES = (Kind.QUANTIZED, Kind.LOOKUP_TABLE, Kind.PASS_THROUGH)
 """Kinds that read quantized activations; the others read and make float values."""
 
+BIAS_CORRECTED = (Kind.QUANTIZED, Kind.WEIGHT_ONLY)
+"""Kinds whose biases make up for the rounding of their weights, which shifts the means of their results."""
+
 
 @dataclass(frozen=True)
 class NodePlan:

@@ -119,10 +119,10 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_OBSERVED: "a tensor was not observed during calibration: {tensor}",
     ReasonCode.BELOW_SQNR_LIMIT: "a tensor would have an SQNR of {sqnr:.1f} dB in {type}, below the limit of "
     "{limit:g} dB",
-    ReasonCode.NOISE_BUDGET: "too much quantization noise: alone it would leave an output an SQNR "
-    "of {sqnr:.1f} dB; the limit is {limit:g} dB",
-    ReasonCode.NOISE_LIMIT: "too much quantization noise for {what}: alone it would leave it an SQNR "
-    "of {sqnr:.1f} dB; the limit is {limit:g} dB",
+    ReasonCode.NOISE_BUDGET: "too much quantization noise: each alone would leave output {output} an SQNR of "
+    "{sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:g} dB",
+    ReasonCode.NOISE_LIMIT: "too much quantization noise: each alone would leave {tensor} ({what}) an SQNR "
+    "of {sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:.1f} dB",
     ReasonCode.BEFORE_STEP: "it leads to values of which {operator} makes steps inside the model: {tensor}",
     ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
     "{cost_share:.1f} % of the multiplications each",

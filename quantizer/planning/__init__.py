@@ -3,5 +3,5 @@
 Enters: `PreparedModel`, `Profile`, `Recipe`.
 Leaves: `QuantPlan` and the model that it is for.
 Imports: noise_budget, costs, equalization, low_bits, noise, rounding, outputs, plan, ranges, prepare,
-targets, operators, model, numerics, profiles.samples, profiles.records, profiles.base.
+targets, operators, model, numerics, profiles.readers, profiles.records, profiles.base.
 """

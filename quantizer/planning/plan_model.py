@@ -22,8 +22,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.readers.values import Sample
 from ...profiles.records.profile import Profile
-from ...profiles.samples.samples import Sample
 from ..costs.predicted import CostModel
 from ..costs.slower_nodes import with_prices
 from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes

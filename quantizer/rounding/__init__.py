@@ -3,5 +3,5 @@
 Enters: model, plan, samples.
 Leaves: codes of weights.
 Imports: plan, operators, model, numerics, profiles.instrumentation, profiles.runtime, profiles.samples,
-profiles.records, profiles.base.
+profiles.readers, profiles.records, profiles.base.
 """

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from ...profiles.base.atomic_files import remove_leftovers, write_atomically, writing
 from ...profiles.base.errors import ConfigError
+from ...profiles.readers.values import Sample
 from ...profiles.records.profile import ModelId
 from ...profiles.samples.digest import data_id
-from ...profiles.samples.samples import Sample
 
 FORMAT = "qprof-roundings/1"
 _RECORD = struct.Struct("<32s16sQ")

@@ -17,6 +17,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
+from ...profiles.readers.values import Sample
 from ...profiles.runtime.profiling_session import (
     OptimisedGraph,
     optimised,
@@ -25,7 +26,6 @@ from ...profiles.runtime.profiling_session import (
     size_session,
 )
 from ...profiles.runtime.run_sample import run_sample
-from ...profiles.samples.samples import Sample
 from .im2col import ProductInput, im2col_rows
 from .second_moments import Moments, moments_bytes, moments_of
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.samples.samples import Sample
+from ...profiles.readers.values import Sample
 from ..model.graph import Graph, name_of
 from ..numerics.affine import dequantize, quantize
 from ..operators.table import product_layout

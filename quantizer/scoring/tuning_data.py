@@ -17,12 +17,13 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.readers.values import Sample
 from ...profiles.records.profile import DataId
 from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.samples.digest import data_id, rows_of
 from ...profiles.samples.functions import load_function, user_code
 from ...profiles.samples.objects import DataLike, source_name
-from ...profiles.samples.samples import Sample, input_specs, open_samples
+from ...profiles.samples.samples import input_specs, open_samples
 from ..evaluation.accuracy import Labels, load_labels
 from ..evaluation.outputs import ClassAxis, class_axes, class_count, classes_of
 from ..runtime.sessions import run

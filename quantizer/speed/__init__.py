@@ -3,5 +3,5 @@
 Enters: planned model, samples.
 Leaves: a plan that runs; a faster plan and what was measured.
 Imports: lowering, planning, costs, plan, prepare, targets, cost_table, operators, runtime, model, numerics,
-profiles.samples, profiles.records, profiles.base.
+profiles.samples, profiles.readers, profiles.records, profiles.base.
 """

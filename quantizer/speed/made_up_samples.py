@@ -16,8 +16,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
+from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import Profile
-from ...profiles.samples.samples import InputSpec
 from ..model.graph import Graph, name_of, output_name
 from ..runtime.sessions import Inputs
 

@@ -3,6 +3,6 @@
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
 Imports: scoring, evaluation, speed, lowering, planning, costs, noise, plan, ranges, prepare, targets,
-operators, runtime, model, profiles.runner, profiles.instrumentation, profiles.samples, profiles.records,
-profiles.base.
+operators, runtime, model, profiles.runner, profiles.instrumentation, profiles.samples, profiles.readers,
+profiles.records, profiles.base.
 """

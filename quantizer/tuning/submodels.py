@@ -20,7 +20,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.samples.samples import Sample
+from ...profiles.readers.values import Sample
 from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
 from ..model.saving import save_model

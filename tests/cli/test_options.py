@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options.files import DataRead, FileCommand, FileRead, FileWritten
+from qprof_onnx.profiles.runner.settings import RunSettings
 
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
 """What the metavar of a parameter has that takes a path, or leads to one."""
@@ -38,3 +41,11 @@ def test_a_parameter_that_reads_a_model_protects_its_weights_too(name: str) -> N
 def test_a_command_with_files_compares_what_it_writes_with_what_it_reads(name: str) -> None:
     files = [p for p in parameters(name) if isinstance(p.type, FileRead | FileWritten | DataRead)]
     assert not files or isinstance(main.get_command(click.Context(main), name), FileCommand)
+
+
+def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
+    settings = {field.name: field.default for field in fields(RunSettings)}
+    options = {p.name: p.to_info_dict()["default"] for p in parameters("dump-profile") if p.name in settings}
+    assert options["noise_samples"] == settings["noise_samples"]
+    differing = {name: default for name, default in options.items() if default not in (None, settings[name])}
+    assert not differing

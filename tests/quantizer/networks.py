@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 from onnx import ModelProto, numpy_helper, parser
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.propagation import NoiseFlow, NoiseGains, noise_flow

@@ -26,6 +26,7 @@ from qprof_onnx.profiles.instrumentation.observations import Observation, observ
 from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument, profile_from_outputs
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
+from qprof_onnx.profiles.readers.values import InputSpec, Sample
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, loads
@@ -35,7 +36,7 @@ from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan, plan_
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime import profiling_session as session_module
 from qprof_onnx.profiles.samples.digest import data_id
-from qprof_onnx.profiles.samples.samples import InputSpec, Sample, input_specs, open_samples
+from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 
 ID = ModelId("structure", "weights", 13)
 

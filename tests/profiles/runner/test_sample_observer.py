@@ -8,6 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import sample_observer as observer_module
@@ -18,7 +19,6 @@ from qprof_onnx.profiles.runner.sample_pass import SamplePass
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runner.thread_pool import map_in_threads
 from qprof_onnx.profiles.runtime.profiling_session import session_for
-from qprof_onnx.profiles.samples.samples import Sample
 
 ID = ModelId("structure", "weights", 13)
 AXES = {"x": 1, "y": 1, "l": -1}

@@ -21,10 +21,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.samples import array_files
+from qprof_onnx.profiles.readers.arrays import files as array_files
+from qprof_onnx.profiles.readers.values import InputSpec
 from qprof_onnx.profiles.samples.digest import rows_of
 from qprof_onnx.profiles.samples.model_title import set_title
-from qprof_onnx.profiles.samples.samples import InputSpec, input_specs, open_samples
+from qprof_onnx.profiles.samples.samples import input_specs, open_samples
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
@@ -214,8 +215,8 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_samples_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_bytes(b"")
-    assert_says(refusal(tmp_path), "holds 'photo.jpg' but no samples", "expected .npz files")
+    (tmp_path / "photo.txt").write_bytes(b"")
+    assert_says(refusal(tmp_path), "holds 'photo.txt' but no samples", "expected .npz files")
 
 
 def test_a_data_set_without_inputs_is_refused(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from qprof_onnx.profiles.readers.values import InputSpec, Sample, Samples
 from qprof_onnx.profiles.samples import smallest as module
 from qprof_onnx.profiles.samples.digest import sample_digests
-from qprof_onnx.profiles.samples.samples import InputSpec, Sample, Samples, open_samples
+from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.smallest import SmallestSamples
 
 SPECS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)

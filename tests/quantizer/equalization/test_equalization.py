@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.equalization.apply import apply_equalization
 from qprof_onnx.quantizer.equalization.equalized_profile import equalized_profile
 from qprof_onnx.quantizer.lowering.lower import lower

@@ -10,9 +10,9 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.equalization.apply import apply_equalization
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index

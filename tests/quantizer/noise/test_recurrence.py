@@ -8,10 +8,10 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.recurrence import Recurrence, recurrence_of

@@ -6,9 +6,9 @@ import numpy as np
 import onnx.parser
 import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan

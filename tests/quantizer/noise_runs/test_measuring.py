@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.noise.measurements import INJECTED, SampleNoise
-from qprof_onnx.profiles.samples.samples import Sample
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.quantizer.noise_runs import measuring
 from qprof_onnx.quantizer.noise_runs.measuring import measure_noise, rows_differ_together, unmeasurable
 from qprof_onnx.quantizer.noise_runs.memory import expected_bytes

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.model.graph import Graph, index
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.outputs.kinds import output_kinds

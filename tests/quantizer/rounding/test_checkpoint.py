@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.profiles.samples.samples import Sample
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.quantizer.plan.store import dumps
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, plan_model, rounded_with_samples
 from qprof_onnx.quantizer.rounding import collect as gathering

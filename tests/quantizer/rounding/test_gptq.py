@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, PlanError
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.plan import Kind

@@ -5,8 +5,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.samples.samples import Sample
 from qprof_onnx.quantizer.evaluation.outputs import OutputSums, class_axes
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index

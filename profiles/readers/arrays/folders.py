@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
-from ..base.errors import DataError
-from ..base.names import natural_key
-from .array_files import read_pb
+from ...base.errors import DataError
+from ...base.names import natural_key
+from .files import read_pb
 
 ARRAYS = (".npz", ".npy")
 LAYOUTS = "expected .npz files, .npy files, input_*.pb files or test_data_set_* folders"
@@ -51,7 +53,18 @@ def sample_paths(folder: Path) -> list[Path]:
     return layouts[0]
 
 
-def is_sample_name(name: str) -> bool:
+def holds_arrays(source: str) -> bool:
+    """Return whether a source is a file of arrays, or a folder that holds some."""
+    path = Path(source)
+    if path.suffix.lower() in ARRAYS and path.is_file():
+        return True
+    with suppress(OSError):
+        names = (name for name in os.listdir(source) if name[0] != ".")
+        return any(is_array_name(name) or re.fullmatch(r"test_data_set_.*", name) for name in names)
+    return False
+
+
+def is_array_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
     return name.lower().endswith(ARRAYS) or _input_number(Path(name)) is not None
 

@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..base.errors import DataError
+from ...base.errors import DataError
+from ..values import ArrayHeader
 
 try:
     from lzma import LZMAError
@@ -48,18 +49,6 @@ BROKEN = (
 
 DEFLATE_RATIO = 1032
 """Bytes that a byte of deflated data can become at most (zlib's technical details)."""
-
-
-class ArrayHeader(NamedTuple):
-    """What a file says of an array before its elements."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 CheckHeaders = Callable[[str, Mapping[str, ArrayHeader]], None]

@@ -1,0 +1,1 @@
+"""Arrays in files: `.npz`, `.npy` and `.pb`, alone or in folders."""

@@ -1,0 +1,1 @@
+"""Pictures in folders, prepared as a recipe says."""
