@@ -1,16 +1,19 @@
-"""Builds the compiled counters; everything else stands in pyproject.toml.
+"""Builds the compiled counters, and says version and repository; everything else stands in pyproject.toml.
 
-They are optional: where there is no compiler the install goes on, and histogram_counter.py and
+The counters are optional: where there is no compiler the install goes on, and histogram_counter.py and
 channel_counter.py count in numpy.
 """
 
+import os
 import sysconfig
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools_scm import ScmVersion
+from setuptools_scm.version import guess_next_version
 
 LIMITED_API = not sysconfig.get_config_var("Py_GIL_DISABLED")
-"""One build for every Python from 3.11 on; each free-threaded Python, which has no limited API, needs its own."""
+"""One build for every Python from 3.11 on; a free-threaded one, without limited API, needs its own."""
 
 OPTIONS = {
     "unix": ["-O3", "-g0", "-ffp-contract=off"],
@@ -41,7 +44,28 @@ def counter(name: str) -> Extension:
     )
 
 
+def project_urls() -> dict[str, str]:
+    """Return the pages of the repository whose release workflow builds this; elsewhere none is known."""
+    server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
+    if not (server and name):
+        return {}
+    home = f"{server}/{name}"
+    return {"Homepage": home, "Issues": f"{home}/issues", "Changelog": f"{home}/blob/main/CHANGELOG.md"}
+
+
+def version_scheme(version: ScmVersion) -> str:
+    """Return the tag that was checked out, or else the next version's .dev0.
+
+    It is the same between two tags: profiles and plans name it, and the same input gives the same bytes.
+    """
+    if version.exact:
+        return version.format_with("{tag}")
+    return version.format_next_version(guess_next_version, "{guessed}.dev0")
+
+
 setup(
+    use_scm_version={"version_scheme": version_scheme},
+    project_urls=project_urls(),
     ext_modules=[counter("_counter"), counter("_channels")],
     cmdclass={"build_ext": BuildCounters},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if LIMITED_API else {},

@@ -105,7 +105,7 @@ def test_no_compiler_may_fuse_a_product_and_a_sum() -> None:
 
 
 def test_the_version_is_that_of_a_tag_and_without_git_a_stated_one(source: Path) -> None:
-    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert "version" in PROJECT["project"]["dynamic"]
     assert source.name == f"qprof_onnx-{FALLBACK}.tar.gz"
     assert "$Format:%(describe" in (ROOT / ".git_archival.txt").read_text(encoding="utf-8")
     assert ".git_archival.txt  export-subst" in (ROOT / ".gitattributes").read_text(encoding="utf-8")

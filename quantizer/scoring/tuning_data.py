@@ -249,9 +249,10 @@ def _code(function: Callable[..., object]) -> bytes:
     kind = defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(defined)
     with suppress(OSError, TypeError):
         return Path(inspect.getfile(kind)).read_bytes()
-    with suppress(OSError, TypeError):
-        return inspect.getsource(kind).encode()
-    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)))).encode()
+    source = ""
+    with suppress(OSError, TypeError):  # Python 3.13 takes the text of `python -c` for that of what eval makes
+        source = inspect.getsource(kind)
+    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)), source)).encode()
 
 
 def _instructions(code: object) -> object:

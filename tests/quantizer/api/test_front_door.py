@@ -59,9 +59,8 @@ def test_every_public_function_says_what_each_argument_is() -> None:
     ):
         function = getattr(qprof, name)
         assert function.__doc__ is not None
-        missing = [
-            p for p in inspect.signature(function).parameters if f"\n        {p}:" not in function.__doc__
-        ]
+        text = inspect.cleandoc(function.__doc__)  # Python 3.13 takes the indentation away
+        missing = [p for p in inspect.signature(function).parameters if f"\n    {p}:" not in text]
         assert not missing, f"{name}: {missing}"
         assert len(inspect.signature(function).parameters) <= 7
 
