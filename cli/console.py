@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,6 +15,8 @@ from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.tool import LOGGER
 
 _TAKEN = "qprof.stdout"
+_VALUES = "qprof.values"
+_ARGUMENTS = "qprof.arguments"
 STDERR = 2
 """Its file descriptor."""
 
@@ -39,6 +41,36 @@ def echo(text: str, *, nl: bool = True) -> None:
         raise StdoutError(message) from problem
 
 
+def note_values(context: click.Context) -> None:
+    """Keep the parameters of a command that begins, for the next command that is told at its end."""
+    context.meta[_VALUES] = dict(context.params)
+
+
+def note_arguments(context: click.Context, words: Sequence[str]) -> None:
+    """Keep the words of the command line after the name of the command."""
+    context.meta[_ARGUMENTS] = tuple(words)
+
+
+def arguments() -> tuple[str, ...]:
+    """Return the words of the command line after the name of the command."""
+    context = click.get_current_context(silent=True)
+    words: tuple[str, ...] = () if context is None else context.meta.get(_ARGUMENTS, ())
+    return words
+
+
+def add_finding(**values: object) -> None:
+    """Keep what a command found, for the next command that is told at its end."""
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta.setdefault(_VALUES, {}).update(values)
+
+
+def noted_values(context: click.Context) -> dict[str, Any] | None:
+    """Return the parameters of the command that ran, and what it found; None where it kept none."""
+    values: dict[str, Any] | None = context.meta.get(_VALUES)
+    return values
+
+
 def keep_stdout_free(context: click.Context) -> None:
     """Print the results of a command on stderr: a file that it writes goes to stdout."""
     context.meta[_TAKEN] = True
@@ -57,6 +89,11 @@ def tell(message: str, *, lines: bool = False) -> None:
         click.echo(escaped(message, lines), err=True)
     except (OSError, ValueError):
         abandon(sys.stderr)
+
+
+def tell_note(text: str) -> None:
+    """Print a remark on stderr."""
+    tell(f"note: {text}")
 
 
 class NotesHandler(logging.Handler):

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, nearest, shown
-from .console import StdoutError, abandon, check_streams, echo, notes_told, tell
+from .console import StdoutError, abandon, check_streams, echo, noted_values, notes_told, tell
 from .interruptions import EndedError, Interruptions
 
 # Name -> short help, in the order of use. The command is `command` in the module of the same name with
@@ -145,7 +145,11 @@ class Commands(click.Group):
             with notes_told():
                 result = super().invoke(ctx)
             sys.stdout.flush()
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.exceptions.Exit as ended:
+            if ended.exit_code == 1:
+                tell_next(ctx, failed=True)
+            raise
+        except (click.ClickException, click.Abort):
             raise
         except KeyboardInterrupt as error:
             ctx.exit(interrupted(error))
@@ -156,7 +160,20 @@ class Commands(click.Group):
             if ctx.params.get("debug"):
                 raise
             ctx.exit(told_failure(error))
+        tell_next(ctx)
         return result
+
+
+def tell_next(context: click.Context, *, failed: bool = False) -> None:
+    """Print the command that follows on stderr; nothing after JSON, which a program reads."""
+    values = noted_values(context)
+    if values is None or values.get("as_json"):
+        return
+    from .render.endings.next_command import next_command
+
+    found = next_command(context.invoked_subcommand or "", {**values, "failed": failed})
+    if found is not None:
+        tell(f"next      {found}")
 
 
 def told_failure(error: Exception) -> int:

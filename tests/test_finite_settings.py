@@ -9,6 +9,7 @@ from typing import get_type_hints
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.evaluation.baseline import Slack
 from qprof_onnx.quantizer.evaluation.gates import Gate, check_gate
 from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits, check_limits
 from qprof_onnx.quantizer.runtime.latency import LatencySettings
@@ -20,6 +21,7 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 ROOT = Path(__file__).parent.parent
 CHECKED = {
     Gate: lambda **given: check_gate(Gate(**given), labels=True, latency=True),
+    Slack: Slack,
     DriftLimits: lambda **given: check_limits(DriftLimits(**given)),
     LatencySettings: LatencySettings,
     QualityTarget: QualityTarget,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..console import echo
+from ..console import add_finding, echo
 from ..options.evaluation import evaluation_options
 from ..options.files import MODEL
 from ..options.groups import GroupedCommand
@@ -26,25 +26,34 @@ def command(
 ) -> None:
     """Compare a quantized model with the float one: quality, size and speed.
 
-    Runs both on the same samples. A gate that is not met ends with exit code 1. In JSON an infinite SQNR
-    (no difference at all) is the string "inf".
+    Runs both on the same samples. A gate that is not met ends with exit code 1. Without --labels, boxes,
+    masks and texts of the float model are the truth of --metric. In JSON an infinite SQNR (no difference at
+    all) is the string "inf".
 
     \b
     Example:
       qprof evaluate model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt --min-sqnr 25
+      qprof evaluate yolo.onnx yolo.int8.onnx --data val/ --metric map50 --labels coco.json --max-drop 1
     """
+    from ...quantizer.evaluation.baseline import Slack, held_against, load_baseline
     from ...quantizer.evaluation.evaluate import evaluate
     from ...quantizer.evaluation.gates import Gate
     from ...quantizer.evaluation.measuring import Measuring
-    from ..render.evaluation import evaluation_json, evaluation_text
+    from ..render.evaluation import evaluation_json, evaluation_text, save_evaluation
 
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
-    labels = options.pop("labels")
+    labels, slack, baseline, save = (options.pop(n) for n in ("labels", "slack", "baseline", "save_baseline"))
+    allowed, earlier = Slack(**slack), None if baseline is None else load_baseline(baseline)
     if no_latency:
         options["latency"] = None
     how = Measuring(**options)
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
+    if earlier is not None:
+        result = held_against(result, earlier, baseline.name, allowed)
+    if save is not None:
+        save_evaluation(result, save)
+    add_finding(sqnr=result.worst_sqnr, gated=result.gated)
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

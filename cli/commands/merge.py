@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..console import echo, tell
+from ..console import add_finding, echo, tell
 from ..options.files import EXISTING, NEW, FileCommand
 
 
@@ -31,6 +31,7 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     for warning in found.warnings:
         tell(f"warning: {warning}")
     profile = found.profile
+    add_finding(model=profile.model.file)
     for note in profile.notes:
         tell(f"note: {note}")
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles")

@@ -1,59 +1,59 @@
-"""`qprof quantize`: write a quantized model from a float model and its profile."""
+"""`qprof quantize`: write a quantized model from a float model and its profile, or from samples."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..console import echo
+from ..console import add_finding, arguments, echo, tell_note
 from ..options import shared
-from ..options.files import EXISTING, NEW
-from ..options.groups import GroupedCommand, option
-from ..options.speed import rounds_with_samples, samples_for, speed_options, speed_settings
-from ..render.progress import progress
-from ..render.quantization import summary_json, summary_text
+from ..options.groups import GroupedCommand
+from ..options.quantizing import file_options, sample_options, sample_settings, samples_for
+from ..render.progress import on_demand, stages
+from ..render.quantization import findings, summary_json, summary_text
 
 
 @click.command("quantize", cls=GroupedCommand)
 @shared.model_argument
-@option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="Profile of the model.")
-@option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
+@file_options
 @shared.setting_options
-@option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the plan: every decision.")
-@option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead.")
-@option("--accept-retrained", group="Files", is_flag=True, help="Accept a profile of other weights.")
-@speed_options
+@sample_options
 @shared.json_option
 def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
-    """Write a quantized model from a float model and its profile.
+    """Write a quantized model from a float model and its profile, or from samples.
 
-    Needs a profile, but not with --mode dynamic or weight-only; and no samples, but for --check-speed and
-    --rounding gptq or gptaq. Settings that are not given come from --target or --config. Prints how many
-    nodes are quantized, look-up tables, pass-through and float, and why nodes stay float.
+    With --data and no --profile everything is done: the samples are profiled (the profile is kept beside OUT
+    and used again for the same model and data), a quarter is held out, the result is judged on these, and
+    what to try is told with what it brings. A profile needs no samples, but for --check-speed and --rounding
+    gptq or gptaq; --mode dynamic and weight-only need neither. Other settings come from --target or --config.
 
     \b
     Examples:
+      qprof quantize model.onnx --data samples/ --labels labels.txt -o model.int8.onnx
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
-      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --check-speed --data samples/
       qprof quantize model.onnx --mode weight-only --weight-type int4 -o model.int4.onnx
-      qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --rounding gptq --data samples/
     """
-    from ...quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
+    from ...quantizer.one_shot.run import Watching, quantize_with_data
+    from ...quantizer.pipeline.quantization import OutputFiles, quantize
 
-    profile, plan, save_plan = (settings.pop(name) for name in ("profile", "plan", "save_plan"))
-    given, accept_retrained = speed_settings(settings), settings.pop("accept_retrained")
-    recipe = shared.recipe_of(settings)
-    samples = samples_for(given, recipe)
-    if plan and (recipe or samples["speed"]):
+    profile, plan, retrained = (settings.pop(name) for name in ("profile", "plan", "accept_retrained"))
+    files = OutputFiles(output, settings.pop("save_plan"))
+    given, recipe = sample_settings(settings), shared.recipe_of(settings)
+    judging, steps = samples_for(given, recipe, alone=profile is None and plan is None)
+    if plan and (recipe or steps.speed):
         raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
-    files = OutputFiles(output, save_plan)
-    with progress("rounding") if rounds_with_samples(recipe) else nullcontext() as report:
-        steps = SampleSteps(**samples, progress=report)
-        given = {"plan_path": plan, "accept_retrained": accept_retrained, "samples": steps}
-        result = quantize(model, profile, files, recipe=recipe, **given)
-    echo(summary_json(result) if as_json else summary_text(result))
-    if result.speed is not None and not result.speed.passed:
+    with stages() as stage:
+        if judging is not None:
+            told = Watching(stage, tell_note)
+            result = quantize_with_data(model, steps, files, recipe, judging=judging, watching=told)
+        else:
+            steps = replace(steps, progress=on_demand(stage, "rounding"))
+            asked = {"plan_path": plan, "accept_retrained": retrained, "samples": steps}
+            result = quantize(model, profile, files, recipe=recipe, **asked)
+    add_finding(**findings(result))
+    echo(summary_json(result) if as_json else summary_text(result, arguments()))
+    if not result.passed:
         raise click.exceptions.Exit(1)

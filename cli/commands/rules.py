@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from ..console import echo
+from ..options.files import FileCommand
 from ..options.shared import json_option, target_option
 
 
-@click.command("rules")
+@click.command("rules", cls=FileCommand)
 @target_option
 @click.option(
     "--format",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..console import echo
+from ..console import add_finding, echo
 from ..options import shared
 from ..options.files import EXISTING, NEW
 from ..options.groups import GroupedCommand, option
@@ -54,4 +54,5 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
         result = sensitivity(model, profile, data, recipe=recipe, plan_path=plan, run=run, progress=report)
     if plot is not None:
         write_plot(result, plot, worst)
+    add_finding(keep_float_found=result.keep_float)
     echo(sensitivity_json(result, worst) if as_json else sensitivity_text(result, worst))

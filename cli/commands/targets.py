@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from ..console import echo
+from ..options.files import FileCommand
 from ..options.shared import json_option
 
 
-@click.command("targets")
+@click.command("targets", cls=FileCommand)
 @json_option
 def command(as_json: bool) -> None:
     """List the runtimes that qprof can quantize for.

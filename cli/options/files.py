@@ -12,14 +12,17 @@ from typing import Any
 import click
 
 from ...profiles.base.errors import ConfigError
-from ..console import keep_stdout_free
+from ..console import keep_stdout_free, note_arguments, note_values
 
 
 class FileRead(click.Path):
-    """A file that is read; `is_model` for an ONNX file, which may have weights in other files."""
+    """A file that is read; `is_model` for an ONNX file, which may have weights in other files.
 
-    def __init__(self, *, is_model: bool = False) -> None:
-        super().__init__(exists=True, dir_okay=False, path_type=Path)
+    `or_folder`: it may be a folder of files.
+    """
+
+    def __init__(self, *, is_model: bool = False, or_folder: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=or_folder, path_type=Path)
         self.is_model = is_model
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -31,7 +34,7 @@ class FileRead(click.Path):
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if self.is_model and any("\ud800" <= character <= "\udfff" for character in os.fspath(path)):
             raise ConfigError(f"{path}: its name is not UTF-8, and onnx cannot open it; rename it")
-        _noted(ctx, "model" if self.is_model else "file", path)
+        _noted(ctx, "model" if self.is_model else "data" if path.is_dir() else "file", path)
         return path
 
 
@@ -93,6 +96,7 @@ class RecipeRead(click.types.StringParamType):
 
 
 EXISTING = FileRead()
+TRUTH = FileRead(or_folder=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
 DATA = DataRead()
@@ -102,8 +106,14 @@ RECIPE = RecipeRead()
 class FileCommand(click.Command):
     """A command that refuses, before any work, to write over what it reads."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of the command line, and keep them."""
+        note_arguments(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
+        note_values(ctx)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         if paths:

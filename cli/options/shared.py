@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
+from ...quantizer.metrics.table import metric_names
 from ...quantizer.targets.config import Setting, settings
 from ..console import tell
 from .files import DATA, EXISTING, MODEL, RECIPE
@@ -51,6 +52,10 @@ def _targets() -> Iterable[str]:
     return target_names()
 
 
+OTHER_NAMES = {"min_sqnr": "--min-tensor-sqnr"}
+"""Options of settings that have another name than the setting: --min-sqnr is the gate of outputs."""
+
+
 def _setting_option(setting: Setting) -> Callable[[F], F]:
     """Return the option of a field of `QuantConfig`; the parameter's name is the field's."""
     kinds: dict[type, dict[str, Any]] = {
@@ -61,7 +66,8 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
     }
     repeatable = " Repeatable." if setting.kind is tuple else ""
     return option(
-        f"--{setting.name.replace('_', '-')}",
+        OTHER_NAMES.get(setting.name, f"--{setting.name.replace('_', '-')}"),
+        setting.name,
         group=setting.group,
         metavar=setting.metavar or None,
         help=setting.description + repeatable,
@@ -147,7 +153,15 @@ labelled_output_option = option(
     "--output",
     group="Quality",
     metavar="NAME",
-    help="Output that the labels belong to.  [default: the first]",
+    help="Output that labels and metric belong to.  [default: the first]",
+)
+metric_option = option(
+    "--metric",
+    group="Quality",
+    type=DATA,
+    metavar="NAME|MODULE:FUNCTION",
+    help=f"Score of both models: {', '.join(metric_names())}, with options as in map50:nms=0.6; or a "
+    "function of your own.",
 )
 class_axis_option = option(
     "--class-axis",

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import click
 
-from .files import DATA, EXISTING, NEW
+from .files import DATA, EXISTING, NEW, TRUTH
 from .groups import F, option
 from .numbers import FiniteNumber
-from .shared import Name, class_axis_option, json_option, labelled_output_option, setting_options
+from .shared import (
+    Name,
+    class_axis_option,
+    json_option,
+    labelled_output_option,
+    metric_option,
+    setting_options,
+)
 
 OBJECTIVES = ("latency", "size", "int8-share")
 """Those of `quantizer.scoring.quality_target`, which is slow to import; a test compares them."""
@@ -22,17 +29,15 @@ _OPTIONS = (
         help="The model's profile.",
     ),
     option(
-        "--labels", group="Quality", type=EXISTING, metavar="FILE", help="Class of each sample: text or .npy."
+        "--labels",
+        group="Quality",
+        type=TRUTH,
+        metavar="FILE",
+        help="Truth that the metric reads; without a metric the class of each sample: text or .npy.",
     ),
     labelled_output_option,
     class_axis_option,
-    option(
-        "--metric",
-        group="Quality",
-        type=DATA,
-        metavar="MODULE:FUNCTION",
-        help="A score of your own for each sample.",
-    ),
+    metric_option,
     option(
         "--holdout-data",
         group="Quality",
@@ -40,9 +45,7 @@ _OPTIONS = (
         metavar="DATA",
         help="Samples that verify the result.  [default: half of --data is held out]",
     ),
-    option(
-        "--holdout-labels", group="Quality", type=EXISTING, metavar="FILE", help="Labels of --holdout-data."
-    ),
+    option("--holdout-labels", group="Quality", type=TRUTH, metavar="FILE", help="Labels of --holdout-data."),
     option(
         "--max-drop",
         group="Quality",
@@ -50,7 +53,7 @@ _OPTIONS = (
         default=0.5,
         show_default=True,
         metavar="POINTS",
-        help="Quality target: percentage points that may be lost.",
+        help="Quality target: points that may be lost; dB, or % of float's, where the metric has them.",
     ),
     option(
         "--objective",

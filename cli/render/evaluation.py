@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.presentation import size_text
+from ...quantizer.metrics.score import score_text
 from .json_document import document
 
 if TYPE_CHECKING:
+    from ...quantizer.differences.outputs import OutputResult
     from ...quantizer.evaluation.accuracy import Accuracy
-    from ...quantizer.evaluation.evaluate import Evaluation
     from ...quantizer.evaluation.gates import GateFailure
     from ...quantizer.evaluation.layers import LayerComparison, LayerReport
-    from ...quantizer.evaluation.outputs import OutputResult
+    from ...quantizer.evaluation.result import Evaluation
+    from ...quantizer.metrics.score import Score
     from ...quantizer.runtime.latency import Latency
 
 
@@ -27,6 +31,7 @@ UNITS = {
     "min_group_sqnr": "dB",
     "max_accuracy_drop": "percentage points",
     "min_speedup": "times",
+    "max_size": "bytes",
 }
 
 
@@ -35,24 +40,31 @@ def evaluation_json(result: Evaluation) -> str:
     return document("evaluation", 1, result, passed=result.passed)
 
 
+def save_evaluation(result: Evaluation, path: Path) -> None:
+    """Write the evaluation as JSON, for `--baseline`."""
+    write_atomically(path, evaluation_json(result) + "\n")
+
+
 def evaluation_text(result: Evaluation) -> str:
     """Return the evaluation for people: a table of outputs, then one line or two for each of the rest."""
     header = ("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")
     lines = [
-        f"{result.quantized_model} against {result.float_model} on {result.samples} samples",
+        f"{result.quantized_model} against {result.float_model} on {result.samples} samples{_where(result)}",
         "",
         *table([header, *(_row(output) for output in result.outputs)]),
         *(line for output in result.outputs for line in _remarks(output)),
         "",
         *(_accuracy(result.accuracy) if result.accuracy else ()),
+        *(_score(result, result.score) if result.score else ()),
         _sizes(result),
         *(_latency(result.latency) if result.latency else ()),
-        *(f"FAILED     {_failure(failure)}" for failure in result.failures),
-        *(f"{'FAILED' if result.gate.has_limit else 'REMARK':10} {doubt}" for doubt in result.doubts),
+        *(f"FAILED     {failure_text(failure)}" for failure in result.failures),
+        *(f"{'FAILED' if result.gated else 'REMARK':10} {doubt}" for doubt in result.doubts),
         *(f"REMARK     {remark}" for remark in result.remarks),
     ]
-    if result.passed and result.gate.has_limit:
-        lines.append("gate       passed")
+    if result.passed and result.gated:
+        against = f", not worse than {result.baseline}" if result.baseline else ""
+        lines.append(f"gate       passed{against}")
     return "\n".join(lines)
 
 
@@ -123,6 +135,23 @@ def _accuracy(a: Accuracy) -> Iterable[str]:
     )
 
 
+def _score(result: Evaluation, score: Score) -> Iterable[str]:
+    name = result.metric.partition(":")[0] if result.metric_title != f"metric {result.metric}" else "metric"
+    better = "" if score.higher_is_better else ", lower is better"
+    return (
+        f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}",
+        f"           drop {score.drop:.2f} {score.drop_unit}, "
+        f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}",
+    )
+
+
+def _where(result: Evaluation) -> str:
+    """Return what ran the models where it is not onnxruntime on the processor."""
+    if (result.runtime, result.provider) == ("onnxruntime", "CPUExecutionProvider"):
+        return ""
+    return f", {result.runtime} with {result.provider}"
+
+
 def _latency(t: Latency) -> Iterable[str]:
     threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
     return (
@@ -137,8 +166,12 @@ def _sizes(result: Evaluation) -> str:
     return f"size       {size_text(a)} float, {size_text(b)} quantized: {a / max(b, 1):.2f} times smaller"
 
 
-def _failure(failure: GateFailure) -> str:
-    unit, option = UNITS[failure.demand], "--" + failure.demand.replace("_", "-")
+def failure_text(failure: GateFailure) -> str:
+    """Return a limit that was not met: its option, what was measured, and how far off that is."""
+    unit = failure.unit or UNITS.get(failure.demand, "")
+    if failure.demand.startswith("baseline_"):
+        return _worse_than_baseline(failure, unit)
+    option = "--" + failure.demand.replace("_", "-")
     where = f"{failure.where}: " if failure.where else ""
     if failure.measured is None:
         return f"{option} {failure.limit:g}: {where}{failure.reason or 'nothing could be compared'}"
@@ -147,6 +180,14 @@ def _failure(failure: GateFailure) -> str:
         f"{option} {failure.limit:g}: {where}{failure.measured:.2f} {unit}, {failure.missing:.2f} {unit} off"
         f"{reason}"
     )
+
+
+def _worse_than_baseline(failure: GateFailure, unit: str) -> str:
+    """Return that a figure is worse than in the baseline, which the reason names with its value."""
+    what = "SQNR" if failure.demand == "baseline_sqnr" else failure.demand.removeprefix("baseline_")
+    where = f"{failure.where}: " if failure.where else ""
+    measured, limit = f"{failure.measured:.6g}", f"{failure.limit:.6g}"
+    return f"--baseline: {where}{what} {measured} {unit}, {failure.reason}; with its slack {limit}"
 
 
 def layers_json(report: LayerReport, layers: Sequence[LayerComparison]) -> str:

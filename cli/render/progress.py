@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from ...profiles.base.tool import Progress
 from ..console import tell
@@ -21,6 +21,31 @@ def progress(task: str, unit: str = "samples") -> Iterator[Progress]:
             yield report
     else:
         yield plain_lines(task, unit=unit)
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str], Progress]]:
+    """Yield the function that is called when a stage of a command begins, with its name; it returns what is
+    called after each unit. A stage that begins ends the one before."""
+    with ExitStack() as open_bars:
+
+        def begin(name: str) -> Progress:
+            open_bars.close()
+            return open_bars.enter_context(progress(name))
+
+        yield begin
+
+
+def on_demand(stage: Callable[[str], Progress], name: str) -> Progress:
+    """Return what begins a stage when it is called first."""
+    begun: list[Progress] = []
+
+    def report(done: int, total: int | None) -> None:
+        if not begun:
+            begun.append(stage(name))
+        begun[0](done, total)
+
+    return report
 
 
 def plain_lines(

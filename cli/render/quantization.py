@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...profiles.base.presentation import size_text
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.pipeline.quantization import QuantizeResult
+    from ...quantizer.pipeline.quantize_result import QuantizeResult
     from ...quantizer.speed.float_fallback import SpeedCheck
 
 
@@ -20,8 +20,24 @@ SHOWN = 3
 """Nodes executed otherwise than planned that are printed; JSON has all."""
 
 
-def summary_text(result: QuantizeResult) -> str:
-    """Return the sizes, the number of nodes of each kind, the reasons of those that stay float, and notes."""
+def findings(result: QuantizeResult) -> dict[str, Any]:
+    """Return what the next command depends on."""
+    judged = result.judged
+    if judged is None:
+        return {}
+    none = judged.verdict.grade == "none"
+    sqnr = None if none else judged.evaluation.worst_sqnr
+    return {"sqnr": sqnr, "grade": judged.verdict.grade, "kept": judged.profile}
+
+
+def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:
+    """Return the sizes, the number of nodes of each kind, the reasons of those that stay float, and notes; of
+    a result that was judged the verdict, where `arguments` are those of the command line."""
+    if result.judged is not None:
+        from .endings.verdict import verdict_text
+
+        notes = [f"note: {note}" for note in result.notes]
+        return "\n".join([f"{result.model_path}: written", *notes, verdict_text(result.judged, arguments)])
     ratio = result.float_bytes / max(result.quantized_bytes, 1)
     counts, floats = result.summary.counts, result.summary.floats
     width = len(str(max(counts.values(), default=0)))

@@ -12,8 +12,8 @@ from ...quantizer.tuning.candidates import meets
 from .json_document import document
 
 if TYPE_CHECKING:
+    from ...quantizer.metrics.score import Score
     from ...quantizer.scoring.quality_target import QualityTarget
-    from ...quantizer.scoring.scores import Score
     from ...quantizer.tuning.candidates import Candidate, Trial
     from ...quantizer.tuning.result import TuneResult
 
@@ -30,9 +30,14 @@ def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) 
         value = f"  {predicted_text(trial.predicted, target.objective)}"
     source = "  (from the state file)" if resumed else ""
     return (
-        f"{name}  drop {score.drop:6.2f} pp ({score.drop_low:.2f} to {score.drop_high:.2f})  "
+        f"{name}  drop {score.drop:6.2f}{_short(score)} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
         f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}{source}"
     )
+
+
+def _short(score: Score) -> str:
+    """Return the unit of a drop in a table."""
+    return {"percentage points": " pp", "dB": " dB"}.get(score.drop_unit, " %")
 
 
 def candidate_text(candidate: Candidate) -> str:
@@ -71,8 +76,8 @@ def tune_text(result: TuneResult, written: Path | None = None) -> str:
 def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
     target, best, holdout = result.target, result.best, result.holdout
     yield (
-        f"target     {result.model}: at most {target.max_drop:g} percentage points less {result.metric}; "
-        f"objective {target.objective}"
+        f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
+        f"{result.metric}; objective {target.objective}"
     )
     yield f"samples    {result.split}"
     if best is not None and best.score is not None:
@@ -84,7 +89,7 @@ def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
         yield f"{label:<11}{_score_text(holdout)}"
         yield (
             f"           95 % interval of the drop: {holdout.drop_low:.2f} to {holdout.drop_high:.2f} "
-            "percentage points"
+            f"{result.drop_unit}"
         )
     if result.quantized_bytes:
         a, b = result.float_bytes, result.quantized_bytes
@@ -107,6 +112,6 @@ def _verdict(result: TuneResult, written: Path | None) -> str:
 
 def _score_text(score: Score) -> str:
     return (
-        f"{score.float_percent:.2f} float, {score.quantized_percent:.2f} quantized of {score.rows} rows "
-        f"in {score.samples} samples: drop {score.drop:.2f} percentage points"
+        f"{score.float_score:.2f} float, {score.quantized_score:.2f} quantized of {score.rows} rows "
+        f"in {score.samples} samples: drop {score.drop:.2f} {score.drop_unit}"
     )

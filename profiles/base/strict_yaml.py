@@ -276,6 +276,13 @@ def text_at(value: object, where: str) -> str:
     return value
 
 
+def flag_at(value: object, where: str) -> bool:
+    """Return `value` when it is true or false, else raise MalformedError."""
+    if not isinstance(value, bool):
+        raise MalformedError(f"{where} is {_kind(value)}, expected true or false")
+    return value
+
+
 def integer_at(value: object, where: str, low: int | None = None) -> int:
     """Return `value` when it is an integer of at least `low`, else raise MalformedError."""
     if not isinstance(value, int) or isinstance(value, bool):

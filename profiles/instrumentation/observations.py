@@ -34,6 +34,7 @@ class Observation:
             of Scans; None for a tensor of the main graph. A subgraph may run many times, or not at all.
         source: output of the edited graph that holds it (see `tensor_outputs`); None for a graph input, where
             `same_as` names another tensor, and before the graph was edited.
+        input_only: whether it is a graph input that is recorded as such alone, not as an activation.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Observation:
     axis: int | None = None
     scan_axes: int | None = None
     source: str | None = None
+    input_only: bool = False
 
     @property
     def channels(self) -> int:

@@ -2,5 +2,5 @@
 
 Enters: arrays of one tensor.
 Leaves: `TensorProfile`.
-Imports: records.
+Imports: records, checks, base.
 """

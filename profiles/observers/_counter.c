@@ -383,6 +383,7 @@ typedef struct {
     double low, high; /* range of the finite elements from there on */
     int64_t zeros;    /* among the counted */
     int64_t nan, inf; /* from `stop` on */
+    double lowest, highest; /* range of the counted */
 } result;
 
 static void clear(short_counts *t, const grid *g) {
@@ -404,6 +405,12 @@ INLINE const void *block_at(const kernels *k, char type, const void *x, Py_ssize
         }
     }
     return buffer;
+}
+
+INLINE void note_counted(result *r, const block_range *s) {
+    r->zeros += s->zeros;
+    r->lowest = s->low < r->lowest ? s->low : r->lowest;
+    r->highest = s->high > r->highest ? s->high : r->highest;
 }
 
 static void scan_remainder(const kernels *best, char type, const void *x, Py_ssize_t at, Py_ssize_t n, result *r) {
@@ -477,7 +484,7 @@ static Py_ssize_t count_long(const kernels *best, char type, const void *x, Py_s
             break;
         }
         if (dropped) g->counts[-g->first] += s.zeros;
-        r->zeros += s.zeros;
+        note_counted(r, &s);
         drop = s.zeros * 16 > m; /* prediction for the next block */
         at += m;
         now = !now;
@@ -501,7 +508,7 @@ static Py_ssize_t count_short(const kernels *best, char type, const void *x, Py_
         const void *block = block_at(k, type, x, at, m, buffer);
         const block_range s = type == 'd' ? k->scan_double(block, m) : k->scan_float(block, m);
         if (!fits(&s, g)) break;
-        r->zeros += s.zeros;
+        note_counted(r, &s);
         if (g->bins == 1) {
             g->counts[0] += m;
             continue;
@@ -575,7 +582,7 @@ static const char *complete(job *j, int exponent) {
                                   g->first <= MAX_INDEX);
     if (g->bins > 1 && g->minimum <= g->maximum && j->in_reach && !range_in_bins(g))
         return "the range must lie in the bins";
-    j->counted = (result){0, INFINITY, -INFINITY, 0, 0, 0};
+    j->counted = (result){0, INFINITY, -INFINITY, 0, 0, 0, INFINITY, -INFINITY};
     return NULL;
 }
 
@@ -615,6 +622,17 @@ static void count_jobs(const kernels *k, job *jobs, Py_ssize_t n) {
     set_float_state(state);
 }
 
+/* Widen the ranges, a low and a high number for each job, to those of the finite elements. */
+static void widen_ranges(const job *jobs, Py_ssize_t n, double *ranges) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const result *r = &jobs[i].counted;
+        const double low = r->low < r->lowest ? r->low : r->lowest, high = r->high > r->highest ? r->high : r->highest;
+        /* Adding 0.0 turns -0.0 into 0.0. */
+        if (low < ranges[2 * i]) ranges[2 * i] = low + 0.0;
+        if (high > ranges[2 * i + 1]) ranges[2 * i + 1] = high + 0.0;
+    }
+}
+
 /* Return (index of the job, stop, low, high, nan, inf) of each job that is not counted completely. */
 static PyObject *unfinished(const job *jobs, Py_ssize_t n) {
     PyObject *remainders = PyList_New(0);
@@ -633,15 +651,16 @@ static PyObject *unfinished(const job *jobs, Py_ssize_t n) {
     return remainders;
 }
 
-static PyObject *advance(PyObject *module, PyObject *args) {
-    PyObject *arrays, *bins;
-    int level;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "O!O!i", &PyList_Type, &arrays, &PyList_Type, &bins, &level)) return NULL;
+/* Count arrays; `ranges` has no buffer where none are wanted. */
+static PyObject *counted(PyObject *arrays, PyObject *bins, int level, const Py_buffer *ranges) {
     const kernels *usable[3];
     const Py_ssize_t n = PyList_Size(arrays);
     if (level < 0 || level >= available(usable) || n != PyList_Size(bins)) {
         PyErr_SetString(PyExc_ValueError, n == PyList_Size(bins) ? "no such level" : "each array needs its bins");
+        return NULL;
+    }
+    if (ranges->buf != NULL && ranges->len != 2 * n * (Py_ssize_t)sizeof(double)) {
+        PyErr_SetString(PyExc_ValueError, "ranges must hold two numbers for each array");
         return NULL;
     }
     job *jobs = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *jobs);
@@ -658,8 +677,20 @@ static PyObject *advance(PyObject *module, PyObject *args) {
     PyThreadState *saved = total >= RELEASE ? PyEval_SaveThread() : NULL;
     count_jobs(usable[level], jobs, n);
     if (saved != NULL) PyEval_RestoreThread(saved);
+    if (ranges->buf != NULL) widen_ranges(jobs, n, ranges->buf);
     PyObject *remainders = unfinished(jobs, n);
     release(jobs, n);
+    return remainders;
+}
+
+static PyObject *advance(PyObject *module, PyObject *args) {
+    PyObject *arrays, *bins;
+    Py_buffer ranges = {0};
+    int level;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O!i|w*", &PyList_Type, &arrays, &PyList_Type, &bins, &level, &ranges)) return NULL;
+    PyObject *remainders = counted(arrays, bins, level, &ranges);
+    if (ranges.obj != NULL) PyBuffer_Release(&ranges);
     return remainders;
 }
 
@@ -681,7 +712,7 @@ static PyObject *levels(PyObject *module, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"advance", advance, METH_VARARGS,
-     "advance(arrays, bins, level) -> [(number, stop, low, high, nan, inf)]"},
+     "advance(arrays, bins, level, ranges) -> [(number, stop, low, high, nan, inf)]"},
     {"levels", levels, METH_NOARGS, "levels() -> names of the instruction sets that can be used, best first"},
     {NULL, NULL, 0, NULL},
 };

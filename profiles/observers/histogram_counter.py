@@ -7,9 +7,8 @@ the GIL once for all arrays of a call. They give the same counts; only the time 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -70,19 +69,42 @@ class Remainder(NamedTuple):
     inf: int
 
 
-CountHistograms = Callable[[list[npt.NDArray[Any]], list[Bins]], list[Remainder]]
-"""Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into bins of its own. Counting of
-an array stops at or before the first element outside its bins; the uncounted remainders are returned."""
+Ranges = npt.NDArray[np.float64]
+"""The smallest and the largest finite element of arrays so far, (n, 2), contiguous; inf and -inf for none."""
 
 
-def count_histograms_numpy(arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+class CountHistograms(Protocol):
+    """Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into bins of its own.
+
+    Counting of an array stops at or before the first element outside its bins; the uncounted remainders are
+    returned. Where `ranges` are given, they are widened in place to all finite elements, counted or not.
+    """
+
+    def __call__(
+        self, arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
+    ) -> list[Remainder]:
+        """Count, and return what was not counted."""
+        ...
+
+
+def empty_ranges(count: int) -> Ranges:
+    """Return the ranges of `count` arrays without elements."""
+    ranges = np.full((count, 2), math.inf)
+    ranges[:, 1] = -math.inf
+    return ranges
+
+
+def count_histograms_numpy(
+    arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
+) -> list[Remainder]:
     """Count in numpy: the reference implementation, in use where the compiled kernel was not built."""
-    remainders = map(_count_one, range(len(arrays)), arrays, bins)
+    wanted = empty_ranges(len(arrays)) if ranges is None else ranges
+    remainders = map(_count_one, range(len(arrays)), arrays, bins, wanted)
     return [remainder for remainder in remainders if remainder is not None]
 
 
-def _count_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Remainder | None:
-    """Count an array as a whole, or nothing of it."""
+def _count_one(number: int, array: npt.NDArray[Any], bins: Bins, span: Ranges) -> Remainder | None:
+    """Count an array as a whole, or nothing of it; widen its range."""
     flat = array.reshape(-1)
     if flat.size == 0:
         return None
@@ -98,6 +120,7 @@ def _count_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Remainder | 
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (math.inf, -math.inf)
     # Adding 0.0 turns -0.0 into 0.0: which zero min and max return depends on the order.
     remainder = Remainder(number, 0, low + 0.0, high + 0.0, nan, inf)
+    span[:] = min(span[0], remainder.low), max(span[1], remainder.high)
     if not bins.hold(remainder):
         return remainder
     if low <= 0.0 <= high:
@@ -106,11 +129,14 @@ def _count_one(number: int, array: npt.NDArray[Any], bins: Bins) -> Remainder | 
     return None
 
 
-def _count_compiled(level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins]) -> list[Remainder]:
+def _count_compiled(
+    level: int, arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
+) -> list[Remainder]:
     # bfloat16 is passed as its bits: numpy has no buffer format for it.
     data = [array if array.dtype.kind == "f" else array.view(np.uint16) for array in arrays]
     remainders = []
-    for remainder in map(Remainder._make, _counter.advance(data, bins, level)):
+    wanted = () if ranges is None else (ranges,)
+    for remainder in map(Remainder._make, _counter.advance(data, bins, level, *wanted)):
         number = remainder.number
         if bins[number].hold(remainder):  # tiny or nearly constant data, whose indices are too large for it
             count_histograms_numpy([arrays[number]], [bins[number]])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..records.histogram import Histogram, bin_exponent, grid_index
 from ..records.profile import Dim, TensorProfile, merged_shape
 from .channel_counter import AccumulateChannels, ArraySlice, ChannelSums, accumulate_channels, layout_of
-from .histogram_counter import Bins, CountHistograms, Remainder, count_histograms
+from .histogram_counter import Bins, CountHistograms, Ranges, Remainder, count_histograms
 
 SLICE = 1 << 17
 """Elements that are counted, then added to their channels, while they are in the cache."""
@@ -65,28 +65,31 @@ class TensorObserver:
         self._shape = merged_shape(self._shape, shape) if self._has_shape else shape
         self._has_shape = True
 
-    def add(self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None, block: int = 1) -> tuple[int, int]:
+    def add(
+        self, array: npt.NDArray[Any], shape: tuple[Dim, ...] | None, ranges: Ranges | None = None
+    ) -> tuple[int, int]:
         """Note the shape of one more array and count it; see `count`."""
         self.note_shape(shape)
-        return self.count(array, block)
+        return self.count(array, ranges=ranges)
 
-    def count(self, array: npt.NDArray[Any], block: int = 1) -> tuple[int, int]:
+    def count(self, array: npt.NDArray[Any], block: int = 1, ranges: Ranges | None = None) -> tuple[int, int]:
         """Count an array whose shape was noted, and return its numbers of NaN and of infinite elements.
 
         Args:
             array: float16, bfloat16, float32 or float64, of any shape; not copied.
             block: neighbouring channels in memory (see `layout_of`).
+            ranges: (1, 2), widened to the finite elements; None where that is not wanted.
         """
         flat = array.reshape(-1)  # a copy only of what is not contiguous
         whole = self.channel_slice(array.shape, block)
         if whole is None:
-            return self._count_all(flat)
+            return self._count_all(flat, ranges)
         unit = whole.layout.unit
         step = max(1, SLICE // unit)
         nan = inf = 0
         for start in range(0, whole.stop, step):
             stop = min(start + step, whole.stop)
-            counts = self._count_all(flat[start * unit : stop * unit])
+            counts = self._count_all(flat[start * unit : stop * unit], ranges)
             nan, inf = nan + counts[0], inf + counts[1]
             self._accumulate_channels([flat], [whole._replace(start=start, stop=stop)])
         return nan, inf
@@ -98,8 +101,8 @@ class TensorObserver:
         layout = layout_of(shape, self._axis, block)
         return ArraySlice(layout, 0, math.prod(shape) // layout.unit, self._sums)
 
-    def _count_all(self, flat: npt.NDArray[Any]) -> tuple[int, int]:
-        remainders = self._count_histograms([flat], [self.bins])
+    def _count_all(self, flat: npt.NDArray[Any], ranges: Ranges | None) -> tuple[int, int]:
+        remainders = self._count_histograms([flat], [self.bins], ranges)
         return self.finish(flat, remainders[0]) if remainders else (0, 0)
 
     def finish(self, flat: npt.NDArray[Any], remainder: Remainder) -> tuple[int, int]:

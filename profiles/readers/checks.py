@@ -114,14 +114,14 @@ def check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
         raise DataError(
             f"{where}: has shape {shape_text(shape)} of rank {len(shape)}, "
             f"expected {shape_text(spec.shape)} of rank {len(spec.shape)}; "
-            f"{_rank_advice(len(shape), spec.shape)}"
+            f"{_rank_advice(shape, spec.shape)}"
         )
     for axis, (size, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
         if isinstance(wanted, int) and size != wanted:
             raise DataError(
                 f"{where}: has shape {shape_text(shape)}, expected {shape_text(spec.shape)}: "
                 f"dimension {axis} is {size} and the model fixes it at {wanted}; "
-                f"{_size_advice(axis, size, wanted)}"
+                f"{_order_advice(shape, spec.shape) or _size_advice(axis, size, wanted)}"
             )
 
 
@@ -139,5 +139,33 @@ def _size_advice(axis: int, size: int, wanted: int) -> str:
     return "resize or split the data"
 
 
-def _rank_advice(rank: int, shape: tuple[int | str | None, ...]) -> str:
-    return "add the batch dimension" if rank + 1 == len(shape) else "reshape it where the data is made"
+def _rank_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
+    if len(shape) + 1 != len(wanted):
+        return "reshape it where the data is made"
+    return _order_advice(shape, wanted) or "add the batch dimension"
+
+
+ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}
+"""Orders of the axes of pictures, and what makes the other one of them."""
+
+
+def _order_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
+    """Return what to do about pictures whose channels are on the other side; "" where they are not."""
+    if len(wanted) != 4 or len(shape) not in (3, 4):
+        return ""
+    for name, order in ORDERS.items():
+        alone = len(shape) == 3
+        axes = tuple(axis - 1 for axis in order[1:]) if alone else order
+        turned = tuple(shape[axis] for axis in axes)
+        if wanted[1 if name == "NHWC" else 3] in (1, 3, 4) and fits(
+            (1, *turned) if alone else turned, wanted
+        ):
+            return f"it looks like {name[alone:]}: turn it with array.transpose{axes}"
+    return ""
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    """Return whether a shape is one that an input takes."""
+    return len(shape) == len(wanted) and all(
+        size == want or not isinstance(want, int) for size, want in zip(shape, wanted, strict=True)
+    )

@@ -2,5 +2,5 @@
 
 Enters: counts, ranges, files.
 Leaves: `Profile`.
-Imports: noise, base.
+Imports: checks, noise, base.
 """

@@ -10,6 +10,8 @@ from typing import Any
 from ..base.errors import ProfileError, nearest
 from ..base.names import natural_key
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
+from ..checks.extremes import Extremes, merged_extremes
+from ..checks.inputs import InputProfile, merged_inputs
 from ..noise.measurements import SampleNoise, fewest_digests
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
@@ -73,6 +75,8 @@ class TensorProfile:
         nan, inf: number of elements that were not finite; in neither range nor histogram.
         histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
         channels: per-channel ranges and sums, for inputs of weighted layers; else None.
+        extremes: the samples that made minimum and maximum, and those next to them; None where that was not
+            recorded (profiles of formats 1 to 3).
     """
 
     dtype: str
@@ -85,6 +89,7 @@ class TensorProfile:
     inf: int
     histogram: Histogram | EqualBins
     channels: Channels | None = None
+    extremes: Extremes | None = None
 
     def __repr__(self) -> str:
         """Return one line."""
@@ -129,6 +134,7 @@ class TensorProfile:
             inf=self.inf + other.inf,
             histogram=self.histogram.merged(other.histogram),
             channels=_merged_channels(self.channels, other.channels),
+            extremes=merged_extremes(self.extremes, other.extremes),
         )
 
 
@@ -206,6 +212,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         noise: how noise travels through the model, for the samples with the smallest digests; () where it was
             not measured.
         noise_samples: for how many samples that was to be measured, at most.
+        runs: how many times the model ran on data: once for each sample, or for each batch. The extremes of
+            tensors and inputs are those of runs. 0 where that is not known (profiles of formats 1 to 3).
+        inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
     """
 
     model: ModelId
@@ -216,6 +225,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     non_finite: NonFinite = field(default=NonFinite(), compare=False)
     noise: tuple[SampleNoise, ...] = ()
     noise_samples: int = 0
+    runs: int = 0
+    inputs: Mapping[str, InputProfile] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -321,6 +332,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             non_finite=self.non_finite.merged(other.non_finite),
             noise=fewest_digests([*self.noise, *other.noise], count),
             noise_samples=count,
+            runs=self.runs + other.runs if self.runs and other.runs else 0,
+            inputs=merged_inputs(self.inputs, other.inputs),
         )
 
 

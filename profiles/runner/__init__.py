@@ -2,5 +2,5 @@
 
 Enters: a prepared model and samples.
 Leaves: `Profile`.
-Imports: instrumentation, observers, runtime, samples, readers, records, base.
+Imports: instrumentation, observers, runtime, samples, readers, records, checks, base.
 """

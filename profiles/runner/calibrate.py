@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -13,9 +13,12 @@ import onnxruntime as ort
 
 from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
+from ..checks.extremes import Extremes
+from ..checks.inputs import InputProfile, Sizes
 from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
-from ..readers.values import Sample, Samples
+from ..readers.values import InputSpec, Sample, Samples
+from ..records.histogram import Histogram
 from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
 from ..samples.digest import id_of_digests
@@ -23,7 +26,7 @@ from ..samples.smallest import SmallestSamples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
 from .memory_plan import plan_run
 from .profiling_model import ProfilingModel, profiling_model
-from .sample_observer import merged_profiles, tensor_observer
+from .sample_observer import both_sizes, empty_profile, merged_profiles
 from .sample_pass import SamplePass, digests_of
 from .settings import RunSettings
 from .thread_pool import map_in_threads
@@ -127,15 +130,18 @@ def _counted(
     before: int,
     smallest: SmallestSamples | None,
     item: tuple[int, Sample],
-) -> tuple[str, DataId]:
-    """Count a sample, unless it is one of the first, which the checkpoint holds; return name and identity."""
+) -> tuple[str, DataId, int]:
+    """Count a sample, unless it is one of the first, which the checkpoint holds.
+
+    Return its name, its identity, and how many times the model runs on it.
+    """
     number, sample = item
-    if number >= before:
-        sample_pass.count(sample)
     digests = digests_of(model, sample)
+    if number >= before:
+        sample_pass.count(sample, digests)
     if smallest is not None:
         smallest.note(number, sample, digests)
-    return sample.name, id_of_digests(digests)
+    return sample.name, id_of_digests(digests), len(digests) if model.settings.by_row else 1
 
 
 class _Run:
@@ -167,6 +173,8 @@ class _Run:
         self._data = DataId() if before.profile is None else before.profile.data
         self._profiles = {} if before.profile is None else _observed(before.profile)
         self._non_finite = NonFinite() if before.profile is None else before.profile.non_finite
+        self._runs = 0 if before.profile is None else before.profile.runs
+        self._sizes = {} if before.profile is None else _sizes(before.profile)
         self._digests = SampleDigests(path, before, path is not None or len(self._plan.passes) > 1)
 
     def passes(self) -> Iterator[list[Observation]]:
@@ -179,12 +187,13 @@ class _Run:
         """Return whether no more samples are to be begun: memory is short, or a checkpoint is due."""
         return not self._plan.ahead or (self._done >= self.counted and self._writer.is_due())
 
-    def note(self, name: str, data: DataId, idle: SamplePass | None) -> None:
+    def note(self, name: str, data: DataId, runs: int, idle: SamplePass | None) -> None:
         """Count one more sample.
 
         Args:
             name: of the sample.
             data: its identity.
+            runs: how many times the model runs on it.
             idle: the pass, where no sample is under way: a checkpoint can be written then.
 
         Raises:
@@ -193,16 +202,19 @@ class _Run:
         first = self._pass == 0
         self._digests.note(self._done, name, data, first)
         if first and self._done >= self.counted:
-            self._data = self._data.merged(data)
+            self._data, self._runs = self._data.merged(data), self._runs + runs
         self._done += 1
         if self._progress is not None:
             before = self._pass * (self._total or 0)
             total = None if self._total is None else self._total * len(self._plan.passes)
             self._progress(before + self._done, total)
         if idle is not None and self._done > self.counted and self._writer.is_due():
-            tensors = self._tensors(merged_profiles(self._profiles, *idle.profiles()))
-            non_finite = self._non_finite.merged(idle.non_finite())
-            profile = Profile(self._model_id, self._data, tensors, non_finite=non_finite)
+            profile = self._profile_of(
+                self._tensors(merged_profiles(self._profiles, *idle.profiles())),
+                self._non_finite.merged(idle.non_finite()),
+                both_sizes(self._sizes, idle.sizes()),
+                _activations,
+            )
             self._writer.save(RunProgress(self._pass, self._done, profile, self._plan, bytes(self._digests)))
 
     def finish(self, sample_pass: SamplePass) -> None:
@@ -210,6 +222,7 @@ class _Run:
         self._digests.check_end(self._done)
         self._profiles = merged_profiles(self._profiles, *sample_pass.profiles())
         self._non_finite = self._non_finite.merged(sample_pass.non_finite())
+        self._sizes = both_sizes(self._sizes, sample_pass.sizes())
         self._pass, self._done, self.counted = self._pass + 1, 0, 0
 
     def profile(self) -> Profile:
@@ -221,23 +234,76 @@ class _Run:
         if self._data.samples == 0:
             source = getattr(self._samples, "source", "samples")
             raise NoSamplesError(f"{source}: there are no samples; give at least one")
-        tensors = _wanted_profiles(self._model, self._tensors(self._profiles))
-        return Profile(self._model_id, self._data, tensors, tool=tool_name(), non_finite=self._non_finite)
+        counted = self._tensors(self._profiles)
+        profile = self._profile_of(counted, self._non_finite, self._sizes, _wanted_profiles)
+        return replace(profile, tool=tool_name())
+
+    def _profile_of(
+        self,
+        counted: Mapping[str, TensorProfile],
+        non_finite: NonFinite,
+        sizes: Mapping[str, Sizes | None],
+        choose: Callable[[ProfilingModel, Mapping[str, TensorProfile]], dict[str, TensorProfile]],
+    ) -> Profile:
+        """Return the profile of what was counted, of which `choose` takes the tensors."""
+        tensors = choose(self._model, counted)
+        inputs = _input_profiles(self._model, tensors, counted, sizes)
+        return Profile(
+            self._model_id, self._data, tensors, non_finite=non_finite, runs=self._runs, inputs=inputs
+        )
 
     def _tensors(self, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
         """Return the profiles of all tensors that are read, in graph order; empty where no array came."""
-        return {o.name: counted.get(o.name) or tensor_observer(o).profile() for o in self._model.read}
+        return {o.name: counted.get(o.name) or empty_profile(o) for o in self._model.read}
+
+
+def _sizes(before: Profile) -> dict[str, Sizes | None]:
+    return {name: given.sizes for name, given in before.inputs.items()}
 
 
 def _observed(before: Profile) -> dict[str, TensorProfile]:
     """Return the profiles of a checkpoint, without the empty ones of tensors of which no array came."""
-    return {name: tensor for name, tensor in before.items() if tensor.shape is not None or tensor.count}
+    tensors = {name: given.tensor for name, given in before.inputs.items()} | dict(before)
+    return {name: tensor for name, tensor in tensors.items() if tensor.shape is not None or tensor.count}
+
+
+def _activations(model: ProfilingModel, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
+    """Return the profiles of all activations that are read, in graph order."""
+    return {o.name: counted[o.name] for o in model.read if not o.input_only}
+
+
+def _input_profiles(
+    model: ProfilingModel,
+    tensors: Mapping[str, TensorProfile],
+    counted: Mapping[str, TensorProfile],
+    sizes: Mapping[str, Sizes | None],
+) -> dict[str, InputProfile]:
+    """Return the records of the inputs, in order; those that are among the tensors have the same record."""
+    observed = {o.name: o for o in model.observations}
+    inputs = {}
+    for spec in model.specs:
+        tensor = tensors.get(spec.name)
+        if tensor is None:
+            o = observed.get(spec.name)
+            tensor = _uncounted(spec) if o is None else _as_declared(counted[o.same_as or o.name], o)
+        facts = model.facts[spec.name]
+        inputs[spec.name] = InputProfile(tensor, sizes.get(spec.name), facts.normalised, facts.transposed)
+    return inputs
+
+
+def _uncounted(spec: InputSpec) -> TensorProfile:
+    """Return the record of an input whose elements are no numbers on a line, such as strings."""
+    dims = spec.shape
+    shape = None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
+    dtype = "string" if spec.dtype.kind == "O" else spec.dtype.name
+    return TensorProfile(dtype, shape, 0.0, 0.0, 0, 0, 0, 0, Histogram.empty(), extremes=Extremes())
 
 
 def _wanted_profiles(model: ProfilingModel, counted: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
     """Return the profiles of all wanted tensors, in graph order."""
     names = model.settings.names
-    wanted = [o for o in model.observations if names is None or o.name in names]
+    activations = (o for o in model.observations if not o.input_only)
+    wanted = [o for o in activations if names is None or o.name in names]
     return {o.name: _as_declared(counted[o.same_as or o.name], o) for o in wanted}
 
 

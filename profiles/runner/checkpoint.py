@@ -2,9 +2,9 @@
 
 A checkpoint is a text of three parts:
 
-    qprof-checkpoint/3 DIGEST      the digest is that of all that follows, so a damaged file is never resumed
+    qprof-checkpoint/4 DIGEST      the digest is that of all that follows, so a damaged file is never resumed
     {"run": ..., ...}              one line of JSON: identity of the run, its passes, and what is done of them
-    format: qprof-profile/2 ...    the profile of the samples counted so far
+    format: qprof-profile/4 ...    the profile of the samples counted so far
 
 It is replaced atomically, so a complete checkpoint always exists. It holds the digest of every sample that
 was counted: a resumed run reads these samples again, without running them, and compares.
@@ -29,7 +29,7 @@ from ..records.store import dumps, loads
 from ..samples.digest import DIGEST_BYTES
 from .memory_plan import MemoryPlan
 
-FAMILY, VERSION = "qprof-checkpoint", 3
+FAMILY, VERSION = "qprof-checkpoint", 4
 _ADVICE = "remove the file to start over, or name another checkpoint"
 
 
@@ -131,7 +131,9 @@ def _progress(entries: Mapping[str, Any], profile: Profile) -> RunProgress:
     known = len(digests) // DIGEST_BYTES
     if len(digests) % DIGEST_BYTES or (total is not None and known > total):
         raise ValueError("the number of digests")
-    if [name for group in groups for name in group] != list(profile):
+    planned = [name for group in groups for name in group]
+    others = [name for name in profile.inputs if name not in profile and name in planned]
+    if planned != [*profile, *others]:
         raise ValueError("the tensors of passes and profile")
     passes = _integer(entries["passes"], "passes", 0, len(groups) - 1)
     samples = _integer(entries["done"], "done", 0 if passes else known, known)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ..instrumentation.input_facts import InputFacts, input_facts, input_observations
 from ..instrumentation.live_memory import order_by_need
 from ..instrumentation.observations import Observation, observations
 from ..instrumentation.tensor_outputs import with_outputs
@@ -27,12 +28,14 @@ class ProfilingModel:
         graph: what onnxruntime runs.
         observations: every observed tensor, in graph order.
         specs: inputs of the model.
+        facts: what the model does with each of them first.
     """
 
     settings: RunSettings
     graph: OptimisedGraph
     observations: tuple[Observation, ...]
     specs: tuple[InputSpec, ...]
+    facts: Mapping[str, InputFacts]
 
     @property
     def read(self) -> tuple[Observation, ...]:
@@ -53,4 +56,6 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
     with optimised(copy, outputs, settings.provider, split, ordered) as graph:
         if split:
             order_by_need(graph.model.graph)
-        yield ProfilingModel(settings, graph, observed, tuple(input_specs(model)))
+        observed = (*observed, *input_observations(model, observed))
+        facts = {str(value.name): input_facts(value) for value in model.graph.inputs}
+        yield ProfilingModel(settings, graph, observed, tuple(input_specs(model)), facts)

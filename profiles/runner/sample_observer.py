@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import DataError
 from ..base.names import NaturalKey, natural_key
+from ..checks.extremes import Extremes
+from ..checks.inputs import Sizes, merged_sizes, sizes_of
 from ..instrumentation.activations import declared_shape, dtype_name
 from ..instrumentation.observations import Observation
 from ..observers.channel_counter import ArraySlice, accumulate_channels
-from ..observers.histogram_counter import count_histograms
+from ..observers.extreme_tracker import ExtremeTracker
+from ..observers.histogram_counter import Ranges, count_histograms, empty_ranges
 from ..observers.tensor_observer import TensorObserver
 from ..records.non_finite import counted
 from ..records.profile import Dim, FirstNonFinite, NonFinite, TensorProfile, merged_shape
 from ..runtime.profiling_session import block_channels
 from ..runtime.run_sample import Output
-from ..samples.samples import fixed_shapes
+from ..samples.samples import Sample, fixed_shapes
 from .profiling_model import ProfilingModel
 
 Array = npt.NDArray[Any]
@@ -37,19 +42,25 @@ class CountingPlan(NamedTuple):
 
     Attributes:
         small: arrays that are counted in one call.
+        places: the same numbers.
         large: those that are counted one by one.
         with_channels: those of the small ones whose channels are recorded.
         slices: where these channels are.
     """
 
     small: list[int]
+    places: npt.NDArray[np.intp]
     large: list[int]
     with_channels: list[int]
     slices: list[ArraySlice]
 
 
 class SampleObserver:
-    """Observes the tensors of a pass, for one thread at a time; each has a `TensorObserver`."""
+    """Observes the tensors of a pass, for one thread at a time; each has a `TensorObserver`.
+
+    Attributes:
+        sizes: of the inputs of all samples so far, by name.
+    """
 
     def __init__(self, model: ProfilingModel, observations: Sequence[Observation]) -> None:
         """Begin with nothing.
@@ -70,16 +81,19 @@ class SampleObserver:
         self._blocks = {o.name: block_channels() for o in in_blocks}
         self._observers = [tensor_observer(o) for o in self._main]
         self._inner_observers = [tensor_observer(o) for o in self._inner]
+        self._extremes = ExtremeTracker(len(self._main) + len(self._inner))
         self._plans: dict[Shapes, CountingPlan] = {}
         self._position = {o.name: number for number, o in enumerate(model.observations)}
         self._non_finite_samples: set[str] = set()
         self._first: FirstNonFinite | None = None
+        self.sizes: dict[str, Sizes | None] = {}
 
-    def add(self, sample: str, outputs: Mapping[str, Output]) -> None:
+    def add(self, sample: Sample, digest: int, outputs: Mapping[str, Output]) -> None:
         """Count the arrays of one sample.
 
         Args:
-            sample: its name, for messages.
+            sample: what was run.
+            digest: of its data.
             outputs: the arrays by the name of the value that holds them, contiguous; not copied.
 
         Raises:
@@ -88,44 +102,59 @@ class SampleObserver:
         """
         arrays: list[Any] = [outputs[self._keys[o.name]] for o in self._main]
         shapes = tuple([array.shape for array in arrays])
-        plan = self._plans.get(shapes) or self._planned(sample, shapes)
-        non_finite = self._count(arrays, plan)
+        plan = self._plans.get(shapes) or self._planned(sample.name, shapes)
+        ranges = empty_ranges(len(self._main) + len(self._inner))
+        non_finite = self._count(arrays, plan, ranges)
         for number in sorted(non_finite):
-            self._note_non_finite(sample, self._main[number], non_finite[number], arrays[number].size)
-        for observation, observer in zip(self._inner, self._inner_observers, strict=True):
+            self._note_non_finite(sample.name, self._main[number], non_finite[number], arrays[number].size)
+        inner = zip(self._inner, self._inner_observers, strict=True)
+        for number, (observation, observer) in enumerate(inner, len(self._main)):
             for array in _iterations(outputs[self._keys[observation.name]], observation):
-                _check_channels(sample, observation, array.shape)
+                _check_channels(sample.name, observation, array.shape)
                 # The subgraph may not run at all, so record the declared shape, not the observed one.
-                counts = observer.add(array, declared_shape(observation.shape))
-                self._note_non_finite(sample, observation, counts, array.size)
+                counts = observer.add(array, declared_shape(observation.shape), ranges[number : number + 1])
+                self._note_non_finite(sample.name, observation, counts, array.size)
+        self._extremes.note(sample.name, digest, ranges)
+        own = {name: sizes_of(array.shape) for name, array in sample.arrays.items()}
+        if own != self.sizes:
+            self.sizes = both_sizes(self.sizes, own)
 
     def profiles(self) -> dict[str, TensorProfile]:
         """Return the profiles of the tensors of which there was an array."""
         observers = self._observers + self._inner_observers
-        pairs = zip(self._main + self._inner, observers, strict=True)
-        return {o.name: observer.profile() for o, observer in pairs if observer.has_shape}
+        found = zip(self._main + self._inner, observers, self._extremes.extremes(), strict=True)
+        return {
+            o.name: replace(observer.profile(), extremes=extremes)
+            for o, observer, extremes in found
+            if observer.has_shape
+        }
 
     def non_finite(self) -> NonFinite:
         """Return the samples that made NaN or Inf, and the first of them."""
         return NonFinite(frozenset(self._non_finite_samples), self._first)
 
-    def _count(self, arrays: list[Array], plan: CountingPlan) -> dict[int, tuple[int, int]]:
-        """Count arrays, and return the numbers of NaN and of infinite elements of those that may have any."""
+    def _count(self, arrays: list[Array], plan: CountingPlan, ranges: Ranges) -> dict[int, tuple[int, int]]:
+        """Count arrays, and return the numbers of NaN and of infinite elements of those that may have any.
+
+        The ranges, one for each tensor, are widened to the finite elements.
+        """
         observers = self._observers
         non_finite = {}
         small = [arrays[i] for i in plan.small]
-        for remainder in count_histograms(small, [observers[i].bins for i in plan.small]):
+        found = empty_ranges(len(small))
+        for remainder in count_histograms(small, [observers[i].bins for i in plan.small], found):
             number = plan.small[remainder.number]
             non_finite[number] = observers[number].finish(arrays[number].reshape(-1), remainder)
+        ranges[plan.places] = found
         accumulate_channels([arrays[i] for i in plan.with_channels], plan.slices)
         for number in plan.large:
             block = self._blocks.get(self._main[number].name, 1)
-            non_finite[number] = observers[number].count(arrays[number], block)
+            non_finite[number] = observers[number].count(arrays[number], block, ranges[number : number + 1])
         return non_finite
 
     def _planned(self, sample: str, shapes: Shapes) -> CountingPlan:
         """Return how arrays of these shapes are counted, and note the shapes."""
-        plan = CountingPlan([], [], [], [])
+        plan = CountingPlan([], np.zeros(0, np.intp), [], [], [])
         for number, (observation, shape) in enumerate(zip(self._main, shapes, strict=True)):
             _check_channels(sample, observation, shape)
             observer = self._observers[number]
@@ -140,7 +169,7 @@ class SampleObserver:
                 plan.slices.append(array_slice)
         if len(self._plans) == PLANS:
             self._plans.clear()
-        self._plans[shapes] = plan
+        self._plans[shapes] = plan = plan._replace(places=np.array(plan.small, np.intp))
         return plan
 
     def _recorded_shape(self, observation: Observation, shape: tuple[int, ...]) -> tuple[Dim, ...] | None:
@@ -179,12 +208,26 @@ def tensor_observer(observation: Observation) -> TensorObserver:
     return TensorObserver(dtype_name(observation.dtype), axis=observation.axis, channels=observation.channels)
 
 
+def empty_profile(observation: Observation) -> TensorProfile:
+    """Return the profile of a tensor of which there was no array."""
+    return replace(tensor_observer(observation).profile(), extremes=Extremes())
+
+
 def merged_profiles(*several: Mapping[str, TensorProfile]) -> dict[str, TensorProfile]:
     """Return the profiles of all tensors, each merged from the mappings that have it."""
     merged: dict[str, TensorProfile] = {}
     for profiles in several:
         for name, profile in profiles.items():
             merged[name] = merged[name].merged(profile) if name in merged else profile
+    return merged
+
+
+def both_sizes(*several: Mapping[str, Sizes | None]) -> dict[str, Sizes | None]:
+    """Return the sizes of all inputs, each merged from the mappings that have it."""
+    merged: dict[str, Sizes | None] = {}
+    for sizes in several:
+        for name, size in sizes.items():
+            merged[name] = merged_sizes(merged[name], size) if name in merged else size
     return merged
 
 

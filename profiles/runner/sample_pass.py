@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from ..checks.inputs import Sizes
+from ..instrumentation.input_facts import countable
 from ..instrumentation.observations import Observation
 from ..readers.values import Sample
 from ..records.profile import NonFinite, TensorProfile
 from ..runtime.run_sample import run_sample
-from ..samples.digest import rows_of, sample_digests
+from ..samples.digest import DIGESTS, rows_of, sample_digests
 from .profiling_model import ProfilingModel
-from .sample_observer import SampleObserver
+from .sample_observer import SampleObserver, both_sizes
 
 
 class SamplePass:
@@ -46,8 +48,12 @@ class SamplePass:
         self._observers: list[SampleObserver] = []
         self._idle: list[SampleObserver] = []
 
-    def count(self, sample: Sample) -> None:
+    def count(self, sample: Sample, digests: Sequence[int]) -> None:
         """Run one sample and count the observed tensors.
+
+        Args:
+            sample: what is run at a time.
+            digests: of its rows, see `digests_of`.
 
         Raises:
             DataError: the model fails on the sample, an array has another shape than the model declares, or
@@ -58,18 +64,25 @@ class SamplePass:
         except IndexError:
             observer = SampleObserver(self._model, self._observations)
             self._observers.append(observer)
-        for run in runs_of(self._model, sample):
+        whole = [sum(digests) % DIGESTS]
+        runs = runs_of(self._model, sample)
+        for run, digest in zip(runs, digests if self._model.settings.by_row else whole, strict=True):
             # No variable keeps the outputs: onnxruntime reuses their memory in the next run.
-            observer.add(run.name, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
+            observer.add(run, digest, run_sample(self._session, self._fetched, run) | self._input_arrays(run))
         self._idle.append(observer)
 
     def _input_arrays(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
         """Return the graph inputs that are observed, contiguous and aligned, as the observers take them."""
-        return {name: np.require(sample.arrays[name], requirements=("C", "A")) for name in self._inputs}
+        arrays = {name: countable(sample.arrays[name]) for name in self._inputs}
+        return {name: np.require(array, requirements=("C", "A")) for name, array in arrays.items()}
 
     def profiles(self) -> list[dict[str, TensorProfile]]:
         """Return the profiles of all observers, to be merged; no sample must be under way."""
         return [observer.profiles() for observer in self._observers]
+
+    def sizes(self) -> dict[str, Sizes | None]:
+        """Return the sizes of the inputs; no sample must be under way."""
+        return both_sizes(*(observer.sizes for observer in self._observers))
 
     def non_finite(self) -> NonFinite:
         """Return what all observers remember of NaN and Inf; no sample must be under way."""

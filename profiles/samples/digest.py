@@ -14,6 +14,8 @@ from ..readers.values import InputSpec, Sample
 from ..records.profile import DataId
 
 DIGEST_BYTES = 16
+DIGESTS = 1 << 8 * DIGEST_BYTES
+"""Digests are added up modulo this."""
 
 
 def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
@@ -88,4 +90,4 @@ def _numbers(shape: tuple[int, ...]) -> bytes:
 
 def digest_text(number: int) -> str:
     """Return a digest, or a sum of them, as hexadecimal digits."""
-    return f"{number % (1 << 8 * DIGEST_BYTES):0{2 * DIGEST_BYTES}x}"
+    return f"{number % DIGESTS:0{2 * DIGEST_BYTES}x}"

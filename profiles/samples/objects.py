@@ -47,7 +47,24 @@ class PreprocessedData:
     preprocess: str | None = None
 
 
-DataLike: TypeAlias = DataSource | Transformed | PreprocessedData
+WholeData: TypeAlias = DataSource | Transformed | PreprocessedData
+"""All samples of a source."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenSamples:
+    """Some of the samples of data.
+
+    Attributes:
+        data: all of them.
+        positions: of the chosen ones in it, ascending, counted from 0.
+    """
+
+    data: WholeData
+    positions: tuple[int, ...]
+
+
+DataLike: TypeAlias = WholeData | ChosenSamples
 """Whatever samples are read from."""
 
 NAME = "data"
@@ -58,6 +75,7 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 def source_name(data: DataLike) -> str:
     """Return what messages call data: the folder or "module:function"; "data" for an object."""
+    data = data.data if isinstance(data, ChosenSamples) else data
     if isinstance(data, PreprocessedData):
         return data.source
     raw = data.data if isinstance(data, Transformed) else data

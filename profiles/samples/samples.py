@@ -25,6 +25,7 @@ from .functions import is_function, items_of, load_function, user_code
 from .model_title import title_of
 from .objects import (
     NAME,
+    ChosenSamples,
     DataLike,
     DataSource,
     PreprocessedData,
@@ -95,6 +96,9 @@ def open_samples(
         raise DataError(
             f"limit {limit}: at least one sample is needed; give a number from 1, or none for all"
         )
+    if isinstance(source, ChosenSamples):
+        every = open_samples(source.data, inputs, by_row=by_row)
+        return _chosen(every, source.positions[:limit])
     specs = of_batches(inputs) if by_row else tuple(inputs)
     if not isinstance(source, str | os.PathLike | PreprocessedData):
         return _of_objects(source, specs, limit)
@@ -125,6 +129,21 @@ def _of_objects(source: DataSource | Transformed, specs: tuple[InputSpec, ...], 
     objects = _Objects(NAME, reader_of(whole), transform, specs, limit)
     count = length_of(whole)
     return Samples(NAME, count if count is None or limit is None else min(count, limit), objects.read)
+
+
+def _chosen(every: Samples, positions: tuple[int, ...]) -> Samples:
+    """Return the samples at some positions: only these files are read; of what is no folder or file, all up
+    to the last."""
+
+    def read(part: slice) -> Iterator[Sample]:
+        wanted = positions[part]
+        if every.place:
+            return (sample for at in wanted for sample in every.iterate(slice(at, at + 1)))
+        found, last = frozenset(wanted), max(wanted, default=-1)
+        samples = every.iterate(slice(0, last + 1))
+        return (sample for position, sample in enumerate(samples) if position in found)
+
+    return replace(every, total=len(positions), iterate=read)
 
 
 def _of_function(

@@ -16,6 +16,7 @@ from .profiles.runtime.custom_operators import load_custom_operators as load_cus
 from .profiles.samples.objects import DataSource as DataSource
 from .quantizer.evaluation.gates import Gate as Gate
 from .quantizer.evaluation.layers import LayerReport as LayerReport
+from .quantizer.evaluation.result import Evaluation as Evaluation
 from .quantizer.front_door.measuring import compare_layers as compare_layers
 from .quantizer.front_door.measuring import diff as diff
 from .quantizer.front_door.measuring import evaluate as evaluate
@@ -26,7 +27,6 @@ from .quantizer.front_door.quantizing import instrument as instrument
 from .quantizer.front_door.quantizing import merge as merge
 from .quantizer.front_door.quantizing import profile as profile
 from .quantizer.front_door.quantizing import quantize as quantize
-from .quantizer.front_door.results import Evaluation as Evaluation
 from .quantizer.front_door.results import TuneResult as TuneResult
 from .quantizer.front_door.settings import RunOptions as RunOptions
 from .quantizer.front_door.settings import Settings as Settings
@@ -36,8 +36,8 @@ from .quantizer.pipeline.drift_check import DriftLimits as DriftLimits
 from .quantizer.pipeline.drift_check import DriftReport as DriftReport
 from .quantizer.pipeline.explained import NodeExplanation as NodeExplanation
 from .quantizer.pipeline.explained import TensorExplanation as TensorExplanation
-from .quantizer.pipeline.quantization import QuantizeResult as QuantizeResult
-from .quantizer.pipeline.quantization import Summary as Summary
+from .quantizer.pipeline.quantize_result import QuantizeResult as QuantizeResult
+from .quantizer.pipeline.quantize_result import Summary as Summary
 from .quantizer.plan.plan import QuantPlan as QuantPlan
 from .quantizer.plan.store import PlanLike as PlanLike
 from .quantizer.plan.store import load_plan as load_plan

@@ -2,6 +2,7 @@
 
 Enters: two model files and samples.
 Leaves: `Evaluation`, `LayerReport`.
-Imports: lowering, equalization, noise, plan, ranges, prepare, targets, operators, runtime, model, numerics,
-profiles.instrumentation, profiles.samples, profiles.readers, profiles.base.
+Imports: lowering, equalization, noise, plan, ranges, prepare, targets, operators, metrics, differences,
+runtime, model, numerics, profiles.instrumentation, profiles.samples, profiles.readers, profiles.records,
+profiles.base.
 """

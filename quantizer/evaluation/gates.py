@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.numbers import check_finite
+from ..differences.outputs import OutputResult
+from ..differences.sqnr import Difference
+from ..metrics.intervals import rows_to_show
+from ..metrics.score import Score
 from ..runtime.latency import Latency
-from .accuracy import Accuracy, rows_to_show
-from .outputs import OutputResult
-from .sqnr import Difference
+from .accuracy import Accuracy
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,20 @@ class Gate:
             (`paired_interval`), so that few rows do not pass by chance; a failure says how many would do.
         min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
             chance on a busy machine does not pass.
+        max_drop: how much worse the metric's score may be, in the unit that the metric counts a drop in
+            (`MetricKind.drop`): the upper end of the drop's 95 % interval.
+        min_score: the quantized model's score, as measured and in the unit of the metric: at least this, or
+            at most where a lower score is better.
+        max_size: bytes of the quantized model, external data included.
     """
 
     min_sqnr: float | None = None
     min_group_sqnr: float | None = None
     max_accuracy_drop: float | None = None
     min_speedup: float | None = None
+    max_drop: float | None = None
+    min_score: float | None = None
+    max_size: float | None = None
 
     @property
     def has_limit(self) -> bool:
@@ -56,6 +66,7 @@ class GateFailure:
         limit: value of that field.
         missing: how far `measured` is from `limit`, in the unit of the limit; inf when nothing was measured.
         reason: why, where the numbers do not say it; else "".
+        unit: of the limit, where the demand alone does not say it; else "".
     """
 
     demand: str
@@ -64,11 +75,22 @@ class GateFailure:
     limit: float
     missing: float
     reason: str = ""
+    unit: str = ""
 
 
-def check_gate(gate: Gate, *, labels: bool, latency: bool) -> None:
-    """Raise ConfigError for a limit on something that is not measured, or that is not finite."""
+def check_gate(gate: Gate, *, labels: bool, latency: bool, metric: bool = True) -> None:
+    """Raise ConfigError for a limit on something that is not measured, or that is not finite.
+
+    Args:
+        gate: the limits.
+        labels: whether accuracy is measured.
+        latency: whether latency is.
+        metric: whether a metric is.
+    """
     check_finite(gate)
+    for demand in ("max_drop", "min_score"):
+        if getattr(gate, demand) is not None and not metric:
+            raise ConfigError(f"{demand}: needs a metric; name one (--metric, in Python metric=)")
     if gate.max_accuracy_drop is not None and not labels:
         raise ConfigError("max_accuracy_drop: accuracy needs labels; give a file of labels")
     if gate.min_speedup is not None and not latency:
@@ -81,11 +103,14 @@ def failures_of(
     accuracy: Accuracy | None,
     latency: Latency | None,
     samples: int,
+    *,
+    score: Score | None = None,
+    size: int = 0,
 ) -> tuple[GateFailure, ...]:
     """Return the limits of `gate` that are not met, for outputs that were compared on `samples` samples.
 
-    An output whose shape differs in some of them fails both limits on SQNR: that of the others says nothing
-    about them.
+    `score` is that of the metric and `size` the bytes of the quantized model. An output whose shape
+    differs in some of the samples fails both limits on SQNR: that of the others says nothing about them.
     """
     failures: list[GateFailure] = []
     floats = [output for output in outputs if output.is_float]
@@ -102,6 +127,10 @@ def failures_of(
         failures += _too_inaccurate(gate.max_accuracy_drop, accuracy)
     if gate.min_speedup is not None:
         failures += _too_slow(gate.min_speedup, latency)
+    if score is not None:
+        failures += _worse(gate, score)
+    if gate.max_size is not None and size > gate.max_size:
+        failures.append(_failure("max_size", "", float(size), gate.max_size))
     return tuple(failures)
 
 
@@ -157,6 +186,22 @@ def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
     if low is None or low < limit:
         reason = "" if latency is None else f"lower quartile of the rounds; median {latency.speedup:.2f}"
         yield _failure("min_speedup", "", low, limit, reason)
+
+
+def _worse(gate: Gate, score: Score) -> Iterator[GateFailure]:
+    """Yield the limits on the metric's score that are not met."""
+    if gate.max_drop is not None and not score.drop_high <= gate.max_drop:
+        reason = (
+            f"upper end of the interval: drop {score.drop:.2f}, 95 % interval {score.drop_low:.2f} to "
+            f"{score.drop_high:.2f} on {score.rows} scored"
+        )
+        failure = _failure("max_drop", "", score.drop_high, gate.max_drop, reason)
+        yield replace(failure, unit=score.drop_unit)
+    limit, better = gate.min_score, score.higher_is_better
+    if limit is None or (score.quantized_score >= limit if better else score.quantized_score <= limit):
+        return
+    reason = f"the float model has {score.float_score:.6g}" + ("" if better else "; a lower score is better")
+    yield replace(_failure("min_score", "", score.quantized_score, limit, reason), unit=score.unit)
 
 
 def _failure(demand: str, where: str, measured: float | None, limit: float, reason: str = "") -> GateFailure:

@@ -18,6 +18,7 @@ from ...profiles.base.tool import Progress
 from ...profiles.readers.values import Sample
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
+from ..differences.sqnr import Difference
 from ..equalization.apply import apply_equalization
 from ..model.files import load_model
 from ..model.graph import index, name_of
@@ -29,7 +30,6 @@ from ..prepare.prepare import prepare
 from ..runtime.sessions import open_session, run
 from .measuring import Measuring
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, other_plan
-from .sqnr import Difference
 from .tensor_matching import TensorSums, activations, differences_after, following, matches, values_of
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnxruntime as ort
-
 from ...profiles.base.errors import ModelError
 from ...profiles.readers.values import Sample
-from ..runtime.sessions import Inputs, open_session, run
-from .outputs import OutputSums
+from ..differences.outputs import OutputSums
+from ..runtime.runtimes import ExecutionPlace, Session
+from ..runtime.sessions import CPU, Inputs, run
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Pair:
 
     float_name: str
     quantized_name: str
-    float_session: ort.InferenceSession
-    quantized_session: ort.InferenceSession
+    float_session: Session
+    quantized_session: Session
     outputs: tuple[str, ...]
     float_outputs: tuple[str, ...]
     threads: int
@@ -46,15 +45,26 @@ class Pair:
         return dict(zip(self.outputs, values, strict=True))
 
 
-def open_pair(float_path: str | Path, quantized_path: str | Path, threads: int = 1) -> Pair:
+HERE = ExecutionPlace("onnxruntime", CPU)
+"""Where models are compared if nobody says otherwise."""
+
+
+def open_pair(
+    float_path: str | Path, quantized_path: str | Path, threads: int = 1, place: ExecutionPlace = HERE
+) -> Pair:
     """Return both models, ready to run.
+
+    Args:
+        float_path, quantized_path: their files.
+        threads: inside an operator.
+        place: where they run.
 
     Raises:
         ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
             name or in the kind of their elements.
     """
     a, b = str(float_path), str(quantized_path)
-    floats, quantized = open_session(a, a, threads), open_session(b, b, threads)
+    floats, quantized = place.open(a, a, threads), place.open(b, b, threads)
     for what, mine, theirs in (
         ("input", floats.get_inputs(), quantized.get_inputs()),
         ("output", floats.get_outputs(), quantized.get_outputs()),

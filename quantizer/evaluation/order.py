@@ -174,23 +174,24 @@ def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[str, ...]:
     return (f"{quantized.name} was written by another plan than the one given; give the plan of this model",)
 
 
-def speed_doubts(quantized: ModelFile, machine: str = "") -> tuple[str, ...]:
+def speed_doubts(quantized: ModelFile, machine: str = "", runtime: str = "onnxruntime") -> tuple[str, ...]:
     """Return a sentence where latency is measured on another runtime than the model was quantized for.
 
-    Latency is measured with onnxruntime on the processor at hand; a target of the user's own says nothing.
+    A target of the user's own says nothing.
 
     Args:
         quantized: the quantized model.
         machine: name of the processor's architecture; "" for this one's.
+        runtime: what measured it.
     """
     provenance = quantized.provenance
     target = "" if provenance is None else provenance.target
     if target not in target_names():
         return ()
     on_arm = (machine or platform.machine()).lower() in ARM
-    if target.startswith("onnxruntime") and (target == "onnxruntime-arm") == on_arm:
+    if target.startswith(runtime) and (target == "onnxruntime-arm") == on_arm:
         return ()
-    here = f"onnxruntime on {'an Arm' if on_arm else 'this'} processor"
+    here = f"{runtime} on {'an Arm' if on_arm else 'this'} processor"
     return (
         f"{quantized.name} was quantized for target {target}, and speed is measured with {here}: "
         "its latency there says nothing of the target",

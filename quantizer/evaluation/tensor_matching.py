@@ -19,13 +19,13 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ..differences.sqnr import Difference, Sums, sums_along
 from ..lowering.written import QuantizedTensor, read_padded, read_record
 from ..model.graph import FLOAT_TYPES, Graph, name_of, output_name
 from ..numerics.arrays import UnaryFunction
 from ..operators.functions import function_of_chain
 from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 from ..ranges.following_function import find_following_or_clip
-from .sqnr import Difference, Sums, sums_along
 
 INTEGER_TYPES = (
     ir.DataType.INT8,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from ...profiles.base.tool import Progress
@@ -15,21 +15,21 @@ from ..evaluation import layers
 from ..evaluation.gates import Gate
 from ..evaluation.layers import LayerReport
 from ..evaluation.measuring import Measuring
-from ..model.files import ModelLike, load_model, model_file
+from ..evaluation.result import Evaluation
+from ..metrics.table import MetricName
+from ..metrics.user_functions import MetricFunction
+from ..model.files import ModelLike, model_file
 from ..pipeline import drift_check, explanation
 from ..pipeline.drift_check import DriftLimits, DriftReport
 from ..pipeline.explained import NodeExplanation, TensorExplanation
-from ..pipeline.quantization import QuantizeResult
+from ..pipeline.quantize_result import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike
 from ..runtime.latency import LatencySettings
-from ..runtime.sessions import open_session
-from ..scoring.scored_models import score_model
-from ..scoring.scores import Score
-from ..scoring.tuning_data import MetricFunction, TuningData, metric_name, read_samples
+from ..runtime.runtimes import RuntimeName
 from ..tuning import sensitivity as analysis
 from ..tuning.sensitivity import LIMIT, Sensitivities, SensitivityRun
-from .results import Evaluation, TuneResult, with_more
+from .results import TuneResult
 from .settings import Settings, TargetLike, chosen
 from .sources import LabelsLike, QuantizedLike, Transform, labels_file, quantized_file, samples_of
 
@@ -51,11 +51,14 @@ class LayerOptions(TypedDict, total=False):
 class EvaluateOptions(LayerOptions, total=False):
     """Keywords of `evaluate`: those of `LayerOptions`, and these.
 
-    latency: False leaves it out; scored_output: the output that labels belong to, the first when None;
+    latency: False leaves it out; runtime: what runs both models; provider: its execution provider or device,
+    such as "cpu" or "cuda"; scored_output: the output that labels and metric belong to, the first when None;
     class_axis: axis of its classes, what its operator says when None.
     """
 
     latency: bool
+    runtime: RuntimeName
+    provider: str
     scored_output: str | None
     class_axis: int | None
 
@@ -89,7 +92,7 @@ def evaluate(
     data: DataSource,
     *,
     labels: LabelsLike | None = None,
-    metric: str | MetricFunction | None = None,
+    metric: MetricName | str | MetricFunction | None = None,
     gate: Gate | None = None,
     **options: Unpack[EvaluateOptions],
 ) -> Evaluation:
@@ -99,10 +102,12 @@ def evaluate(
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
         data: samples, as in `profile`.
-        labels: class of each row: a file, or integers.
-        metric: a function, or "module:function": called with the outputs of a model (a dict from output name
-            to array for each sample) and the indices of the samples; returns a score from 0 to 100 for each.
-            The outputs of both models are then in memory, and the data are read twice.
+        labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class
+            of each row: a file, or integers.
+        metric: a name of the table of metrics (see `qprof evaluate --help`), with options as in
+            "map50:nms=0.6"; or a function, or "module:function": called with the outputs of a model (a dict
+            from output name to array for each sample) and the indices of the samples; returns a score from 0
+            to 100 for each. The outputs of both models are then in memory.
         gate: what the quantized model must keep.
         options: those of `EvaluateOptions`.
 
@@ -113,36 +118,25 @@ def evaluate(
     others = dict(chosen("evaluate", options, EvaluateOptions).others)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = others.pop("progress", None)
-    measuring = measuring_of(others)
+    measuring = replace(measuring_of(others), metric=metric)
     with model_file(model) as path, quantized_file(quantized) as other, labels_file(labels) as truth:
-        found = evaluation.evaluate(
+        return evaluation.evaluate(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
-        if metric is None:
-            return _evaluation(found)
-        score = _score(path, other, TuningData(samples, metric=metric, limit=measuring.limit))
-        return _evaluation(found, metric=metric_name(metric), score=score)
 
 
 def measuring_of(options: Mapping[str, Any]) -> Measuring:
-    """Return the record of keywords limit, threads, latency, scored_output and class_axis."""
+    """Return the record of keywords limit, threads, latency, runtime, provider, scored_output and
+    class_axis."""
     return Measuring(
         limit=options.get("limit"),
         output=options.get("scored_output"),
         class_axis=options.get("class_axis"),
         threads=options.get("threads", 1),
         latency=LatencySettings() if options.get("latency", True) else None,
+        runtime=options.get("runtime", "onnxruntime"),
+        provider=options.get("provider", "cpu"),
     )
-
-
-def _evaluation(found: evaluation.Evaluation, **more: Any) -> Evaluation:
-    result: Evaluation = with_more(Evaluation, found, **more)
-    return result
-
-
-def _score(path: Path, quantized: Path, data: TuningData) -> Score:
-    session = open_session(str(path), path.name)
-    return score_model(quantized, read_samples(session, load_model(path), data))
 
 
 def compare_layers(

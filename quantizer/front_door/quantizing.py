@@ -23,7 +23,8 @@ from ..model.files import ModelLike, model_file, temporary_folder
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..pipeline import profiling, quantization
-from ..pipeline.quantization import QuantizeResult, SampleSteps
+from ..pipeline.quantization import SampleSteps
+from ..pipeline.quantize_result import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike, profile_name
 from ..speed.float_fallback import SpeedDemand

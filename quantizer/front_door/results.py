@@ -11,34 +11,11 @@ import onnx_ir as ir
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
-from ...profiles.base.presentation import Presentation, is_report
-from ..evaluation import evaluate as evaluation
+from ...profiles.base.presentation import is_report
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
-from ..scoring.scores import Score
 from ..tuning import result as tuning
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation(evaluation.Evaluation):
-    """A float and a quantized model, compared.
-
-    Attributes:
-        metric: name of the metric that was given; "" without one.
-        score: of both models by that metric; None without one.
-    """
-
-    metric: str = ""
-    score: Score | None = None
-
-    def presentation(self) -> Presentation:
-        """Return size, latency, accuracy and the score of the metric, and a table of the outputs."""
-        shown = super().presentation()
-        if self.score is None:
-            return shown
-        found = f"{self.score.float_percent:.2f} float, {self.score.quantized_percent:.2f} quantized"
-        return Presentation((*shown.facts, (self.metric, found)), shown.tables)
 
 
 @dataclass(frozen=True, repr=False)

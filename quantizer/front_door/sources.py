@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, DataError, ModelError
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
 from ..model.files import ModelLike, model_file, temporary_folder
-from ..pipeline.quantization import QuantizeResult
+from ..pipeline.quantize_result import QuantizeResult
 from .results import TuneResult
 
 QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult

@@ -11,13 +11,15 @@ import onnx_ir as ir
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.readers.preprocessing import recipe_file
 from ...profiles.samples.objects import DataSource
+from ..metrics.table import MetricName
+from ..metrics.user_functions import MetricFunction
 from ..model.files import ModelLike, load_model, model_file, temporary_folder
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import load_plan
 from ..prepare.opening import ProfileLike
 from ..scoring.quality_target import QualityTarget
-from ..scoring.tuning_data import MetricFunction, TuningData
+from ..scoring.tuning_data import TuningData
 from ..tuning import tune as search
 from ..tuning.running import OnTrial
 from ..tuning.tune import TuneFiles
@@ -46,7 +48,7 @@ class TuneOptions(Settings, total=False):
     threads: int
     parallel: int
     labels: LabelsLike | None
-    metric: str | MetricFunction | None
+    metric: MetricName | str | MetricFunction | None
     scored_output: str | None
     class_axis: int | None
     holdout_data: DataSource | None
@@ -75,9 +77,10 @@ def tune(
         profile: path or object.
         data: samples, as in `profile`; all are held in memory.
         output: where to write the model, if the target is met; None for nowhere.
-        max_drop: percentage points that the score may be below the float model's: top-1 accuracy with
-            `labels`, a score of your own with `metric`, else agreement with the float model, or for outputs
-            that are no classes the correlation with its outputs.
+        max_drop: how much worse the score may be than the float model's, in percentage points (dB, or percent
+            of it, for metrics that are counted so). The score is that of `metric`, top-1 accuracy with
+            `labels` alone, else agreement with the float model, or for outputs that are no classes the
+            correlation with its outputs.
         target: as in `quantize`.
         options: settings as in `quantize`, and those of `TuneOptions`.
 

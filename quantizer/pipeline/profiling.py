@@ -13,7 +13,6 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
-from ...profiles.records.glow_names import glow_names
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ...profiles.runner.calibrate import calibrate
@@ -27,6 +26,7 @@ from ...profiles.samples.smallest import SmallestSamples
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
+from ..prepare.glow_names import glow_names
 from ..prepare.opening import open_prepared
 from .noise_measurement import Chosen, ProgressSoFar, with_noise
 from .run_settings import settings_for

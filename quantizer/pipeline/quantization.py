@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.json_values import to_jsonable
-from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
 from ...profiles.base.tool import Progress
 from ...profiles.readers.values import Sample, Samples
 from ...profiles.records.profile import DataId, Profile
@@ -26,16 +22,14 @@ from ..lowering.lower import lower
 from ..model.files import model_bytes
 from ..model.graph import Graph, name_of
 from ..model.outputs import FilesRead, check_outputs
-from ..model.saving import has_external_data, save_model
+from ..model.saving import has_external_data
 from ..noise.estimate_check import (
     EstimateCheck,
-    ExpectedSqnr,
     check_estimates,
     expected_sqnr,
     too_good_texts,
 )
-from ..plan.plan import Kind, QuantPlan
-from ..plan.reasons import FloatReason, ReasonCode, summary
+from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
 from ..planning.facts import PlanningFacts
 from ..planning.needed_tensors import one_with_others
@@ -49,116 +43,8 @@ from ..speed.unfit_nodes import blamed_on_nodes, plan_that_runs, without_unfit_n
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .quantize_result import Made, QuantizeResult, summarize
 from .written_model import check_target, write_checked
-
-
-@dataclass(frozen=True)
-class FloatGroup:
-    """Nodes that stay float for reasons of one code.
-
-    Attributes:
-        code: the code.
-        nodes: how many there are.
-        reason: what is said of all of them: names, and figures with their range.
-    """
-
-    code: ReasonCode
-    nodes: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What became of the nodes.
-
-    Attributes:
-        counts: number of nodes of each kind ("quantized", "lookup-table", "float", ...), zeros left out.
-        floats: those that stay float by the code of their reason, most frequent first.
-    """
-
-    counts: Mapping[str, int]
-    floats: tuple[FloatGroup, ...]
-
-
-@dataclass(frozen=True, repr=False)
-class QuantizeResult(Presented):
-    """What `quantize` did.
-
-    Attributes:
-        plan: the plan that was applied.
-        model_path: the file that was written; None where the model was only returned.
-        summary: what became of the nodes.
-        notes: remarks for the user, such as an opset that was raised.
-        float_bytes, quantized_bytes: sizes of the two model files, external data included.
-        speed: what was found where speed was asked about.
-        estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
-        model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
-        read: what it was made from, which `save` does not write over.
-    """
-
-    plan: QuantPlan
-    model_path: Path | None
-    summary: Summary
-    notes: tuple[str, ...]
-    float_bytes: int
-    quantized_bytes: int
-    speed: SpeedCheck | None = None
-    estimates: tuple[EstimateCheck, ...] = ()
-    model: ir.Model = field(kw_only=True, compare=False)
-    read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
-
-    @property
-    def expected(self) -> tuple[ExpectedSqnr, ...]:
-        """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
-        return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
-
-    def headline(self) -> str:
-        """Return the model, its size, and how many nodes are of each kind."""
-        sizes = f"{size_text(self.quantized_bytes)} of {size_text(self.float_bytes)}"
-        return f"{self.model_path or self.plan.model.file}, {sizes}, {self.plan.headline().split(', ', 1)[1]}"
-
-    def presentation(self) -> Presentation:
-        """Return sizes, settings and notes; how many nodes are of each kind, and why some stay float."""
-        smaller = f"{self.float_bytes / max(1, self.quantized_bytes):.2f} times smaller"
-        facts = [
-            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
-            *self.plan.presentation().facts,
-        ]
-        if self.speed is not None:
-            facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
-        kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
-        reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
-        tables = [Table(("nodes", "kind"), kinds, left=2)]
-        tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
-        return Presentation(tuple(facts), tuple(tables))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return sizes, counts of nodes, reasons and notes; the plan has a `to_dict` of its own."""
-        return {
-            "model": None if self.model_path is None else str(self.model_path),
-            "float_bytes": self.float_bytes,
-            "quantized_bytes": self.quantized_bytes,
-            "nodes": dict(self.summary.counts),
-            "floats": [to_jsonable(group) for group in self.summary.floats],
-            "notes": list(self.notes),
-            "speedup": None if self.speed is None else self.speed.after.speedup,
-            "expected": [to_jsonable(output) for output in self.expected],
-            "estimates": [to_jsonable(check) for check in self.estimates],
-        }
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model; a name that ends in .html, .md or .json asks for a report.
-
-        Raises:
-            ConfigError: the file cannot be written, or is one that the model was made from or refers to.
-        """
-        read = replace(self.read, models=(*self.read.models, self.model))
-        check_outputs([path], read)
-        if is_report(path):
-            super().save(path)
-        else:
-            with replacing_together(read.weights) as batch:
-                save_model(self.model, path, batch=batch)
 
 
 @dataclass(frozen=True)
@@ -241,7 +127,7 @@ def quantize(
         profile, notes = _profile_for(prepared, profile_path, recipe, model_path, accept_retrained)
 
         def attempt(facts: PlanningFacts) -> _Written:
-            made = _made(Path(model_path), facts, samples)
+            made = replace(_made(Path(model_path), facts, samples), facts=facts)
             return _written(prepared, made, Path(model_path), files, recipe)
 
         facts = model_facts(prepared, profile, recipe, notes)
@@ -261,17 +147,20 @@ def quantize(
         done.estimates,
         model=done.model,
         read=read,
+        made=done.made,
     )
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A planned model, what its speed check found, the elements of each tensor in a sample, and samples."""
+    """A planned model, what its speed check found, the elements of each tensor in a sample, samples, and the
+    facts that the plan was made from, if it was."""
 
     planned: PlannedModel
     check: SpeedCheck | None = None
     elements: Mapping[str, float] = field(default_factory=dict)
     samples: Iterable[Sample] = ()
+    facts: PlanningFacts | None = None
 
 
 def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
@@ -293,13 +182,15 @@ def _made(model_path: Path, facts: PlanningFacts, steps: SampleSteps) -> _Made:
 
 @dataclass(frozen=True)
 class _Written:
-    """A written model, its plan with all remarks, the size of its files, and what was measured."""
+    """A written model, its plan with all remarks, the size of its files, what was measured, and from what it
+    was made."""
 
     model: ir.Model
     plan: QuantPlan
     size: int
     check: SpeedCheck | None
     estimates: tuple[EstimateCheck, ...]
+    made: Made
 
 
 def _written(
@@ -321,7 +212,7 @@ def _written(
         if files.plan is not None:
             save_plan(plan, files.plan, batch)
         estimates = _estimates(plan, made.samples, model_path, written.file)
-    return _Written(model, plan, written.size, made.check, estimates)
+    return _Written(model, plan, written.size, made.check, estimates, Made(made.planned, made.facts))
 
 
 def _estimates(
@@ -365,8 +256,9 @@ def _profile_for(
         return profile, _missing(path, profile, prepared.graph)
     if recipe.config.mode not in DATA_FREE:
         raise ConfigError(
-            f"{model_path}: mode {recipe.config.mode} needs a profile; make one with qprof dump-profile, "
-            f"or use a mode without data ({', '.join(DATA_FREE)})"
+            f"{model_path}: mode {recipe.config.mode} needs a profile or samples: give --data DIR, which "
+            "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "
+            f"makes; or use a mode without either ({', '.join(DATA_FREE)})"
         )
     return Profile(prepared.identity, DataId(), {}), ()
 
@@ -380,19 +272,3 @@ def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ..
         return ()
     name = Path(profile_name(path)).name
     return (f"{name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)
-
-
-def summarize(plan: QuantPlan) -> Summary:
-    """Count what became of the nodes, and why those that stay float do."""
-    counts = Counter(node.kind.value for node in plan.nodes.values())
-    found: dict[tuple[ReasonCode, str], list[FloatReason]] = {}
-    for node in plan.nodes.values():
-        if node.stays_float:
-            reason = node.float_reason
-            words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
-            found.setdefault((reason.code, words), []).append(reason)
-    groups = [FloatGroup(code, len(reasons), summary(reasons)) for (code, _), reasons in found.items()]
-    return Summary(
-        {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},
-        tuple(sorted(groups, key=lambda group: -group.nodes)),
-    )

@@ -12,7 +12,6 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
 from ...profiles.instrumentation.profiling_function import is_instrumented
-from ...profiles.records.glow_names import bind_glow
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runtime.profiling_session import runtime_dtypes
@@ -22,6 +21,7 @@ from ..model.graph import Graph, index
 from ..model.identity import check_model, model_id
 from ..model.loading.reading import read_model
 from ..operators.table import CONVERSIONS
+from .glow_names import bind_glow
 from .passes.shapes import infer_shapes
 from .prepare import prepare
 

@@ -17,6 +17,8 @@ Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
 
 
+CPU = "CPUExecutionProvider"
+
 MOST_THREADS = 256
 """More help no operator, and onnxruntime starts each at once: with thousands it never ends."""
 
@@ -42,22 +44,27 @@ def session_options(threads: int) -> ort.SessionOptions:
 
 
 def open_session(
-    model: str | bytes, name: str, threads: int = 1, options: ort.SessionOptions | None = None
+    model: str | bytes,
+    name: str,
+    threads: int = 1,
+    options: ort.SessionOptions | None = None,
+    provider: str = CPU,
 ) -> ort.InferenceSession:
-    """Return a session on the CPU with all graph optimisations.
+    """Return a session with all graph optimisations.
 
     Args:
         model: path, or the bytes of a model without external data.
         name: what errors call it.
         threads: threads inside an operator.
         options: instead of `session_options(threads)`.
+        provider: full name of the execution provider.
 
     Raises:
         ModelError: onnxruntime refuses the model.
     """
     chosen = session_options(threads) if options is None else options
     try:
-        return new_session(model, chosen, "CPUExecutionProvider")
+        return new_session(model, chosen, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error)) from error
 
@@ -66,11 +73,12 @@ def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, w
     """Return the values of `outputs` for one sample.
 
     Raises:
-        ModelError: onnxruntime fails; `where` names model and sample.
+        ModelError: the runtime fails; `where` names model and sample.
     """
     try:
         return list(session.run(list(outputs), dict(inputs)))
     except RUNTIME_ERRORS as error:
+        runtime = getattr(session, "runtime_title", "onnxruntime")
         raise ModelError(
-            f"{where}: onnxruntime cannot run it: {first_line(error)}; check model and sample"
+            f"{where}: {runtime} cannot run it: {first_line(error)}; check model and sample"
         ) from error

@@ -2,6 +2,6 @@
 
 Enters: float model's session, samples, labels; a quantized model, a plan.
 Leaves: `ScoringSamples`, `Score`, `QualityTarget`; the value of an objective.
-Imports: evaluation, planning, costs, plan, ranges, operators, runtime, model, profiles.runner,
+Imports: planning, costs, plan, ranges, operators, metrics, differences, runtime, model, profiles.runner,
 profiles.runtime, profiles.samples, profiles.readers, profiles.records, profiles.base.
 """

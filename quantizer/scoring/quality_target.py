@@ -24,8 +24,8 @@ class QualityTarget:
     """The quality that a tuned model has to keep, and how the search for it is run.
 
     Attributes:
-        max_drop: percentage points that the score of the quantized model (see `scores`) may be below the
-            float model's.
+        max_drop: how much worse the score of the quantized model may be than the float model's, in the unit
+            that the metric counts a drop in (`MetricKind.drop`), such as percentage points.
         objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
             it is chosen.
         budget: seconds after which no new trial starts; None for no limit. A running trial is finished.

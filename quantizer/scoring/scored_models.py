@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..evaluation.outputs import ClassAxis
+from ..differences.outputs import ClassAxis
+from ..metrics.kinds.relative import noise_share
+from ..metrics.score import Score
 from ..runtime.sessions import open_session
-from .scores import Score, noise_share, score_outputs
 from .tuning_data import ScoringSamples, outputs_of
 
 FIRST_SHARE, FEWEST = 3, 8
@@ -50,7 +51,7 @@ def score_model(path: Path, samples: ScoringSamples, threads: int = 0, side_by_s
     """
     session = open_session(str(path), "quantized model", threads)
     outputs = outputs_of(session, samples.samples, "quantized model", side_by_side)
-    return score_outputs(samples.metric, samples.indices, samples.float_outputs, outputs)
+    return samples.score(outputs)
 
 
 def screen_model(
@@ -83,11 +84,11 @@ def screen_model(
     noise = noise_share(samples.float_outputs[:few], outputs[:few], axes)
     part = samples.subset(places)
     with _ONE_METRIC:
-        score = score_outputs(part.metric, part.indices, part.float_outputs, outputs)
+        score = part.score(outputs)
     if len(places) < count and score.drop_low <= max_drop:
         outputs += outputs_of(session, samples.samples[len(places) :], "quantized model", side_by_side)
         with _ONE_METRIC:
-            score = score_outputs(samples.metric, samples.indices, samples.float_outputs, outputs)
+            score = samples.score(outputs)
     return Screened(score, decibels_of(noise))
 
 

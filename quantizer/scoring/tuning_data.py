@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import random
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, reduce
 from pathlib import Path
-from types import CodeType
-from typing import TypeAlias
+from typing import Any
 
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.readers.values import Sample
 from ...profiles.records.profile import DataId
 from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.samples.digest import data_id, rows_of
-from ...profiles.samples.functions import load_function, user_code
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
-from ..evaluation.accuracy import Labels, load_labels
-from ..evaluation.outputs import ClassAxis, class_axes, class_count, classes_of
+from ..metrics.opening import MetricRequest, open_metric
+from ..metrics.score import Score, score_of
+from ..metrics.user_functions import MetricFunction
+from ..metrics.values import Figures, Metric, Outputs, Place
 from ..runtime.sessions import run
-from .scores import (
-    Metric,
-    Outputs,
-    accuracy_metric,
-    agreement_metric,
-    are_answers,
-    correlation_metric,
-    score_outputs,
-    user_metric,
-)
-
-MetricFunction: TypeAlias = Callable[[Sequence[Outputs], Sequence[int]], object]
-"""Takes the outputs of a model (a dict by name for each sample) and the indices of the samples in the data;
-returns a score from 0 to 100 for each."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +32,12 @@ class TuningData:
 
     Attributes:
         data: folder of samples, "module:function", or an object of Python (`open_samples`).
-        labels: file with the class of every row; the metric is then top-1 accuracy.
-        output: name of the output that the labels and `class_axis` belong to; the first when None.
+        labels: file or folder with the truth that the metric reads: without a metric the class of every row,
+            for top-1 accuracy.
+        output: name of the output that the metric and `class_axis` belong to; the first when None.
         class_axis: axis of its classes; None for what its operator says (`class_axes`).
-        metric: "module:function" or the function itself, see `scores.user_metric`.
+        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
+            None for accuracy where there are labels, and else agreement or correlation.
         holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
         holdout_labels: their labels.
         limit: number of samples used of each source, from the first; None for all.
@@ -77,18 +62,18 @@ class ScoringSamples:
         indices: of each sample in the data.
         float_outputs: of the float model, in the order of the samples.
         metric: gives the scores.
-        metric_name: what the metric is, for people.
+        truths: what the metric reads of each sample.
+        float_scored: what the metric keeps of the float model's outputs on each sample.
         rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
-        metric_digest: of what the scores follow from besides the outputs: labels, axis, code of a metric.
     """
 
     samples: tuple[Sample, ...]
     indices: tuple[int, ...]
     float_outputs: tuple[Outputs, ...]
     metric: Metric
-    metric_name: str
+    truths: tuple[Any, ...]
+    float_scored: tuple[Any, ...]
     rows: tuple[tuple[str, ...], ...]
-    metric_digest: str
 
     @property
     def data(self) -> DataId:
@@ -102,8 +87,25 @@ class ScoringSamples:
             samples=tuple(self.samples[i] for i in positions),
             indices=tuple(self.indices[i] for i in positions),
             float_outputs=tuple(self.float_outputs[i] for i in positions),
+            truths=tuple(self.truths[i] for i in positions),
+            float_scored=tuple(self.float_scored[i] for i in positions),
             rows=tuple(self.rows[i] for i in positions),
         )
+
+    def score(self, outputs: Sequence[Outputs]) -> Score:
+        """Return the score of a quantized model whose outputs on these samples are given.
+
+        Raises:
+            DataError, ModelError: the outputs cannot be scored, and why.
+        """
+        pairs = zip(self.truths, outputs, strict=True)
+        quantized = [self.metric.scored(truth, found) for truth, found in pairs]
+        return score_of(self.metric.kind, len(outputs), self.float_figures, self.metric.figures(quantized))
+
+    @cached_property
+    def float_figures(self) -> Figures:
+        """What the metric finds in the float model's outputs."""
+        return self.metric.figures(self.float_scored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,110 +214,35 @@ def read_samples(
         ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
         ModelError: there is no such output, or it has no classes.
     """
-    labels, limit = data.labels, data.limit
-    if labels is not None and data.metric is not None:
-        raise ConfigError("--labels and --metric: they exclude each other; a metric reads its own labels")
-    specs = input_specs(model)
+    specs, limit = input_specs(model), data.limit
     samples = tuple(open_samples(data.data, specs, limit))
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
-    metric, name = _metric(float_outputs, data, _class_axes(model, data), cut=len(samples) == limit)
-    indices = tuple(range(len(samples)))
-    score_outputs(metric, indices, float_outputs, float_outputs)  # fails now, not after the first trial
-    rows = tuple(
-        tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
+    request = MetricRequest(data.metric, data.labels, data.output, data.class_axis)
+    metric = open_metric(request, model, float_outputs[0])
+    truths, row = [], 0
+    for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
+        found, used = metric.truth(Place(index, sample.name, row), outputs)
+        truths.append(found)
+        row += used
+    metric.finish(row, len(samples) == limit)
+    scored = [metric.scored(found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)]
+    read = ScoringSamples(
+        samples,
+        tuple(range(len(samples))),
+        float_outputs,
+        metric,
+        tuple(truths),
+        tuple(scored),
+        tuple(
+            tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
+        ),
     )
-    return ScoringSamples(samples, indices, float_outputs, metric, name, rows, _metric_digest(data))
-
-
-def _metric_digest(data: TuningData) -> str:
-    parts = [] if data.class_axis is None else [str(data.class_axis).encode()]
-    if data.labels is not None:
-        parts.append(load_labels(data.labels).classes.tobytes())
-    elif data.metric is not None:
-        parts.append(_code(load_function(data.metric) if isinstance(data.metric, str) else data.metric))
-    return hashlib.sha256(b" ".join(parts)).hexdigest()[:16] if parts else ""
-
-
-def _code(function: Callable[..., object]) -> bytes:
-    """Return the source of the module that a function is defined in, or else what is known of its code.
-
-    What it imports, and the values that it closes over, are not in it.
-    """
-    defined = inspect.unwrap(function)
-    if isinstance(defined, partial):
-        return _code(defined.func) + repr((defined.args, defined.keywords)).encode()
-    kind = defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(defined)
-    with suppress(OSError, TypeError):
-        return Path(inspect.getfile(kind)).read_bytes()
-    source = ""
-    with suppress(OSError, TypeError):  # Python 3.13 takes the text of `python -c` for that of what eval makes
-        source = inspect.getsource(kind)
-    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)), source)).encode()
-
-
-def _instructions(code: object) -> object:
-    """Return what a compiled function does; anything else as it is."""
-    if not isinstance(code, CodeType):
-        return code
-    return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])
-
-
-def _class_axes(model: ir.Model, data: TuningData) -> dict[str, ClassAxis]:
-    """Return where the outputs have their classes, as labels and the user say."""
-    names = [str(value.name) for value in model.graph.outputs]
-    if data.output is not None and data.output not in names:
-        raise ModelError(
-            f"output '{data.output}': the model has none of this name; its outputs are {', '.join(names)}."
-            f"{nearest(data.output, names)}"
-        )
-    chosen = data.labels is not None or data.class_axis is not None
-    return class_axes(model, (data.output or names[0]) if chosen else None, data.class_axis)
-
-
-def _metric(
-    float_outputs: Sequence[Outputs], data: TuningData, axes: Mapping[str, ClassAxis], *, cut: bool
-) -> tuple[Metric, str]:
-    """Return the metric and its name; `cut`: there may be more labels than the samples that were read."""
-    if data.labels is not None:
-        output = data.output or next(iter(float_outputs[0]))
-        return _accuracy(float_outputs, load_labels(data.labels), output, axes[output], cut=cut)
-    if data.metric is not None:
-        name = metric_name(data.metric)
-        return _user_metric(data.metric, name), f"metric {name}"
-    if are_answers(float_outputs[0], axes):
-        return agreement_metric(axes), "top-1 agreement with the float model"
-    return correlation_metric(axes), "correlation with the float model's outputs (0.5 is an SQNR of 20 dB)"
-
-
-def _accuracy(
-    float_outputs: Sequence[Outputs], labels: Labels, output: str, axis: ClassAxis, *, cut: bool
-) -> tuple[Metric, str]:
-    starts, rows = [], 0
-    for outputs in float_outputs:
-        starts.append(rows)
-        rows += classes_of(outputs[output], axis, f"output '{output}'").size
-        labels.check_classes(class_count(outputs[output], axis))
-    labels.check_rows(rows, cut=cut)
-    return accuracy_metric(output, labels.classes, starts, axis), f"top-1 accuracy of output '{output}'"
-
-
-def metric_name(metric: str | MetricFunction) -> str:
-    """Return what messages call a metric: "module:function", or the name of the function."""
-    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
-
-
-def _user_metric(metric: str | MetricFunction, name: str) -> Metric:
-    if isinstance(metric, str) and ":" not in metric:
-        raise ConfigError(f"--metric {name}: names no function; name one as module:function")
-    function: Callable[..., object] = load_function(metric) if isinstance(metric, str) else metric
-
-    def guarded(outputs: Sequence[Outputs], indices: Sequence[int]) -> object:
-        with user_code(f"--metric {name}"):
-            return function(outputs, indices)
-
-    return user_metric(guarded, name)
+    score_of(
+        metric.kind, len(samples), read.float_figures, read.float_figures
+    )  # fails now, not after a trial
+    return read
 
 
 def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringSamples]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..scoring.scores import Score
+from ..metrics.score import Score
 
 TIE = 0.05
 """Latencies that differ by less than this fraction count as equal."""

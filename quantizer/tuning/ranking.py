@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -28,8 +28,9 @@ from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.runner.thread_pool import map_in_threads
 from ..costs.predicted import CostModel
 from ..costs.records import Costs
-from ..evaluation.outputs import class_axes
+from ..differences.outputs import class_axes
 from ..lowering.lower import lower
+from ..metrics.kinds.relative import noise_share
 from ..model.graph import Graph, name_of
 from ..model.saving import save_model
 from ..noise.propagation import NoiseGains, noise_flow
@@ -37,7 +38,6 @@ from ..noise.sources import NoiseEstimator, WeightErrors
 from ..operators.operands import outputs_of
 from ..planning.plan_model import PlannedModel
 from ..runtime.sessions import open_session
-from ..scoring.scores import noise_share
 from ..scoring.tuning_data import ScoringSamples
 from ..scoring.tuning_data import outputs_of as model_outputs
 from .candidates import RankedNode
@@ -90,7 +90,10 @@ class _Bench:
 
 
 def ranked_nodes(
-    planned: PlannedModel, samples: ScoringSamples, side_by_side: int = 1
+    planned: PlannedModel,
+    samples: ScoringSamples,
+    side_by_side: int = 1,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
@@ -98,6 +101,7 @@ def ranked_nodes(
         planned: the plan, with the facts that it was made from.
         samples: of which the first `SAMPLES` are run.
         side_by_side: models that run at the same time.
+        goes_on: whether there is time to split groups once more, asked before each round.
     """
     source = splittable_model(planned.model)
     units = [
@@ -105,7 +109,7 @@ def ranked_nodes(
     ]
     few = samples.subset(range(min(SAMPLES, len(samples.samples))))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        noise = _split(_Bench(planned, few, Path(folder), side_by_side), units)
+        noise = _split(_Bench(planned, few, Path(folder), side_by_side), units, goes_on)
     estimated = estimated_noise(planned)
     prices = _prices(planned)
     found = [
@@ -116,11 +120,15 @@ def ranked_nodes(
     return tuple(sorted(found, key=lambda ranked: (-ranked.noise / ranked.microseconds, ranked.nodes)))
 
 
-def _split(bench: _Bench, units: Sequence[tuple[str, ...]]) -> dict[Group, float]:
+def _split(
+    bench: _Bench, units: Sequence[tuple[str, ...]], goes_on: Callable[[], bool]
+) -> dict[Group, float]:
     """Return the noise of groups of units, that with the most noise in small groups."""
     groups = parts_of(units, GROUPS)
     noise = dict(zip(groups, bench.measured(groups), strict=True))
     for _ in range(ROUNDS):
+        if not goes_on():
+            break
         total = sum(noise.values())
         split = [group for group, found in noise.items() if len(group) > 1 and found >= LEAST * total > 0.0]
         worst = sorted(split, key=lambda group: -noise[group])[:WORST]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...profiles.base.presentation import Presentation, Presented, Table
+from ..metrics.score import Score
 from ..scoring.quality_target import QualityTarget
-from ..scoring.scores import Score
 from .candidates import Trial, meets
 
 
@@ -18,6 +18,7 @@ class TuneResult(Presented):
     Attributes:
         model: file name.
         metric: what the score is, for people.
+        drop_unit: in what its drop is counted.
         target: the quality target.
         split: how the tuning and the held-out samples were separated, as a sentence.
         separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
@@ -43,12 +44,13 @@ class TuneResult(Presented):
     float_bytes: int
     quantized_bytes: int | None
     seconds: float
+    drop_unit: str = "percentage points"
 
     def headline(self) -> str:
         """Return the model, whether the target is met, and the score on the held-out samples."""
         met = "target met" if self.target_met else "target missed"
         where = "held out" if self.separate_holdout else "on samples used before"
-        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} percentage points {where}"
+        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} {self.drop_unit} {where}"
         return f"{self.model}, {met}{drop}, {len(self.trials)} trials"
 
     def presentation(self) -> Presentation:
@@ -66,7 +68,7 @@ class TuneResult(Presented):
             for trial in self.trials
         )
         header = ("settings", "kept float", "quantized", "drop", "predicted", self.target.objective, "error")
-        facts = [("target", f"at most {self.target.max_drop:g} percentage points less {self.metric}")]
+        facts = [("target", f"a drop of at most {self.target.max_drop:g} {self.drop_unit} in {self.metric}")]
         facts += [("limit", sentence) for sentence in self.limits]
         return Presentation(tuple(facts), (Table(header, rows),))
 
@@ -143,18 +145,18 @@ def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
     if not meets(best, result.target.max_drop):
         yield (
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "
-            f"{best.drop:.2f} percentage points"
+            f"{best.drop:.2f} {result.drop_unit}"
         )
     elif holdout.drop > result.target.max_drop:
         yield (
-            f"the target is met on the tuning samples (drop {best.drop:.2f} percentage points) and missed on "
-            f"the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller --max-drop; "
-            "another --seed would be a second look at the same samples, and no proof"
+            f"the target is met on the tuning samples (drop {best.drop:.2f} {result.drop_unit}) and missed "
+            f"on the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller "
+            "--max-drop; another --seed would be a second look at the same samples, and no proof"
         )
     elif result.separate_holdout and not holdout.drop_high <= result.target.max_drop:
         yield (
             f"{holdout.rows} held-out rows are too few to verify the target: the 95 % interval of the drop "
-            f"reaches {holdout.drop_high:.2f} percentage points"
+            f"reaches {holdout.drop_high:.2f} {result.drop_unit}"
         )
 
 

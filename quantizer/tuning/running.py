@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ...profiles.base.errors import ConfigError
+from ..metrics.score import Score
 from ..model.saving import save_model
 from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
 from ..scoring.scored_models import score_model
-from ..scoring.scores import Score
 from ..scoring.tuning_data import Split
 from .candidates import Candidate, Foresee, Measure, RankNodes, Request, Result, Trial, Try, Verify
 from .ranking import ranked_nodes

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..scoring.scores import Score
+from ..metrics.score import Score
 from .candidates import (
     TIE,
     Base,

@@ -40,7 +40,7 @@ from ...profiles.base.presentation import Presentation, Presented, Table, decibe
 from ...profiles.readers.values import Sample
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
-from ..evaluation.outputs import ClassAxis, OutputResult, OutputSums, class_axes
+from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes
 from ..model.graph import name_of, output_name
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.plan import Kind, QuantPlan

@@ -20,7 +20,7 @@ import msgspec
 from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
-from ..scoring.scores import Score
+from ..metrics.score import Score
 from .candidates import Candidate, Forecast, Foresee, Measure, RankedNode, RankNodes, Trial, Verify
 
 FORMAT = "qprof-tune/4"

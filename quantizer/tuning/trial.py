@@ -12,7 +12,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
 from ...profiles.records.profile import Profile
 from ...profiles.runner.thread_pool import map_in_threads
-from ..evaluation.outputs import class_axes
+from ..differences.outputs import class_axes
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
 from ..model.files import model_bytes

@@ -103,7 +103,8 @@ def tune(
     size = None if found.chosen is None else _write(runner, found, files)
     return TuneResult(
         model=task.prepared.identity.file,
-        metric=split.tuning.metric_name,
+        metric=split.tuning.metric.title,
+        drop_unit=split.tuning.metric.kind.drop_unit,
         target=target,
         split=split.description,
         separate_holdout=not overlaps,
@@ -155,7 +156,7 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
         "profile": hashlib.sha256(profile).hexdigest()[:32],
         "data": split.tuning.data.digest,
         "holdout": split.holdout.data.digest,
-        "metric": f"{split.tuning.metric_name} {split.tuning.metric_digest}".rstrip(),
+        "metric": f"{split.tuning.metric.title} {split.tuning.metric.digest}".rstrip(),
         "split": split.description,
         "target": to_jsonable(task.recipe.target),
         "settings": to_jsonable(task.recipe.config),

@@ -230,7 +230,7 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 
 def _planned(folder: Path) -> Record:
     from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-    from qprof_onnx.quantizer.pipeline.quantization import summarize
+    from qprof_onnx.quantizer.pipeline.quantize_result import summarize
     from qprof_onnx.quantizer.plan.plan import Kind
     from qprof_onnx.quantizer.plan.store import save_plan
     from qprof_onnx.quantizer.planning.facts import planning_facts

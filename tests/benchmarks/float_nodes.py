@@ -14,7 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import models
-from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.pipeline.quantize_result import QuantizeResult
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.prepare.opening import open_prepared
 

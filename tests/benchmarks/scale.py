@@ -30,7 +30,7 @@ from qprof_onnx.cli.main import COLLECT
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import summarize
+from qprof_onnx.quantizer.pipeline.quantize_result import summarize
 from qprof_onnx.quantizer.planning.plan_model import plan_model
 from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
 from qprof_onnx.quantizer.runtime.sessions import open_session

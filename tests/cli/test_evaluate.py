@@ -116,6 +116,13 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "remarks",
         "provenance",
         "estimates",
+        "metric",
+        "metric_title",
+        "score",
+        "runtime",
+        "provider",
+        "subject",
+        "baseline",
         "passed",
     ]
     assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)

@@ -8,12 +8,13 @@ from typing import Any
 
 from ....quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
-from ....quantizer.pipeline.quantization import FloatGroup, QuantizeResult
+from ....quantizer.pipeline.quantize_result import FloatGroup, QuantizeResult
 from ....quantizer.runtime.latency import Latency
 from ....quantizer.speed.float_fallback import SpeedCheck
 from ....quantizer.targets.config import QuantConfig
 from ....quantizer.targets.operator_page import OperatorReference
 from ....quantizer.targets.target import Target
+from ....quantizer.verdict.verdict import Judged
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Quantization:
         speed: what was measured with --check-speed.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
         estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
+        judged: the verdict and what it rests on, where the command profiled samples; null elsewhere.
     """
 
     model: str
@@ -105,6 +107,7 @@ class Quantization:
     speed: Speed | None
     expected: tuple[ExpectedSqnr, ...]
     estimates: tuple[EstimateCheck, ...]
+    judged: Judged | None
 
     @classmethod
     def of(cls, result: QuantizeResult) -> Quantization:
@@ -119,6 +122,7 @@ class Quantization:
             None if result.speed is None else Speed.of(result.speed),
             result.expected,
             result.estimates,
+            result.judged,
         )
 
 

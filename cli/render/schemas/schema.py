@@ -54,7 +54,7 @@ DOCUMENTS: Mapping[str, Document] = {
     "targets": Document("targets --json", _record(".results", "Targets"), 1),
     "shown-profile": Document("show PROFILE --json", _record(".results", "ShownProfile"), 1),
     "evaluation": Document(
-        "evaluate --json", _record(f"{_QUANTIZER}.evaluation.evaluate", "Evaluation"), 1, {"passed": bool}
+        "evaluate --json", _record(f"{_QUANTIZER}.evaluation.result", "Evaluation"), 1, {"passed": bool}
     ),
     "layers": Document("compare-layers --json", _record(f"{_QUANTIZER}.evaluation.layers", "LayerReport"), 1),
     "sensitivity": Document(

@@ -67,16 +67,8 @@ def read_npz(path: Path, check: CheckHeaders) -> dict[str, Any]:
             `check` raises.
     """
     with _readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        if len(members) != len(archive.infolist()):
-            raise DataError(f"{path}: holds an array twice; write the file again")
-        headers = {}
-        for name, info in members.items():
-            where = f"{path}: array '{name}'"
-            with _readable(where, "an .npz file"), archive.open(info) as file:
-                _check_ratio(info)
-                headers[name] = _header(where, file, info.file_size)
-        check(str(path), headers)
+        members = _members(path, archive)
+        check(str(path), _npz_headers(path, archive))
         arrays = {}
         for name, info in members.items():
             where = f"{path}: array '{name}'"
@@ -86,6 +78,46 @@ def read_npz(path: Path, check: CheckHeaders) -> dict[str, Any]:
     return arrays
 
 
+def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    if len(members) != len(archive.infolist()):
+        raise DataError(f"{path}: holds an array twice; write the file again")
+    return members
+
+
+def _npz_headers(path: Path, archive: zipfile.ZipFile) -> dict[str, ArrayHeader]:
+    headers = {}
+    for name, info in _members(path, archive).items():
+        where = f"{path}: array '{name}'"
+        with _readable(where, "an .npz file"), archive.open(info) as file:
+            _check_ratio(info)
+            headers[name] = _header(where, file, info.file_size)
+    return headers
+
+
+def headers_of(path: Path, names: tuple[str, ...]) -> dict[str, ArrayHeader]:
+    """Return the headers of the arrays of an `.npz` file by name, or that of an `.npy` file by the one input.
+
+    Raises:
+        DataError: see `read_npz` and `read_npy`.
+    """
+    if path.suffix.lower() == ".npz":
+        with _readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+            return _npz_headers(path, archive)
+    _check_one_input(path, names)
+    with _readable(path, "an .npy file"), open(path, "rb") as file:
+        return {names[0]: _header(str(path), file, os.fstat(file.fileno()).st_size)}
+
+
+def _check_one_input(path: Path, names: tuple[str, ...]) -> None:
+    if len(names) != 1:
+        inputs = ", ".join(f"'{name}'" for name in names) or "none"
+        raise DataError(
+            f"{path}: an .npy file holds one array, and the model has {len(names)} inputs ({inputs}); "
+            "save each sample with numpy.savez, arrays named after the inputs"
+        )
+
+
 def read_npy(path: Path, names: tuple[str, ...], check: CheckHeaders) -> dict[str, Any]:
     """Return the array of an `.npy` file as the sample of a model with one input.
 
@@ -93,12 +125,7 @@ def read_npy(path: Path, names: tuple[str, ...], check: CheckHeaders) -> dict[st
         DataError: the model has not one input, or the file is broken or holds pickled objects; what `check`
             raises.
     """
-    if len(names) != 1:
-        inputs = ", ".join(f"'{name}'" for name in names) or "none"
-        raise DataError(
-            f"{path}: an .npy file holds one array, and the model has {len(names)} inputs ({inputs}); "
-            "save each sample with numpy.savez, arrays named after the inputs"
-        )
+    _check_one_input(path, names)
     with _readable(path, "an .npy file"), open(path, "rb") as file:
         check(str(path), {names[0]: _header(str(path), file, os.fstat(file.fileno()).st_size)})
         file.seek(0)

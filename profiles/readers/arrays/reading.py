@@ -3,48 +3,192 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy.typing as npt
+from msgspec import Meta
+
+from ...base.errors import DataError
+from ..batches import fixed_batch, in_batches
 from ..checks import check_header, check_names, checked_arrays
-from ..preprocessing import Preprocessing
+from ..preprocessing import Preprocessing, recipe_of
 from ..values import ArrayHeader, InputSpec, Sample, Samples
-from .files import read_npy, read_npz
-from .folders import read_data_set, sample_paths
+from .files import headers_of, read_npy, read_npz
+from .folders import ARRAYS, read_data_set, sample_paths
+from .rows import Content, are_rows, content_of, described
+
+Headers = Mapping[str, ArrayHeader]
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ArrayRecipe:
+    """What the rows of arrays are, for a model with a free leading dimension."""
+
+    rows: Annotated[
+        Literal["split", "whole"] | None,
+        Meta(
+            description="split (each row is a sample) or whole (a file is a sample); else the rows of a "
+            "single file are samples, where the model's dimension is named as a batch"
+        ),
+    ] = None
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the samples of a folder of arrays, or of one file of them.
 
+    A file is one sample, or: one row without the axis of rows; more rows than the model takes at a time,
+    which are split, and put together to its batches; samples along another axis. What is done is noted.
+
     Args:
-        source: a folder of `.npz` files (one sample each, arrays named after the inputs), of `.npy` files
-            (models with one input), of `input_*.pb` files as in the ONNX model zoo (one sample), or of
-            `test_data_set_*` folders of those; or one `.npz` or `.npy` file.
+        source: a folder of `.npz` files (arrays named after the inputs), of `.npy` files (models with one
+            input), of `input_*.pb` files as in the ONNX model zoo (one sample), or of `test_data_set_*`
+            folders of those; or one `.npz` or `.npy` file.
         inputs: what a sample must hold.
-        preprocessing: unused.
+        preprocessing: a recipe for arrays, or none.
 
     Raises:
+        ConfigError: the recipe is wrong.
         DataError: there is no such folder, or it has no samples. While iterating: a file is broken or holds
             pickled objects, or does not fit the inputs.
     """
-    specs = tuple(inputs)
-    paths = sample_paths(Path(source))
+    recipe = recipe_of(preprocessing, ArrayRecipe)
+    specs, paths = tuple(inputs), sample_paths(Path(source))
     place = os.path.realpath(source)
-    return Samples(source, len(paths), lambda part: (_read(path, specs) for path in paths[part]), place)
+    first = _headers(paths[0], specs)
+    content = content_of(first, specs)
+    named = f"{source}: arrays of shape {described(first, specs)}" if first else source
+    if content in (Content.ROWS, Content.ITEMS) or _is_split(recipe, source, first, specs):
+        rows = _rows_of(paths, specs, content)
+        size = fixed_batch(specs) if content is Content.ROWS else 1
+        each = "each row is a sample" if size == 1 else f"{size} rows are a sample, as the model takes them"
+        samples = Samples(source, rows.total, rows.read, place, (f"{named}: {each}",))
+        return in_batches(samples, specs) if size > 1 else samples
+    notes = (f"{named}: each file is one row, and gets the axis of rows",) if content is Content.ROW else ()
+    if not notes and os.path.isfile(source) and recipe.rows is None and _free_rows(first, specs) > 1:
+        notes = (
+            f"{named}: the file is one sample, as the model's leading dimension is not named as a batch; if "
+            "its rows are samples, give a recipe with reader: array, rows: split",
+        )
+    return Samples(source, len(paths), lambda part: (_read(p, specs) for p in paths[part]), place, notes)
+
+
+def _headers(path: Path, specs: tuple[InputSpec, ...]) -> Headers:
+    """Return the headers of a file; none of one that is broken, as reading it says."""
+    if path.suffix.lower() not in ARRAYS:
+        return {}
+    try:
+        found = headers_of(path, tuple(spec.name for spec in specs))
+    except DataError:
+        return {}
+    return found if found.keys() == {spec.name for spec in specs} else {}
+
+
+def _free_rows(headers: Headers, specs: Sequence[InputSpec]) -> int:
+    """Return the rows of the arrays along a free leading dimension that is the same for all; else 0."""
+    leading = {spec.shape[0] if spec.shape else 0 for spec in specs}
+    rows = {header.shape[0] if header.shape else 0 for header in headers.values()}
+    if len(leading) != 1 or len(rows) != 1 or isinstance(leading.pop(), int):
+        return 0
+    return rows.pop()
+
+
+def _is_split(recipe: ArrayRecipe, source: str, headers: Headers, specs: Sequence[InputSpec]) -> bool:
+    """Return whether the rows of samples that fit the model as they are become samples."""
+    if not _free_rows(headers, specs) or content_of(headers, specs) is not Content.SAMPLE:
+        return False
+    alone = os.path.isfile(source) and _free_rows(headers, specs) > 1 and are_rows(specs)
+    return recipe.rows == "split" or (recipe.rows is None and alone)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of files, counted through.
+
+    Attributes:
+        paths: of the files.
+        ends: number of the row after the last of each file.
+        specs: what a row must hold.
+        content: ROWS, or ITEMS.
+    """
+
+    paths: Sequence[Path]
+    ends: Sequence[int]
+    specs: tuple[InputSpec, ...]
+    content: Content
+
+    @property
+    def total(self) -> int:
+        return self.ends[-1]
+
+    def read(self, part: slice) -> Iterator[Sample]:
+        """Yield some of the rows as samples; a file is read once as long as its rows follow each other."""
+        held, arrays = -1, Arrays()
+        for number in range(self.total)[part]:
+            file = bisect_right(self.ends, number)
+            if file != held:
+                held, arrays = file, _unpacked(self.paths[file], self.specs)
+            row = number - (self.ends[file - 1] if file else 0)
+            chosen: Any = row if self.content is Content.ITEMS else slice(row, row + 1)
+            name = f"{self.paths[file].name}[{row}]"
+            yield Sample(name, {spec.name: arrays[spec.name][chosen] for spec in self.specs})
+
+
+def _rows_of(paths: Sequence[Path], specs: tuple[InputSpec, ...], content: Content) -> _Rows:
+    """Return the rows of files.
+
+    Raises:
+        DataError: a file is broken, or has no rows as the first has.
+    """
+    counts = []
+    for path in paths:
+        headers = headers_of(path, tuple(spec.name for spec in specs))
+        if content_of(headers, specs) is not content:
+            _check(str(path), headers, specs)
+        counts.append(next(iter(headers.values())).shape[0])
+    kept = Content.ITEMS if content is Content.ITEMS else Content.ROWS
+    return _Rows(paths, list(accumulate(counts)), specs, kept)
+
+
+def _check(where: str, headers: Headers, specs: Sequence[InputSpec]) -> None:
+    """Refuse arrays that do not fit a model as one sample."""
+    check_names(where, headers, specs)
+    for spec in specs:
+        check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)
+
+
+def _unpacked(path: Path, specs: tuple[InputSpec, ...]) -> Arrays:
+    """Return the arrays of a file whose types fit, whatever their shapes."""
+    names = tuple(spec.name for spec in specs)
+
+    def check(where: str, headers: Headers) -> None:
+        check_names(where, headers, specs)
+        _check(where, headers, [replace(spec, shape=headers[spec.name].shape) for spec in specs])
+
+    return read_npz(path, check) if path.suffix.lower() == ".npz" else read_npy(path, names, check)
 
 
 def _read(path: Path, specs: tuple[InputSpec, ...]) -> Sample:
+    """Return a file, or a folder of `.pb` files, as one sample."""
     names = tuple(spec.name for spec in specs)
-
-    def check(where: str, headers: Mapping[str, ArrayHeader]) -> None:
-        check_names(where, headers, specs)
-        for spec in specs:
-            check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)
-
-    if path.is_dir():
-        arrays = read_data_set(path, names)
-    elif path.suffix.lower() == ".npz":
-        arrays = read_npz(path, check)
+    if path.suffix.lower() not in ARRAYS or path.is_dir():
+        arrays: Arrays = read_data_set(path, names)
+    elif content_of(_headers(path, specs), specs) is Content.ROW:
+        unpacked = _unpacked(path, specs)
+        arrays = {
+            spec.name: unpacked[spec.name].reshape(_with_row(unpacked[spec.name].shape, spec))
+            for spec in specs
+        }
     else:
-        arrays = read_npy(path, names, check)
+        read = read_npz if path.suffix.lower() == ".npz" else lambda p, check: read_npy(p, names, check)
+        arrays = read(path, lambda where, headers: _check(where, headers, specs))
     return Sample(path.name, checked_arrays(str(path), arrays, specs))
+
+
+def _with_row(shape: tuple[int, ...], spec: InputSpec) -> tuple[int, ...]:
+    return (1, *shape) if len(shape) < len(spec.shape or ()) else shape

@@ -11,10 +11,11 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from ...base.errors import DataError
+from ..batches import in_batches, of_one_row
 from ..preprocessing import BUILT_IN, Preprocessing
 from ..values import InputSpec, Sample, Samples, shape_text, type_text
 from .folders import image_paths
-from .inputs import ImageInput, image_input
+from .inputs import image_input
 from .pixels import Arithmetic, fitted, upright, values_of
 from .recipe import ImageRecipe, image_recipe, pair
 
@@ -43,7 +44,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             f"how with --preprocess {', '.join(BUILT_IN)}, or FILE (a recipe, or the model's own "
             f"preprocessor_config.json): --data {source} --preprocess imagenet"
         )
-    make = ImageSamples.of(inputs, preprocessing)
+    make = ImageSamples(inputs, preprocessing)
     paths = image_paths(source)
     names = [os.path.relpath(path, source) if os.path.isdir(source) else path.name for path in paths]
 
@@ -52,31 +53,30 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             yield make.sample(name, path, str(path))
 
     note = f"{source}: {len(paths)} pictures, each as {make.description()}"
-    return Samples(source, len(paths), iterate, os.path.realpath(source), (note,))
+    return make.batched(Samples(source, len(paths), iterate, os.path.realpath(source), (note,)))
 
 
 class ImageSamples:
     """Makes samples of pictures, wherever they come from."""
 
-    def __init__(self, recipe: ImageRecipe, where: ImageInput) -> None:
-        """Keep how.
+    def __init__(self, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> None:
+        """Read the recipe.
 
         Args:
-            recipe: how a picture is prepared.
-            where: the input that it is for.
-        """
-        self._recipe, self._where = recipe, where
-        self._arithmetic = Arithmetic(where.dtype, where.channels_first)
-
-    @classmethod
-    def of(cls, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> ImageSamples:
-        """Return what makes samples for a model.
+            inputs: of the model.
+            preprocessing: a recipe for pictures.
 
         Raises:
             ConfigError: the recipe is wrong, or has to say more. DataError: no input takes a picture.
         """
-        recipe = image_recipe(preprocessing)
-        return cls(recipe, image_input(preprocessing.name, inputs, recipe))
+        self._recipe, self._inputs = image_recipe(preprocessing), inputs
+        rows = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
+        self._where = image_input(preprocessing.name, rows, self._recipe)
+        self._arithmetic = Arithmetic(self._where.dtype, self._where.channels_first)
+
+    def batched(self, samples: Samples) -> Samples:
+        """Return samples of one picture each as the batches that the model takes."""
+        return in_batches(samples, self._inputs) if self._where.has_batch else samples
 
     def sample(self, name: str, file: Path | IO[bytes], where: str) -> Sample:
         """Return the sample of one picture.

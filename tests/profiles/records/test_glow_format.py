@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.glow_format import dumps_glow, dumps_profile, loads_glow
-from qprof_onnx.profiles.records.glow_names import bind_glow, glow_names, unmatched_glow
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import load_profile, loads, save_profile
+from qprof_onnx.quantizer.prepare.glow_names import bind_glow, glow_names, unmatched_glow
 
 TESTS = Path(__file__).parents[2]
 VERSION = "2024-05-11 (05dd99b97) (standalone)"

@@ -163,10 +163,10 @@ MALFORMED = {
     "no format": (lambda: "a: 1\n...\n", "key 'format' is missing; give a profile"),
     "unknown format": (
         changed("qprof-profile/2", "gguf/3"),
-        "unknown format 'gguf/3', expected 'qprof-profile/3'",
+        "unknown format 'gguf/3', expected 'qprof-profile/4'",
     ),
     "a plan": (changed("qprof-profile/2", "qprof-plan/1"), "unknown format 'qprof-plan/1'.*give a profile"),
-    "newer": (changed("profile/2", "profile/4"), "'qprof-profile/4' is newer than this qprof.*upgrade"),
+    "newer": (changed("profile/2", "profile/5"), "'qprof-profile/5' is newer than this qprof.*upgrade"),
     "cut off after a tensor": (lambda: TEXT[:-4], "the file is cut off"),
     "cut off in a tensor": (lambda: TEXT[:-30], "the file is cut off"),
     "missing key": (changed("    zeros: .*\n", ""), "tensor 'x': key 'zeros' is missing"),

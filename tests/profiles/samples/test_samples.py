@@ -276,12 +276,8 @@ def test_numbers_are_no_strings(tmp_path: Path) -> None:
 
 
 def test_a_wrong_rank_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", ONE[0])
-    assert_says(
-        refusal(tmp_path),
-        "a.npy: input 'x': has shape (3,) of rank 1, expected (N, 3) of rank 2",
-        "batch dimension",
-    )
+    np.savez(tmp_path / "a.npz", x=ONE[0, 0])
+    assert_says(refusal(tmp_path), "a.npz: input 'x': has shape () of rank 0, expected (N, 3) of rank 2")
 
 
 def test_a_wrong_fixed_dimension_is_refused(tmp_path: Path) -> None:
@@ -470,7 +466,6 @@ FIXED = InputSpec("x", np.dtype(np.float32), (1, 3))
 
 def test_a_model_with_a_fixed_batch_of_1_takes_batches_that_are_run_by_row(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
-    assert_says(refusal(tmp_path, FIXED), "the model fixes it at 1", "--by-row")
     (sample,) = open_samples(str(tmp_path), (FIXED,), by_row=True)
     rows = list(rows_of(sample, (FIXED,)))
     assert [row.name for row in rows] == ["a.npy[0]", "a.npy[1]"]

@@ -3,14 +3,9 @@ import math
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.quantizer.evaluation.accuracy import (
-    RowCounts,
-    accuracy_of,
-    load_labels,
-    mcnemar_p,
-    paired_interval,
-    rows_to_show,
-)
+from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
+from qprof_onnx.quantizer.metrics.intervals import mcnemar_p, paired_interval, rows_to_show
+from qprof_onnx.quantizer.metrics.labels import load_labels
 from scipy import stats
 
 

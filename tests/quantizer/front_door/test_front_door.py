@@ -138,9 +138,7 @@ def test_a_metric_scores_both_models(path: Path, result: Any, heldout: Any, labe
     assert found.metric == "top1"
     assert found.score is not None
     assert found.accuracy is not None
-    assert found.score.float_percent == pytest.approx(
-        found.accuracy.float_percent, abs=1e-9
-    )  # means of means
+    assert found.score.float_score == pytest.approx(found.accuracy.float_percent, abs=1e-9)  # means of means
     assert "top1" in found.to_markdown()
 
 

@@ -16,7 +16,8 @@ from qprof_onnx.quantizer.lowering.forms import qdq
 from qprof_onnx.quantizer.lowering.writers.task import Task
 from qprof_onnx.quantizer.pipeline import quantization, written_model
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.pipeline.quantize_result import QuantizeResult
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning.facts import PlanningFacts

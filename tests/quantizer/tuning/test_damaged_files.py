@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import QprofError
-from qprof_onnx.quantizer.evaluation.accuracy import load_labels
-from qprof_onnx.quantizer.scoring.scores import Score
+from qprof_onnx.quantizer.metrics.labels import load_labels
+from qprof_onnx.quantizer.metrics.score import Score
 from qprof_onnx.quantizer.tuning.candidates import Base, Candidate, Measure, Trial
 from qprof_onnx.quantizer.tuning.state import State, load_state, save_state
 

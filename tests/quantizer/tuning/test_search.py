@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qprof_onnx.quantizer.scoring.scores import Score
+from qprof_onnx.quantizer.metrics.score import Score
 from qprof_onnx.quantizer.tuning.candidates import (
     Base,
     Candidate,

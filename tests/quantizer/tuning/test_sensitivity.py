@@ -7,7 +7,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.quantizer.evaluation.outputs import OutputSums, class_axes
+from qprof_onnx.quantizer.differences.outputs import OutputSums, class_axes
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id

@@ -12,13 +12,11 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, WritingError
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.metrics.score import Score
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.scoring.quality_target import QualityTarget
 from qprof_onnx.quantizer.scoring.scored_models import screen_model
-from qprof_onnx.quantizer.scoring.scores import (
-    Score,
-)
 from qprof_onnx.quantizer.scoring.tuning_data import TuningData, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.tuning.candidates import (

@@ -280,6 +280,14 @@ def test_the_input_of_the_picture_is_named_where_there_are_several(photos: Path)
     assert not next(iter(opened(photos, file, *two))).arrays["x"].any()
 
 
+def test_pictures_are_put_together_to_the_batch_of_the_model(photos: Path) -> None:
+    sizes = spec(2, 2, dtype=np.int64, name="sizes")
+    file = recipe(photos, "base: raw\nconstants: {sizes: [640, 480]}")
+    (sample,) = opened(photos, file, spec(2, 3, 8, 8), sizes)
+    assert sample.arrays["x"].shape == (2, 3, 8, 8)
+    assert sample.arrays["sizes"].tolist() == [[640, 480]] * 2
+
+
 # ----------------------------------------------------------------------------------------- recipes in files
 
 

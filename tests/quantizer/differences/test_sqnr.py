@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from qprof_onnx.quantizer.evaluation.sqnr import channels_of, range_groups, sums_along
+from qprof_onnx.quantizer.differences.sqnr import channels_of, range_groups, sums_along
 
 
 def difference(f, q):

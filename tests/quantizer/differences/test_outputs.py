@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
-from qprof_onnx.quantizer.evaluation.outputs import (
+from qprof_onnx.quantizer.differences.outputs import (
     NO_CLASSES,
     ClassAxis,
     OutputSums,

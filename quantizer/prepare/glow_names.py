@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.errors import ProfileError
-from ..base.names import free_name
-from .profile import FLOAT_DTYPES, Dim, ModelId, Profile, TensorProfile
+from ...profiles.base.errors import ProfileError
+from ...profiles.base.names import free_name
+from ...profiles.records.profile import FLOAT_DTYPES, Dim, ModelId, Profile, TensorProfile
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -1,0 +1,1 @@
+"""How commands end: the verdict, and the next command."""

@@ -1,0 +1,105 @@
+"""What a model does first with its inputs, as far as that tells what data it expects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from .observations import Observation
+
+_NORMALISING = (
+    "Sub",
+    "Add",
+    "Mul",
+    "Div",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+)
+"""Operators that scale or shift what they read; the arithmetic ones where the other operand is constant."""
+
+_MOVING = (
+    "Transpose",
+    "Cast",
+    "Identity",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Slice",
+    "Gather",
+    "Pad",
+)
+"""Operators that move elements or change their type, through which an input is followed."""
+
+
+_NOT_ON_A_LINE = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
+
+
+@dataclass(frozen=True)
+class InputFacts:
+    """What a model does with an input before anything else.
+
+    Attributes:
+        normalised: whether all that read it first scale or shift it by constants.
+        transposed: whether its axes are moved before that.
+    """
+
+    normalised: bool = False
+    transposed: bool = False
+
+
+def input_facts(value: ir.Value) -> InputFacts:
+    """Return what a model does with an input before anything else."""
+    first = list(_first_uses(value))
+    return InputFacts(
+        bool(first) and all(_normalises(node, source) for node, source, _ in first),
+        any(moved for _, _, moved in first),
+    )
+
+
+def _first_uses(value: ir.Value, moved: bool = False) -> Iterator[tuple[ir.Node, ir.Value, bool]]:
+    """Yield the nodes that first compute with a value, what they read of it, and whether axes were moved."""
+    for node, _ in value.uses():
+        if node.op_type in _MOVING and node.inputs[0] is value:
+            yield from _first_uses(node.outputs[0], moved or node.op_type == "Transpose")
+        else:
+            yield node, value, moved
+
+
+def _normalises(node: ir.Node, value: ir.Value) -> bool:
+    others = [other for other in node.inputs if other is not None and other is not value]
+    return node.op_type in _NORMALISING and all(_is_constant(other) for other in others)
+
+
+def _is_constant(value: ir.Value) -> bool:
+    node = value.producer()
+    return value.is_initializer() or (node is not None and node.op_type == "Constant")
+
+
+# Inputs that are not profiled as activations ---------------------------------------------------------------
+
+
+def input_observations(model: ir.Model, observed: tuple[Observation, ...]) -> tuple[Observation, ...]:
+    """Return how those inputs are observed that are not observed as activations, such as integers.
+
+    Inputs of strings and of complex numbers are left out: their elements have no range.
+    """
+    names = {observation.name for observation in observed}
+    values = [v for v in model.graph.inputs if v.name not in names and v.name not in model.graph.initializers]
+    return tuple(
+        Observation(str(v.name), v.dtype, v.shape, f"graph input '{v.name}'", input_only=True)
+        for v in values
+        if v.dtype is not None and v.dtype not in _NOT_ON_A_LINE
+    )
+
+
+def countable(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Return an array as floats that the observers count: exactly, but for integers beyond 2**53."""
+    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+        return array
+    return array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)

@@ -1,0 +1,182 @@
+"""Not worse than the last release: an evaluation held against an earlier one of the same model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.numbers import check_finite
+from .gates import GateFailure
+from .result import Evaluation, Subject
+
+FORMAT = "qprof-evaluation/"
+_NEW = "make a new one with --save-baseline"
+
+
+@dataclass(frozen=True)
+class Slack:
+    """How much worse than the baseline a figure may be.
+
+    Attributes:
+        score: of the metric, or of top-1 accuracy with labels: in the unit that its drop is counted in.
+        sqnr: of each float output, in dB.
+        size: of the quantized model, in percent.
+        speedup: in percent; it is measured, and differs between two runs of the same model.
+
+    Raises:
+        ConfigError: a number is below 0, or not finite.
+    """
+
+    score: float = 0.1
+    sqnr: float = 0.5
+    size: float = 1.0
+    speedup: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_finite(self)
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) < 0.0:
+                raise ConfigError(f"slack {name}: {getattr(self, name):g} is below 0; give 0 or more")
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """What a baseline is read for of a score, an output, or a latency."""
+
+    quantized_score: float | str | None = None
+    quantized_percent: float | str | None = None
+    speedup: float | str | None = None
+    threads: int = 1
+    sqnr: float | str | None = None
+
+
+@dataclass(frozen=True)
+class _Output:
+    name: str
+    difference: _Figure | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """An earlier evaluation: of its JSON what is compared.
+
+    Attributes:
+        quantized_bytes: size of the quantized model.
+        outputs: each with its SQNR.
+        format: of the document, where it says so.
+        subject: digests of what was compared on what.
+        score, accuracy, latency: None where it was not measured.
+        metric, runtime, provider: as in `Evaluation`.
+    """
+
+    quantized_bytes: int
+    outputs: tuple[_Output, ...]
+    format: str = FORMAT
+    subject: Subject | None = None
+    score: _Figure | None = None
+    accuracy: _Figure | None = None
+    latency: _Figure | None = None
+    metric: str = ""
+    runtime: str = ""
+    provider: str = ""
+
+
+def load_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Return the earlier evaluation in a file that `--save-baseline` or `--json` wrote.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}; check the path") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: is no evaluation as JSON ({error}); {_NEW}") from error
+    if not found.format.startswith(FORMAT) or found.subject is None:
+        raise ConfigError(f"{path}: says nothing of model and samples that it is about; {_NEW}")
+    return found
+
+
+def held_against(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Evaluation:
+    """Return an evaluation with a failure for each figure that is worse than in an earlier one.
+
+    Args:
+        now: the evaluation.
+        earlier: the other one.
+        name: of its file.
+        slack: how much worse a figure may be.
+
+    Raises:
+        ConfigError: it is about another float model, other samples, metric, truth, runtime or provider.
+    """
+    assert now.subject is not None
+    assert earlier.subject is not None
+    for what, mine, theirs in (
+        ("another float model", now.subject.float_model, earlier.subject.float_model),
+        ("other samples", now.subject.data, earlier.subject.data),
+        ("another metric", now.metric, earlier.metric),
+        ("another truth or other options of the metric", now.subject.metric, earlier.subject.metric),
+        ("another runtime", (now.runtime, now.provider), (earlier.runtime, earlier.provider)),
+    ):
+        if mine != theirs:
+            raise ConfigError(f"{name}: is about {what}, and cannot be compared; {_NEW}")
+    worse = tuple(_worse(now, earlier, name, slack))
+    same = now.latency is None or earlier.latency is None or now.latency.threads == earlier.latency.threads
+    remarks = () if same else (f"{name}: its speedup was measured on another number of threads",)
+    return replace(now, baseline=name, failures=(*now.failures, *worse), remarks=(*now.remarks, *remarks))
+
+
+def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Iterator[GateFailure]:
+    """Yield a failure for each figure that is worse by more than the slack."""
+
+    def failure(what: str, where: str, measured: float, limit: float, then: float) -> GateFailure:
+        unit = {"sqnr": "dB", "size": "bytes", "speedup": "times"}.get(what)
+        if unit is None:
+            unit = "%" if now.score is None else now.score.unit
+        reason = f"{name} has {then:.6g}"
+        return GateFailure(f"baseline_{what}", where, measured, limit, abs(measured - limit), reason, unit)
+
+    score, then = _scores(now, earlier)
+    if score is not None and then is not None:
+        better = now.score is None or now.score.higher_is_better
+        relative = now.score is not None and now.score.drop_unit.startswith("%")
+        allowed = abs(then) * slack.score / 100.0 if relative else slack.score
+        limit = then - allowed if better else then + allowed
+        if not (score >= limit if better else score <= limit):
+            yield failure("score", "", score, limit, then)
+    before = {o.name: o.difference for o in earlier.outputs}
+    for output in now.outputs:
+        figure = before.get(output.name)
+        if figure is None or figure.sqnr is None:
+            continue
+        wanted = float(figure.sqnr)
+        measured = -float("inf") if output.difference is None else output.difference.sqnr
+        if measured < wanted - slack.sqnr:
+            yield failure("sqnr", f"output '{output.name}'", measured, wanted - slack.sqnr, wanted)
+    largest = earlier.quantized_bytes * (1.0 + slack.size / 100.0)
+    if now.quantized_bytes > largest:
+        yield failure("size", "", float(now.quantized_bytes), largest, earlier.quantized_bytes)
+    fast = None if earlier.latency is None else earlier.latency.speedup
+    if now.latency is None or earlier.latency is None or fast is None:
+        return
+    if now.latency.threads == earlier.latency.threads:
+        slowest = float(fast) * (1.0 - slack.speedup / 100.0)
+        if now.latency.speedup < slowest:
+            yield failure("speedup", "", now.latency.speedup, slowest, float(fast))
+
+
+def _scores(now: Evaluation, earlier: Baseline) -> tuple[float | None, float | None]:
+    """Return the quantized model's score now and then: of the metric, or top-1 accuracy."""
+    if now.score is not None:
+        found = None if earlier.score is None else earlier.score.quantized_score
+        return now.score.quantized_score, None if found is None else float(found)
+    if now.accuracy is not None:
+        found = None if earlier.accuracy is None else earlier.accuracy.quantized_percent
+        return now.accuracy.quantized_percent, None if found is None else float(found)
+    return None, None

@@ -1,0 +1,1 @@
+"""Object detection: heads, boxes, truth, F1 and mean average precision."""

@@ -1,0 +1,1 @@
+"""Metrics, each opened with its truth."""

@@ -1,0 +1,223 @@
+"""What costs most in a model that is not good, and fixes that are tried on the held-out samples.
+
+Noise is measured for groups of nodes (`ranked_nodes`), fixes follow from that, and as many of them are made
+and measured as a budget of seconds allows. What they are, their order, and which is best depends on what was
+measured; the machine decides how many there is time for, and the last digit of the noise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...profiles.base.errors import ConfigError, ModelError, PlanError
+from ...profiles.base.tool import Progress
+from ...profiles.samples.objects import DataLike
+from ..evaluation.evaluate import evaluate
+from ..evaluation.measuring import Measuring
+from ..lowering.lower import lower
+from ..model.files import model_bytes
+from ..model.saving import save_model
+from ..noise.sources import decibels_of
+from ..outputs.limits import NoiseLimits
+from ..pipeline.quantize_result import Made
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, plan_from
+from ..ranges.activation_ranges import RangeCache
+from ..runtime.sessions import open_session
+from ..scoring.objectives import predicted_objective
+from ..scoring.tuning_data import TuningData, read_samples
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, with_limit
+from ..targets.loading import load_recipe
+from ..targets.packaged import target_names
+from ..targets.target import Recipe
+from ..targets.validation import check_config
+from ..tuning.ranking import SAMPLES, ranked_nodes
+from ..verdict.fixes import Fix, Lack, NodeNoise, proposals
+from ..verdict.grades import grade_of, output_grades
+from ..verdict.verdict import Verdict
+
+CANNOT = (ConfigError, PlanError, ModelError)
+"""What says that a fix cannot be made or run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """What fixes are tried with.
+
+    Attributes:
+        model: file of the float model.
+        made: what the quantized model was written from.
+        judged: the held-out samples.
+        labels: of these.
+        measuring: how models are compared.
+        seconds: for all trials together.
+        limits: how much noise the outputs can bear.
+        spent: what making and comparing the model took: no trial begins that would not fit.
+        clock: monotonic seconds.
+    """
+
+    model: Path
+    made: Made
+    judged: DataLike
+    labels: Path | None
+    measuring: Measuring
+    seconds: float
+    limits: NoiseLimits
+    spent: float
+    clock: Callable[[], float] = time.perf_counter
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found.
+
+    Attributes:
+        cause: what costs most, in a sentence; "" where nothing stands out.
+        fixes: what to try, what was measured first.
+    """
+
+    cause: str
+    fixes: tuple[Fix, ...]
+
+
+def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = None) -> Found:
+    """Return what costs most in a model, and what to try.
+
+    Args:
+        trials: what they are tried with.
+        verdict: on the model.
+        progress: called after each trial.
+    """
+    quick = _quick_fixes(verdict, trials)
+    facts = trials.made.facts
+    if facts is None or verdict.grade not in ("fair", "poor") or not _can_be_tried(facts.config):
+        return Found("", quick)
+    start = trials.clock()
+
+    def goes_on() -> bool:
+        return trials.clock() - start < trials.seconds / 2.0
+
+    ranking = _ranking(trials, goes_on) if trials.seconds > 0.0 else ()
+    lack = _lack(facts, trials.limits, verdict)
+    if lack is None:
+        return Found("", quick)
+    offered = proposals(lack, ranking)
+    tried: list[Fix] = []
+    longest = trials.spent
+    for done, fix in enumerate(offered):
+        before = trials.clock()
+        if before - start + longest > trials.seconds:
+            tried.append(fix)
+            continue
+        tried += _tried(trials, facts, fix)
+        longest = max(longest if done else 0.0, trials.clock() - before)
+        if progress is not None:
+            progress(done + 1, len(offered))
+    order = sorted(tried, key=lambda fix: (not fix.is_measured, -(fix.sqnr or 0.0)))
+    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) > lack.sqnr]
+    return Found(_cause(ranking, lack, tried), (*useful, *quick))
+
+
+def _quick_fixes(verdict: Verdict, trials: Trials) -> tuple[Fix, ...]:
+    """Return what helps against being slow or not quantized, which needs no noise to be told."""
+    facts = trials.made.facts
+    if facts is None:
+        return ()
+    if not verdict.composition.quantized:
+        return (Fix({"mode": "weight-only"}),) if facts.config.mode != "weight-only" else ()
+    return (Fix(check_speed=True),) if verdict.is_slower else ()
+
+
+def _can_be_tried(config: QuantConfig) -> bool:
+    """Whether a plan is all that a model needs: nothing is rounded with samples."""
+    return config.rounding not in WITH_SAMPLES and config.mode not in DATA_FREE
+
+
+def _ranking(trials: Trials, goes_on: Callable[[], bool]) -> tuple[NodeNoise, ...]:
+    """Return the noise that nodes add, measured for groups of them."""
+    session = open_session(str(trials.model), trials.model.name)
+    planned = trials.made.planned
+    samples = read_samples(session, planned.model, TuningData(trials.judged, limit=SAMPLES))
+    ranked = ranked_nodes(planned, samples, goes_on=goes_on)
+    return tuple(NodeNoise(one.nodes, one.noise, one.microseconds) for one in ranked)
+
+
+def _lack(facts: PlanningFacts, limits: NoiseLimits, verdict: Verdict) -> Lack | None:
+    worst = verdict.worst
+    if worst is None or worst.sqnr is None:
+        return None
+    usual = facts.config.target if facts.config.target in target_names() else None
+    allowed = limits.allowed(worst.output)
+    limit = decibels_of(allowed) if 0.0 < allowed < float("inf") else worst.needed
+    return Lack(
+        worst.sqnr, worst.needed, facts.config.calibrator, load_recipe(usual).config.calibrator, limit
+    )
+
+
+def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
+    """Return settings with a fix; names of nodes are added to those that are given.
+
+    Raises:
+        ConfigError: they do not go together.
+    """
+    changes = dict(fix.settings)
+    if isinstance(names := changes.get("keep_float"), tuple):
+        changes["keep_float"] = tuple(dict.fromkeys((*recipe.config.keep_float, *names)))
+    config = replace(recipe.config, **changes)  # type: ignore[arg-type]
+    return replace(recipe, config=check_config(config, recipe.target, "fix"))
+
+
+def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
+    """Return a fix with what it brings as measured; [] for one that cannot be made."""
+    try:
+        recipe = with_fix(facts.recipe, fix)
+        known = facts.cache
+        cache = RangeCache(known.profiles, known.densities, {}, known.functions)
+        changed = replace(facts, recipe=recipe, config=with_limit(recipe.config), cache=cache)
+        planned = plan_from(changed)
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "fixed.onnx"
+            save_model(lower(planned.model, planned.plan).model, path)
+            result = evaluate(
+                trials.model, path, trials.judged, labels=trials.labels, measuring=trials.measuring
+            )
+    except CANNOT:
+        return []
+    outputs = output_grades(result.outputs, trials.limits)
+    scored = result.score or result.accuracy
+    return [
+        replace(
+            fix,
+            sqnr=outputs[0].sqnr if outputs else None,
+            speedup=None if result.latency is None else result.latency.speedup,
+            is_measured=True,
+            grade=grade_of(outputs, scored),
+            drop=None if scored is None else scored.drop,
+            predicted=_speed(trials.made.planned, trials) / max(_speed(planned, trials), 1e-9),
+        )
+    ]
+
+
+def _speed(planned: PlannedModel, trials: Trials) -> float:
+    """Return how many times as fast as float a plan is predicted to be."""
+    facts = planned.facts
+    if facts is None:
+        return 1.0
+    return predicted_objective(planned, "latency", facts.measured, model_bytes(trials.model))
+
+
+def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: list[Fix]) -> str:
+    """Return what the worst node costs, as measured where it was kept float."""
+    total = sum(one.noise for one in ranking)
+    if not ranking or not 0.0 < total < float("inf"):
+        return ""
+    worst = max(ranking, key=lambda one: (one.noise, one.nodes))
+    kept = next((fix for fix in tried if fix.settings == {"keep_float": worst.nodes}), None)
+    share = f"{100 * worst.noise / total:.0f} % of the noise"
+    if kept is not None and kept.is_measured and kept.sqnr is not None:
+        return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"
+    return f"{worst.nodes[-1]} adds {share}"

@@ -1,0 +1,176 @@
+"""Which samples a profile is made from, and which are held out to judge the result on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...profiles.base.errors import DataError
+from ...profiles.base.tool import Progress
+from ...profiles.readers.values import InputSpec
+from ...profiles.records.profile import DataId
+from ...profiles.samples.digest import id_of_digests, sample_digests
+from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
+from ...profiles.samples.samples import open_samples
+from ..metrics.labels import load_labels
+from ..verdict.verdict import HeldOut
+
+QUARTER = 4
+"""One in four samples is held out."""
+
+LEAST = 4
+"""Samples that are held out at least, where that leaves as many for the profile."""
+
+RANDOM = "random:"
+"""What the name of samples begins with that are drawn and mean nothing."""
+
+
+@dataclass(frozen=True)
+class Digests:
+    """What samples are told apart by.
+
+    Attributes:
+        data: the samples.
+        rows: digests of the rows of each sample, in order.
+    """
+
+    data: WholeData
+    rows: tuple[tuple[int, ...], ...]
+
+    def identity(self, positions: Sequence[int]) -> DataId:
+        """Return the identity of some of the samples, as a profile has it."""
+        return id_of_digests([digest for position in positions for digest in self.rows[position]])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples for the profile, and those to judge the result on.
+
+    Attributes:
+        profiled: for the profile.
+        identity: of these, as the profile has it.
+        judged: held out, or another source.
+        about: what they are.
+        rows_before: of each sample of the whole data that is held out the place of its first row, and how
+            many it has; () for another source, whose labels are its own.
+        rows: of the whole data.
+    """
+
+    profiled: DataLike
+    identity: DataId
+    judged: DataLike
+    about: HeldOut
+    rows_before: tuple[tuple[int, int], ...] = ()
+    rows: int = 0
+
+
+def is_random(data: DataLike) -> bool:
+    """Whether samples are drawn at random, so that nothing can be judged on them."""
+    return source_name(data).startswith(RANDOM)
+
+
+def read_digests(
+    data: WholeData,
+    inputs: Sequence[InputSpec],
+    limit: int | None,
+    progress: Progress | None = None,
+) -> Digests:
+    """Read all samples once, and return their digests.
+
+    Raises:
+        DataError: a sample does not fit, or there is none.
+    """
+    source = open_samples(data, inputs, limit)
+    rows: list[tuple[int, ...]] = []
+    for sample in source:
+        rows.append(tuple(sample_digests(sample.arrays, inputs)))
+        if progress is not None:
+            progress(len(rows), source.total)
+    if not rows:
+        raise DataError(f"{source.source}: no samples; there is nothing to profile")
+    return Digests(data, tuple(rows))
+
+
+def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests.
+
+    So it does not depend on names, order or a seed, a sample that is added moves few others to the other
+    side, and equal samples are on one side. () where all samples are equal.
+
+    Args:
+        rows: digests of the rows of each sample.
+    """
+    order = [_drawn(digests) for digests in rows]
+    unlike = sorted(set(order))
+    count = max(len(unlike) // QUARTER, min(LEAST, len(unlike) // 2))
+    chosen = set(unlike[:count])
+    return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
+
+
+def _drawn(digests: tuple[int, ...]) -> bytes:
+    """Return a number that says nothing of a sample: the smallest digests are those on which noise is
+    measured."""
+    text = ",".join(map(str, digests))
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"held-out").digest()
+
+
+def split(found: Digests) -> Split:
+    """Return the samples in two parts; the same twice where there is only one sample."""
+    every = tuple(range(len(found.rows)))
+    out = held_out(found.rows)
+    kept = tuple(sorted(set(every) - set(out)))
+    name, total = source_name(found.data), sum(map(len, found.rows))
+    seen = not out
+    out = out or every
+    starts = np.cumsum([0, *map(len, found.rows)])
+    about = HeldOut(len(out), sum(len(found.rows[i]) for i in out), len(every), seen, name)
+    return Split(
+        ChosenSamples(found.data, every if seen else kept),
+        found.identity(every if seen else kept),
+        ChosenSamples(found.data, out),
+        about,
+        tuple((int(starts[i]), len(found.rows[i])) for i in out),
+        total,
+    )
+
+
+def split_by_source(found: Digests, other: Digests) -> Split:
+    """Return all samples for the profile, and those of another source to judge the result on."""
+    every, judged = range(len(found.rows)), range(len(other.rows))
+    seen = found.identity(every) == other.identity(judged)
+    about = HeldOut(
+        len(judged), sum(map(len, other.rows)), len(every) + len(judged), seen, source_name(other.data)
+    )
+    data = ChosenSamples(found.data, tuple(every))
+    return Split(data, found.identity(every), ChosenSamples(other.data, tuple(judged)), about)
+
+
+def write_labels(labels: str | Path, parts: Split, folder: Path) -> Path:
+    """Write the labels of the samples that are judged, and return the file.
+
+    Args:
+        labels: file of the labels of all rows of the data, or of the other source.
+        parts: the samples.
+        folder: where to write.
+
+    Raises:
+        DataError: they are not a label, or as many labels, for each row.
+    """
+    found = load_labels(labels)
+    count = found.classes.size
+    if not parts.rows_before:
+        return Path(labels)
+    if parts.rows == 0 or count % parts.rows:
+        raise DataError(
+            f"{labels}: {count} labels, but the samples have {parts.rows} rows; give one label for each row, "
+            "or give other samples to judge on, with labels of their own: --holdout-data DIR"
+        )
+    each = count // parts.rows
+    chosen = [found.classes[each * first : each * (first + rows)] for first, rows in parts.rows_before]
+    file = folder / "labels.npy"
+    np.save(file, np.concatenate(chosen))
+    return file

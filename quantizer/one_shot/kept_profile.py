@@ -1,0 +1,106 @@
+"""The profile that lies beside a quantized model: made once, used again where model and data are the same.
+
+The same are data whose digests are: they are read in any case, to hold some out. Names, sizes and times of
+files would be quicker to compare, but a copied folder has other times, a changed file may keep its own, and a
+function or a data loader has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...profiles.base.destinations import destination
+from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.tool import Progress, tool_name
+from ...profiles.records.profile import DataId, ModelId, Profile
+from ...profiles.records.store import load_profile
+from ...profiles.runner.settings import RunSettings
+from ...profiles.samples.objects import DataLike
+from ..pipeline.profiling import dump_profile
+
+
+@dataclass(frozen=True)
+class KeptProfile:
+    """A profile and where it is kept.
+
+    Attributes:
+        profile: the profile.
+        file: where it lies; None for nowhere.
+        is_reused: whether it was there, of the same model and data.
+    """
+
+    profile: Profile
+    file: Path | None
+    is_reused: bool
+
+    @property
+    def sentence(self) -> str:
+        """Return what became of it."""
+        name = "profile" if self.file is None else str(self.file)
+        samples = f"{len(self.profile)} tensors, {self.profile.data.samples} samples"
+        return f"{name}: {'used again, model and data are the same' if self.is_reused else samples}"
+
+
+def profile_beside(output: str | Path) -> Path | None:
+    """Return the file of the profile beside a model that is written; None for one that goes to a stream.
+
+    Raises:
+        ConfigError: the output cannot be written, or is what the profile would be.
+    """
+    if destination(output).is_stream:
+        return None
+    path = Path(output)
+    return path.with_name(f"{path.stem}.profile.yaml")
+
+
+def kept_profile(
+    model: str | Path,
+    identity: ModelId,
+    data: tuple[DataLike, DataId],
+    file: Path | None,
+    *,
+    progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
+) -> KeptProfile:
+    """Return the profile that lies in a file, where it is of this model and data; else make it and write it.
+
+    Args:
+        model: file of the float model.
+        identity: of the prepared model.
+        data: the samples, and their identity.
+        file: where the profile lies or is written; None for nowhere.
+        progress: called after each sample.
+        note: called with remarks.
+
+    Raises:
+        ConfigError: the file is there and is no profile.
+    """
+    found = None if file is None or not file.exists() else _read(file)
+    if found is not None and _is_of(found, identity, data[1]):
+        return KeptProfile(found, file, True)
+    profile = dump_profile(model, data[0], file, progress=progress, note=note)
+    return KeptProfile(profile, file, False)
+
+
+def _read(file: Path) -> Profile | None:
+    """Return a profile; None for one that is damaged or of another version."""
+    try:
+        return load_profile(file)
+    except ProfileError as error:
+        if "qprof-profile" in file.read_text(encoding="utf-8", errors="replace")[:4096]:
+            return None
+        raise ConfigError(
+            f"{file}: is no profile, and the profile is kept there; move it, or choose another output"
+        ) from error
+
+
+def _is_of(profile: Profile, identity: ModelId, data: DataId) -> bool:
+    """Whether a profile is what profiling this model with these samples would give."""
+    return (
+        profile.model == identity
+        and profile.data == data
+        and profile.tool == tool_name()
+        and profile.noise_samples == RunSettings().noise_samples
+    )

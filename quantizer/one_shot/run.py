@@ -1,0 +1,299 @@
+"""The order of the steps from samples to a verdict, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.tool import Progress
+from ...profiles.records.profile import DataId, Profile
+from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
+from ...profiles.samples.samples import input_specs
+from ..evaluation.evaluate import evaluate
+from ..evaluation.gates import Gate, check_gate
+from ..evaluation.measuring import Measuring
+from ..evaluation.result import Evaluation
+from ..metrics.opening import reads_truth
+from ..model.outputs import FilesRead, check_outputs
+from ..outputs.limits import NoiseLimits, noise_limits
+from ..pipeline.quantization import OutputFiles, SampleSteps, quantize
+from ..pipeline.quantize_result import QuantizeResult
+from ..plan.plan import Kind
+from ..prepare.opening import PreparedModel, open_prepared
+from ..runtime.latency import QUICK
+from ..scoring.objectives import int8_share
+from ..speed.float_fallback import SpeedDemand
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from ..verdict.fixes import Fix, best_fix
+from ..verdict.verdict import Composition, FloatNodes, Judged, Verdict, no_verdict, verdict_of
+from .fixing import Found, Trials, find_fixes, with_fix
+from .held_out import Split, is_random, read_digests, split, split_by_source, write_labels
+from .kept_profile import KeptProfile, kept_profile, profile_beside
+
+BUDGET = 20.0
+"""Seconds for trying fixes, where nobody says."""
+
+Stages = Callable[[str], Progress]
+"""Called when a stage begins, with its name; returns what is called after each of its units."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """On what a model is judged, and what follows.
+
+    Attributes:
+        labels: file of the class of each row: of the data, or of `holdout_data` where that is given.
+        holdout_data: samples to judge on; None holds out a quarter of the data.
+        gate: limits that the model must keep.
+        measuring: how it is compared with float; its `limit` is of the held-out samples.
+        check_speed: measure speed when planning, and keep float what is slower in int8.
+        fix: "auto" applies the best fix that was tried.
+        budget: seconds for trying fixes; 0 tries none.
+    """
+
+    labels: str | os.PathLike[str] | None = None
+    holdout_data: DataLike | None = None
+    gate: Gate = field(default_factory=Gate)
+    measuring: Measuring = field(default_factory=lambda: Measuring(latency=QUICK))
+    check_speed: bool = False
+    fix: Literal["off", "auto"] = "off"
+    budget: float = BUDGET
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what makes no sense."""
+        if not 0.0 <= self.budget < float("inf"):
+            raise ConfigError(f"budget: {self.budget:g} is no number of seconds; give 0 or more")
+        metric, latency = self.measuring.metric, self.measuring.latency
+        labelled = self.labels is not None and not reads_truth(metric)
+        check_gate(self.gate, labels=labelled, latency=latency is not None, metric=metric is not None)
+        if self.holdout_data is None and not self.classes_only:
+            raise ConfigError(
+                f"metric {getattr(metric, '__name__', metric)}: has its truth in the order of the samples; "
+                "give other samples to judge on, with labels of these: --holdout-data DATA"
+            )
+
+    @property
+    def classes_only(self) -> bool:
+        """Whether the truth is one class for each row, of which those of the held-out rows can be taken."""
+        metric = self.measuring.metric
+        if metric is None or (isinstance(metric, str) and metric.startswith("top-")):
+            return True
+        return self.labels is None and reads_truth(metric)
+
+
+@dataclass(frozen=True, eq=False)
+class Watching:
+    """Who is told what happens.
+
+    Attributes:
+        stage: called at the beginning of each stage.
+        note: called with remarks.
+    """
+
+    stage: Stages = lambda _: lambda done, total: None
+    note: Callable[[str], None] = lambda _: None
+
+
+def quantize_with_data(
+    model: str | Path,
+    samples: SampleSteps,
+    files: OutputFiles,
+    recipe: Recipe | None = None,
+    *,
+    judging: Judging | None = None,
+    watching: Watching | None = None,
+) -> QuantizeResult:
+    """Profile, plan and write a model, and judge it on samples that were held out.
+
+    Args:
+        model: float ONNX model.
+        samples: the data, how many samples of it are used, and the checkpoint of rounding; nothing else.
+        files: where to write the model and the plan; the profile is kept beside the model.
+        recipe: settings and target; None for the default target's.
+        judging: on what it is judged; None for the defaults.
+        watching: who is told.
+
+    Returns:
+        The result, with `judged`.
+
+    Raises:
+        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
+    """
+    data, steps = samples.data, samples
+    if data is None or isinstance(data, ChosenSamples):
+        raise ConfigError("data: is missing, or a part of other data; give all of it")
+    judging, watching = judging or Judging(), watching or Watching()
+    recipe = recipe or load_recipe()
+    kept = None if recipe.config.mode in DATA_FREE else profile_beside(files.model)
+    sources = (data, judging.holdout_data)
+    read = FilesRead((model,), (judging.labels,), sources)
+    check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
+    prepared = open_prepared(model)
+    parts = _split(prepared, data, judging, steps.limit, watching)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        labels = None if judging.labels is None else write_labels(Path(judging.labels), parts, Path(folder))
+        run = _Run(Path(model), prepared, parts, labels, kept, files, judging, steps, watching, recipe.config)
+        return replace(_judged(run, recipe), read=read)
+
+
+def _split(
+    prepared: PreparedModel, data: DataLike, judging: Judging, limit: int | None, watching: Watching
+) -> Split:
+    """Read all samples, and hold some out."""
+    specs = input_specs(prepared.model)
+    assert not isinstance(data, ChosenSamples)
+    found = read_digests(data, specs, limit, watching.stage("reading"))
+    if judging.holdout_data is None:
+        return split(found)
+    assert not isinstance(judging.holdout_data, ChosenSamples)
+    other = read_digests(judging.holdout_data, specs, judging.measuring.limit, watching.stage("reading"))
+    return split_by_source(found, other)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """What does not change from one quantization of a call to the next."""
+
+    model: Path
+    prepared: PreparedModel
+    parts: Split
+    labels: Path | None
+    kept: Path | None
+    files: OutputFiles
+    judging: Judging
+    steps: SampleSteps
+    watching: Watching
+    config: QuantConfig
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """A quantized model and how it compares."""
+
+    result: QuantizeResult
+    evaluation: Evaluation
+    verdict: Verdict
+    limits: NoiseLimits
+    seconds: float
+
+
+def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
+    """Return the result of a run, with its verdict, after the fixes."""
+    profile = None if recipe.config.mode in DATA_FREE else _profile(run)
+    done = _quantized(run, recipe, profile, check_speed=run.judging.check_speed)
+    reason = _why_none(run)
+    if reason:
+        return _with(done, no_verdict(done.verdict, reason), profile)
+    found = _fixes(run, done)
+    verdict = replace(done.verdict, cause=found.cause, fixes=found.fixes)
+    fix = _to_apply(verdict) if run.judging.fix == "auto" else None
+    if fix is None:
+        return _with(done, verdict, profile)
+    run.watching.note(f"fix: {' '.join(fix.options)}")
+    speed = run.judging.check_speed or fix.check_speed
+    fixed = _quantized(run, with_fix(recipe, fix), profile, check_speed=speed)
+    return _with(fixed, replace(fixed.verdict, applied=fix, cause=found.cause), profile)
+
+
+def _to_apply(verdict: Verdict) -> Fix | None:
+    best = best_fix(verdict.fixes, verdict.grade, verdict.sqnr)
+    if best is not None and verdict.grade in ("fair", "poor"):
+        return best
+    return next((fix for fix in verdict.fixes if fix.check_speed), None)
+
+
+def _with(done: _Done, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
+    file = "" if profile is None or profile.file is None else str(profile.file)
+    reused = profile is not None and profile.is_reused
+    return replace(done.result, judged=Judged(verdict, done.evaluation, file, reused))
+
+
+def _why_none(run: _Run) -> str:
+    for data in (run.parts.profiled, run.parts.judged):
+        if is_random(data):
+            return f"random data: no verdict ({source_name(data)}); give samples as the model will see them"
+    return ""
+
+
+def _profile(run: _Run) -> KeptProfile:
+    data = (run.parts.profiled, run.parts.identity)
+    progress = run.watching.stage("profiling")
+    found = kept_profile(
+        run.model, run.prepared.identity, data, run.kept, progress=progress, note=run.watching.note
+    )
+    run.watching.note(found.sentence)
+    return found
+
+
+def _quantized(run: _Run, recipe: Recipe, profile: KeptProfile | None, *, check_speed: bool) -> _Done:
+    """Plan, write and compare."""
+    start = time.perf_counter()
+    judging, data = run.judging, run.parts.profiled
+    demand = SpeedDemand(data, threads=judging.measuring.threads) if check_speed else None
+    rounds = recipe.config.rounding in WITH_SAMPLES
+    progress = run.watching.stage("rounding" if rounds else "planning")
+    steps = SampleSteps(
+        speed=demand,
+        data=data if rounds else None,
+        progress=progress if rounds else None,
+        checkpoint=run.steps.checkpoint,
+    )
+    result = quantize(
+        run.model, None if profile is None else profile.profile, run.files, recipe=recipe, samples=steps
+    )
+    assert result.model_path is not None
+    evaluation = evaluate(
+        run.model,
+        result.model_path,
+        run.parts.judged,
+        labels=run.labels,
+        gate=judging.gate,
+        measuring=judging.measuring,
+        progress=run.watching.stage("evaluating"),
+    )
+    measured = Profile(run.prepared.identity, DataId(), {}) if profile is None else profile.profile
+    limits = noise_limits(run.prepared.graph, measured, _with_kinds(run.config))
+    verdict = verdict_of(evaluation, limits, _composition(result, measured), run.parts.about)
+    return _Done(result, evaluation, verdict, limits, time.perf_counter() - start)
+
+
+def _with_kinds(config: QuantConfig) -> QuantConfig:
+    """Return settings with the limits that follow from what outputs are, where no limit was asked for."""
+    return config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
+
+
+def _composition(result: QuantizeResult, profile: Profile) -> Composition:
+    """Return how much of a model integers compute."""
+    floats = tuple(FloatNodes(group.nodes, group.reason) for group in result.summary.floats)
+    counts = result.summary.counts
+    graph = None if result.made is None else result.made.planned.graph
+    share = 0.0 if graph is None else int8_share(result.plan, graph, profile)
+    return Composition(share, sum(counts.values()) - counts.get(Kind.FLOAT.value, 0), floats)
+
+
+def _fixes(run: _Run, done: _Done) -> Found:
+    """Return what to try with a model that is not good, is slow, or is not quantized."""
+    assert done.result.made is not None
+    wanted = done.verdict.grade in ("fair", "poor") or done.verdict.alarms
+    if not wanted:
+        return Found("", ())
+    trials = Trials(
+        run.model,
+        done.result.made,
+        run.parts.judged,
+        run.labels,
+        run.judging.measuring,
+        run.judging.budget,
+        done.limits,
+        done.seconds,
+    )
+    progress = run.watching.stage("trying fixes") if run.judging.budget else None
+    return find_fixes(trials, done.verdict, progress)

@@ -1,0 +1,189 @@
+"""The table of runtimes that models are compared in: how each opens a model, and where it can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.runtime.profiling_session import check_provider
+from ...profiles.runtime.refusals import first_line
+from .sessions import open_session
+
+RuntimeName = Literal["onnxruntime", "openvino"]
+"""The names, for type checkers; a test compares them with `RUNTIMES`."""
+
+
+class Session(Protocol):
+    """A model that is ready to run, as onnxruntime describes one."""
+
+    def run(self, output_names: Sequence[str], inputs: Any) -> Sequence[Any]:
+        """Return the values of outputs for the arrays of one sample by input name."""
+
+    def get_inputs(self) -> Sequence[Any]:
+        """Return the inputs, each with a name and a type."""
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Return the outputs, each with a name and a type."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One runtime.
+
+    Attributes:
+        title: its name for people.
+        provider: full name of where it runs a model, checked: raises ConfigError with those that there are.
+        opened: path of a model, what messages call it, full name of the provider, threads -> a session;
+            raises ModelError where the runtime refuses the model.
+    """
+
+    title: str
+    provider: Callable[[str], str]
+    opened: Callable[[str, str, str, int], Session]
+
+
+@dataclass(frozen=True)
+class ExecutionPlace:
+    """Where models run.
+
+    Attributes:
+        runtime: a key of `RUNTIMES`.
+        provider: full name of its execution provider or device.
+    """
+
+    runtime: str
+    provider: str
+
+    def open(self, path: str, name: str, threads: int) -> Session:
+        """Return a session; `name` is what messages call the model.
+
+        Raises:
+            ModelError: the runtime refuses the model, or would run it elsewhere.
+        """
+        return RUNTIMES[self.runtime].opened(path, name, self.provider, threads)
+
+
+def place_of(runtime: str, provider: str) -> ExecutionPlace:
+    """Return where models run.
+
+    Args:
+        runtime: a key of `RUNTIMES`.
+        provider: "cpu", "cuda" and so on, or the full name.
+
+    Raises:
+        ConfigError: there is no such runtime or provider, or the runtime is not installed.
+    """
+    if runtime not in RUNTIMES:
+        raise ConfigError(
+            f"runtime '{runtime}': there is no such runtime; use one of {', '.join(RUNTIMES)}."
+            f"{nearest(runtime, RUNTIMES)}"
+        )
+    return ExecutionPlace(runtime, RUNTIMES[runtime].provider(provider))
+
+
+def _open_onnxruntime(path: str, name: str, provider: str, threads: int) -> Session:
+    session = open_session(path, name, threads, provider=provider)
+    used: Sequence[str] = session.get_providers()
+    if not used or used[0] != provider:
+        raise ModelError(
+            f"{name}: onnxruntime does not run it with {provider} but with {', '.join(used)}; check that the "
+            "libraries and the driver of this provider are installed, or choose --provider cpu"
+        )
+    opened: Session = session
+    return opened
+
+
+@dataclass(frozen=True)
+class _Value:
+    """An input or output, as sessions of onnxruntime describe it."""
+
+    name: str
+    type: str
+
+
+class _OpenVinoSession:
+    """A compiled model with the methods of a session that comparing needs."""
+
+    runtime_title = "OpenVINO"
+
+    def __init__(self, compiled: Any) -> None:
+        self._request = compiled.create_infer_request()
+        self._inputs = [_Value(value.any_name, _type(value)) for value in compiled.inputs]
+        self._outputs = [_Value(value.any_name, _type(value)) for value in compiled.outputs]
+        self._places = {name: at for at, value in enumerate(compiled.outputs) for name in value.names}
+
+    def get_inputs(self) -> Sequence[_Value]:
+        """Return the inputs in the model's order."""
+        return self._inputs
+
+    def get_outputs(self) -> Sequence[_Value]:
+        """Return the outputs in the model's order."""
+        return self._outputs
+
+    def run(self, output_names: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
+        """Return copies of outputs; OpenVINO's RuntimeError where it fails."""
+        found = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
+        return [np.array(found[self._places[name]]) for name in output_names]
+
+
+_TYPES = {"f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "boolean": "bool"}
+_TYPES |= {
+    f"{short}{bits}": f"{long}{bits}"
+    for short, long in (("i", "int"), ("u", "uint"))
+    for bits in (8, 16, 32, 64)
+}
+
+
+def _type(value: Any) -> str:
+    """Return the type of a tensor as onnxruntime writes it."""
+    name = value.get_element_type().get_type_name()
+    return f"tensor({_TYPES.get(name, name)})"
+
+
+def _openvino() -> Any:
+    try:
+        import openvino
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "runtime 'openvino': OpenVINO is not installed; install it with: "
+            "pip install 'qprof-onnx[openvino]'"
+        ) from error
+    return openvino
+
+
+def _openvino_device(provider: str) -> str:
+    present: Sequence[str] = _openvino().Core().available_devices
+    for device in present:
+        if provider.lower() in (device.lower(), device.partition(".")[0].lower()):
+            return str(device)
+    raise ConfigError(
+        f"provider '{provider}': OpenVINO has no such device here; it has {', '.join(present)}."
+        f"{nearest(provider.upper(), present)}"
+    )
+
+
+def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session:
+    """Open a model in OpenVINO. Float parts stay float32, as in onnxruntime: it would take bfloat16."""
+    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
+    if provider == "CPU":
+        settings |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
+    core = _openvino().Core()
+    try:
+        return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings))
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"{name}: OpenVINO cannot load it: {first_line(error)}; compare it with --runtime "
+            "onnxruntime, or quantize it with --target openvino"
+        ) from error
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    "onnxruntime": Runtime("onnxruntime", check_provider, _open_onnxruntime),
+    "openvino": Runtime("OpenVINO", _openvino_device, _open_openvino),
+}
+"""Every runtime that models can be compared in. A new one is one entry here."""

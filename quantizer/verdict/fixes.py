@@ -1,0 +1,184 @@
+"""What to try where a model is not good: changes of settings, what each brings, and the best. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, log10
+
+from .grades import ORDER, Grade
+
+WORTH_DB = 0.5
+"""Least gain of a fix in dB, as estimated, that is worth a line."""
+
+MOST_NODES = 12
+"""Nodes that are named one by one at most: more is a question of the noise budget."""
+
+HEADROOM_DB = 1.0
+"""By which a fix aims above what is needed."""
+
+
+@dataclass(frozen=True)
+class NodeNoise:
+    """Nodes that are left float together, with the noise that they add.
+
+    Attributes:
+        nodes: their names.
+        noise: over the signal, in the worst output.
+        cost: microseconds that float is predicted to take longer.
+    """
+
+    nodes: tuple[str, ...]
+    noise: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change of settings, and what it brings.
+
+    Attributes:
+        settings: fields of `QuantConfig` with their new values; names of nodes are added to those given.
+        check_speed: whether it is to measure speed, and keep float what is slower in int8.
+        sqnr: dB of the worst output then: measured on the held-out samples, or estimated; None for unknown.
+        speedup: times as fast as float then, as measured; None where it was not.
+        is_measured: whether it was tried.
+        grade: of the model then, where it was tried.
+        drop: of the accuracy or metric then, in percentage points; None without labels.
+        predicted: predicted time over that of the model as it is; 1 for unknown.
+    """
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    check_speed: bool = False
+    sqnr: float | None = None
+    speedup: float | None = None
+    is_measured: bool = False
+    grade: Grade = "none"
+    drop: float | None = None
+    predicted: float = 1.0
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return it as options of `qprof quantize`."""
+        words = ["--check-speed"] if self.check_speed else []
+        for name, value in self.settings.items():
+            option = f"--{name.replace('_', '-')}"
+            values = value if isinstance(value, tuple) else (value,)
+            words += [word for one in values for word in (option, _text(one))]
+        return tuple(words)
+
+    @property
+    def brings(self) -> str:
+        """Return what it brings, in words."""
+        parts = [] if self.sqnr is None else [f"{self.sqnr:.1f} dB"]
+        if self.drop is not None:
+            parts.append(f"{0.0 - self.drop:+.2f} points")
+        if self.speedup is not None:
+            parts.append(f"{self.speedup:.2f} times as fast as float")
+        if self.check_speed and not self.is_measured:
+            parts.append("never slower than float")
+        how = "measured" if self.is_measured else "estimated"
+        return f"{', '.join(parts)} ({how})" if parts else "not estimated"
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a model lacks.
+
+    Attributes:
+        sqnr: dB of its worst output, as measured.
+        needed: dB that this output needs.
+        calibrator: that it was made with, and
+        usual_calibrator: that of its target.
+        limit: the noise limit of that output in dB, as the plan kept it by its estimate.
+    """
+
+    sqnr: float
+    needed: float
+    calibrator: str
+    usual_calibrator: str
+    limit: float
+
+
+def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
+    """Return what to try, in the order in which it is tried, each with its estimate.
+
+    The target's own calibrator; the node that adds most noise; as many nodes as reach what is needed, those
+    first whose noise is worth most time; and a tighter noise budget, by as much as the estimate was too good.
+
+    Args:
+        lack: what is wrong.
+        ranking: noise of the nodes, in any order.
+    """
+    found: list[Fix] = []
+    if lack.calibrator != lack.usual_calibrator:
+        found.append(Fix({"calibrator": lack.usual_calibrator}))
+    total = sum(one.noise for one in ranking)
+    worst = sorted(ranking, key=lambda one: (-one.noise, one.nodes))[:1]
+    found += [_kept_float(lack, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
+    found += [_kept_float(lack, total, *kept) for kept in _enough(lack, ranking, total)]
+    tighter = round(lack.limit + max(0.0, lack.needed - lack.sqnr) + HEADROOM_DB, 1)
+    found.append(Fix({"min_output_sqnr": tighter}))
+    unlike: dict[tuple[str, ...], Fix] = {}
+    for fix in found:
+        if fix.sqnr is None or fix.sqnr >= lack.sqnr + WORTH_DB:
+            unlike.setdefault(fix.options, fix)
+    return tuple(unlike.values())
+
+
+def _kept_float(lack: Lack, total: float, nodes: tuple[str, ...], noise: float) -> Fix:
+    return Fix({"keep_float": nodes}, sqnr=without(lack.sqnr, total, noise))
+
+
+def without(sqnr: float, total: float, noise: float) -> float | None:
+    """Return the SQNR in dB without a part of the noise; None where hardly any would be left."""
+    rest = total - noise
+    return None if not 0.0 < rest < total else sqnr + 10.0 * log10(total / rest)
+
+
+def _enough(
+    lack: Lack, ranking: Sequence[NodeNoise], total: float
+) -> Sequence[tuple[tuple[str, ...], float]]:
+    """Return the nodes, and their noise, that are to be float for what is needed; () where they are many."""
+    names: list[str] = []
+    noise = 0.0
+    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.cost, 1e-3), one.nodes)):
+        names += one.nodes
+        noise += one.noise
+        after = without(lack.sqnr, total, noise)
+        if len(names) > MOST_NODES or after is None:
+            return ()
+        if after >= lack.needed + HEADROOM_DB:
+            return ((tuple(names), noise),)
+    return ()
+
+
+def best_fix(fixes: Collection[Fix], grade: Grade, sqnr: float | None) -> Fix | None:
+    """Return the fix to apply: the best grade, then the least time as predicted, then the highest SQNR.
+
+    Only what was measured counts, and only what betters the model: its grade, or its worst output by
+    `WORTH_DB`.
+
+    Args:
+        fixes: what was tried.
+        grade: of the model as it is.
+        sqnr: dB of its worst output.
+    """
+    before = -inf if sqnr is None else sqnr
+    better = [
+        fix
+        for fix in fixes
+        if fix.is_measured
+        and fix.sqnr is not None
+        and (ORDER[fix.grade], -fix.sqnr) < (ORDER[grade], -before - WORTH_DB)
+        and ORDER[fix.grade] <= ORDER[grade]
+    ]
+    return min(better, key=_worth, default=None)
+
+
+def _worth(fix: Fix) -> tuple[object, ...]:
+    return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options

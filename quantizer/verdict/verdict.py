@@ -1,0 +1,228 @@
+"""The verdict on a quantized model: how good, how large, how fast, why, and what to try. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...profiles.base.presentation import size_text
+from ..evaluation.accuracy import Accuracy
+from ..evaluation.result import Evaluation
+from ..metrics.score import Score, score_text
+from ..noise.estimate_check import EstimateCheck
+from ..outputs.limits import NoiseLimits
+from ..runtime.latency import Latency
+from .fixes import Fix
+from .grades import Drop, Grade, OutputGrade, grade_of, output_grades
+
+FEW = 16
+"""Held-out rows below which a verdict says that they are few."""
+
+SHOWN = 3
+"""Outputs and reasons that are shown."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The samples that a model was judged on.
+
+    Attributes:
+        samples, rows: how many; a sample that is a batch has several rows.
+        of_samples: how many there are in all, those that the profile was made from included.
+        seen: whether the profile was made from the same samples.
+        source: where they come from, as the user named it.
+    """
+
+    samples: int
+    rows: int
+    of_samples: int
+    seen: bool
+    source: str
+
+    @property
+    def text(self) -> str:
+        """Return which samples they are."""
+        if self.seen:
+            return f"the {self.samples} samples that the profile was made from"
+        return (
+            f"{self.rows} held-out rows" if self.rows != self.samples else f"{self.samples} held-out samples"
+        )
+
+
+@dataclass(frozen=True)
+class FloatNodes:
+    """Nodes that stay float for one reason."""
+
+    nodes: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What a quantized model consists of.
+
+    Attributes:
+        int8_share: share of the multiply-adds that integers do, in [0, 1].
+        quantized: number of nodes that compute in integers or have quantized weights.
+        floats: the nodes that stay float by reason, the most first.
+    """
+
+    int8_share: float
+    quantized: int
+    floats: tuple[FloatNodes, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How good a quantized model is, and what to try.
+
+    Attributes:
+        grade: "good", "fair" or "poor"; "none" where there is no telling.
+        outputs: the grade of each output, the worst first.
+        estimates: of the outputs, held against what was measured.
+        accuracy: by labels; None without.
+        metric, score: title of the metric that was asked for, and both models by it; None without.
+        held_out: the samples that it was judged on.
+        float_bytes, quantized_bytes: sizes, external data included.
+        latency: None where it was not measured, or says nothing of the target.
+        composition: what computes in integers, and why the rest does not.
+        alarms: what must not go unnoticed: nothing quantized, larger or slower than float.
+        remarks: what else to know of the verdict.
+        cause: what costs most, where the model is not good; "" elsewhere.
+        fixes: what to try, and what it brings, the best first.
+        applied: the fix that was applied (`--fix auto`); None for none.
+    """
+
+    grade: Grade
+    outputs: tuple[OutputGrade, ...]
+    estimates: tuple[EstimateCheck, ...]
+    accuracy: Accuracy | None
+    metric: str
+    score: Score | None
+    held_out: HeldOut
+    float_bytes: int
+    quantized_bytes: int
+    latency: Latency | None
+    composition: Composition
+    alarms: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    cause: str = ""
+    fixes: tuple[Fix, ...] = ()
+    applied: Fix | None = None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether float is faster in three of four rounds."""
+        return self.latency is not None and self.latency.speedup_high < 1.0
+
+    @property
+    def worst(self) -> OutputGrade | None:
+        """The output that decides."""
+        return self.outputs[0] if self.outputs else None
+
+    @property
+    def sqnr(self) -> float | None:
+        """SQNR in dB of that output."""
+        return None if self.worst is None else self.worst.sqnr
+
+    @property
+    def sentence(self) -> str:
+        """Return the grade and what it rests on, in one line."""
+        if self.grade == "none" and self.remarks:
+            return f"none: {self.remarks[0]}"
+        parts = [] if self.worst is None else [self.worst.text + self._expected(self.worst.output)]
+        parts += [] if self.accuracy is None else [accuracy_text(self.accuracy)]
+        parts += [] if self.score is None else [metric_text(self.metric, self.score)]
+        on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
+        return f"{self.grade}: {'; '.join(parts) or 'nothing that is float could be compared'}{on}"
+
+    def _expected(self, output: str) -> str:
+        found = next((check for check in self.estimates if check.output == output), None)
+        return "" if found is None else f"; the plan expected {found.low:.0f} to {found.high:.0f}"
+
+
+def accuracy_text(found: Accuracy) -> str:
+    """Return both accuracies and their difference with its 95 % interval."""
+    return (
+        f"accuracy {found.float_percent:.2f} -> {found.quantized_percent:.2f} % of {found.rows} held-out "
+        f"rows ({0.0 - found.drop:+.2f} points, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f})"
+    )
+
+
+def metric_text(title: str, found: Score) -> str:
+    """Return both scores and the change, with its 95 % interval."""
+    change = f"{0.0 - found.drop:+.2f}, {0.0 - found.drop_high:+.2f} to {0.0 - found.drop_low:+.2f}"
+    return f"{title} {score_text(found)} ({change} {found.drop_unit})"
+
+
+def verdict_of(
+    evaluation: Evaluation, limits: NoiseLimits, composition: Composition, held_out: HeldOut
+) -> Verdict:
+    """Return the verdict on a model, with neither cause nor fixes.
+
+    Args:
+        evaluation: of it, on the held-out samples.
+        limits: how much noise its outputs can bear.
+        composition: what computes in integers.
+        held_out: the samples.
+    """
+    outputs = output_grades(evaluation.outputs, limits)
+    drop: Drop | None = evaluation.score or evaluation.accuracy
+    found = Verdict(
+        grade_of(outputs, drop),
+        outputs,
+        evaluation.estimates,
+        evaluation.accuracy,
+        evaluation.metric_title,
+        evaluation.score,
+        held_out,
+        evaluation.float_bytes,
+        evaluation.quantized_bytes,
+        evaluation.latency,
+        composition,
+        remarks=(*_about(held_out), *evaluation.remarks),
+    )
+    return replace(found, alarms=_alarms(found))
+
+
+def no_verdict(found: Verdict, reason: str) -> Verdict:
+    """Return a verdict that there is none, and why."""
+    return replace(found, grade="none", remarks=(reason, *found.remarks), cause="", fixes=())
+
+
+def _about(held_out: HeldOut) -> Sequence[str]:
+    if held_out.seen:
+        return ("judged on the samples of the profile, which flatters: give others with --holdout-data",)
+    if held_out.rows < FEW:
+        few = f"{held_out.samples} held-out sample{'s'[: held_out.samples != 1]}"
+        return (f"few samples: {few} of {held_out.of_samples}; more make the verdict surer",)
+    return ()
+
+
+def _alarms(found: Verdict) -> tuple[str, ...]:
+    alarms = []
+    if not found.composition.quantized:
+        alarms.append("float kept: nothing is quantized")
+    if found.quantized_bytes > found.float_bytes:
+        sizes = f"{size_text(found.quantized_bytes)}, float {size_text(found.float_bytes)}"
+        alarms.append(f"larger than float: {sizes}")
+    if found.is_slower and found.latency is not None:
+        alarms.append(f"slower than float: {found.latency.speedup:.2f} times as fast")
+    return tuple(alarms)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found on samples that were held out, with what it rests on.
+
+    Attributes:
+        verdict: the verdict.
+        evaluation: both models compared.
+        profile: file of the profile; "" where none was kept, or the mode needs none.
+        profile_reused: whether it was there already.
+    """
+
+    verdict: Verdict
+    evaluation: Evaluation
+    profile: str = ""
+    profile_reused: bool = False
