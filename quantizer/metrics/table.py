@@ -86,6 +86,8 @@ _BOXES: Mapping[str, Option] = {
     "images": None,
     "classes": None,
     "agnostic": False,
+    "first": 0,
+    "ids": False,
 }
 _FOR_MAP = {**_BOXES, "confidence": 0.001, "nms": 0.6, "max": 100}
 _BOX_TRUTH = "boxes: COCO .json, or a folder of YOLO .txt files"
