@@ -163,3 +163,36 @@ def test_what_check_speed_prints_keeps_to_the_schema(tmp_path: Path) -> None:
     found = json.loads(printed("quantize", DIGITS / "model.onnx", *files, *speed, "--json"))
     assert found["speed"]["passed"]
     check(found, "quantization")
+
+
+RECIPES = [
+    "reader: image",
+    "base: imagenet\nsize: 224",
+    "reader: image\nresize: [256, 256]\ncrop: 224\nscale: 1/255\nmean: [0.5]\ncolor: bgr\nlayout: nhwc",
+    "reader: image\nsize: [192, 256]\nresize: letterbox\nfill: 114\nconstants: {sizes: [640, 640]}",
+    "reader: array\nrows: split",
+]
+NO_RECIPES = [
+    "reader: video",
+    "reader: image\nresise: 256",
+    "rows: split",
+    "base: imagnet",
+    "reader: array\nsize: 3",
+]
+
+
+@pytest.mark.parametrize("text", RECIPES)
+def test_a_recipe_fits_its_schema(text: str) -> None:
+    check(yaml.safe_load(text), "preprocess")
+
+
+@pytest.mark.parametrize("text", NO_RECIPES)
+def test_what_is_no_recipe_does_not_fit_its_schema(text: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    with pytest.raises(jsonschema.ValidationError):
+        check(yaml.safe_load(text), "preprocess")
+
+
+def test_every_key_of_a_recipe_is_described() -> None:
+    records = schema_of("preprocess")["$defs"].values()
+    assert all(key.get("description") for record in records for key in record["properties"].values())

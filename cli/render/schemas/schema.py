@@ -48,6 +48,7 @@ _NAMES = tuple[str, ...]
 
 DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", _record(".files", "ConfigDocument")),
+    "preprocess": Document("a recipe, for --preprocess", _record(".recipes", "RecipeDocument")),
     "plan": Document("a plan: quantize --save-plan, show --json", _record(".files", "PlanDocument")),
     "quantization": Document("quantize --json", _record(".results", "Quantization"), 1),
     "operators": Document("rules --json", _record(".results", "Operators"), 1),

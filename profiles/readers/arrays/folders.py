@@ -30,7 +30,7 @@ def sample_paths(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "no such folder"
-        raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or module:function")
+        raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
     try:
         entries = sorted(
             (p for p in folder.iterdir() if not p.name.startswith(".")),
