@@ -48,7 +48,7 @@ class Fix:
         predicted: predicted time over that of the model as it is; 1 for unknown.
     """
 
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, str | float | tuple[str, ...]] = field(default_factory=dict)
     check_speed: bool = False
     sqnr: float | None = None
     speedup: float | None = None
