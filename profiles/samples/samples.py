@@ -35,6 +35,7 @@ from .objects import (
     length_of,
     reader_of,
 )
+from .selected_rows import selected_rows
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
@@ -57,7 +58,9 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
         # Some exporters write -1 for a dimension that is free.
         sizes = (d if isinstance(d, int) else d.value for d in value.shape or ())
         shape = None if value.shape is None else tuple(None if d == -1 else d for d in sizes)
-        specs.append(InputSpec(str(value.name), np.dtype(value.type.dtype.numpy()), shape))
+        dtype = np.dtype(value.type.dtype.numpy())
+        rows = selected_rows(value) if dtype.kind in "iu" else None
+        specs.append(InputSpec(str(value.name), dtype, shape, rows))
     return tuple(specs)
 
 

@@ -171,6 +171,10 @@ RECIPES = [
     "reader: image\nresize: [256, 256]\ncrop: 224\nscale: 1/255\nmean: [0.5]\ncolor: bgr\nlayout: nhwc",
     "reader: image\nsize: [192, 256]\nresize: letterbox\nfill: 114\nconstants: {sizes: [640, 640]}",
     "reader: array\nrows: split",
+    "reader: text\ntokenizer: tokenizer.json\nfield: [question, answer]\nmax_length: 128\ninputs: {tok: ids}",
+    "reader: audio\nrate: 16000\nwindow: 20 ms\nhop: 160\nconstants: {state: zeros, sr: 16000}",
+    "reader: table\ncolumns: {x: [a, b], y: c}\nrows: 32",
+    "reader: random\nsizes: {tokens: 16}",
 ]
 NO_RECIPES = [
     "reader: video",
@@ -178,6 +182,10 @@ NO_RECIPES = [
     "rows: split",
     "base: imagnet",
     "reader: array\nsize: 3",
+    "reader: text\nmax_length: 0",
+    "reader: audio\nchannels: left",
+    "reader: table\nrows: 0",
+    "reader: random\nsizes: {tokens: 0}",
 ]
 
 
