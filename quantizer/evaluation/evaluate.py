@@ -130,7 +130,7 @@ def evaluate(
     if by_metric:
         truth = None if labelled else labels
         request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis)
-        scoring = ScoreRun(lambda first: open_metric(request, original, first))
+        scoring = ScoreRun(lambda sample, outputs: open_metric(request, original, sample.arrays, outputs))
     task = _Task(
         pair,
         input_specs(original),
@@ -226,7 +226,7 @@ def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
         truth.labels.check_classes(class_count(floats[truth.output], truth.axis))
         rows = rows.added(truth.labels.classes, *classes)
     if task.scoring is not None:
-        task.scoring.add(sample.name, floats, quantized)
+        task.scoring.add(sample, floats, quantized)
     pairs = zip(task.pair.outputs, sums.outputs, strict=True)
     return replace(
         sums,

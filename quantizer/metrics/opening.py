@@ -14,7 +14,7 @@ from ..differences.outputs import class_axes
 from .kinds.relative import relative_metric
 from .table import check_metric_name, named_metric
 from .user_functions import MetricFunction, user_metric
-from .values import Metric, MetricSource, Outputs
+from .values import Inputs, Metric, MetricSource, Outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,13 +35,14 @@ class MetricRequest:
     class_axis: int | None = None
 
 
-def open_metric(request: MetricRequest, model: ir.Model, first: Outputs) -> Metric:
+def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: Outputs) -> Metric:
     """Return a metric with its truth.
 
     Args:
         request: which one.
         model: the float model.
-        first: its outputs on the first sample.
+        inputs: its inputs in the first sample.
+        first: its outputs on it.
 
     Raises:
         ConfigError: there is no such metric or option, the truth that it needs is missing, or it reads none.
@@ -62,7 +63,7 @@ def open_metric(request: MetricRequest, model: ir.Model, first: Outputs) -> Metr
     asked = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
     if asked is not None:
         maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
-        return maker(MetricSource(asked, truth, output, class_axis, model, first))
+        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first))
     assert metric is not None
     if truth is not None:
         raise ConfigError(

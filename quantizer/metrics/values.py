@@ -17,6 +17,9 @@ Floats = npt.NDArray[np.float64]
 Outputs = Mapping[str, npt.NDArray[Any]]
 """Outputs of a model on one sample, by name."""
 
+Inputs = Mapping[str, npt.NDArray[Any]]
+"""Inputs of a model in one sample, by name."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -111,7 +114,8 @@ class MetricSource:
         output: name of the output that is scored; None for the first (that fits).
         class_axis: axis of its classes; None for what its operator says.
         model: the float model.
-        first: its outputs on the first sample.
+        inputs: its inputs in the first sample.
+        first: its outputs on it.
     """
 
     asked: NamedMetric
@@ -119,6 +123,7 @@ class MetricSource:
     output: str | None
     class_axis: int | None
     model: ir.Model
+    inputs: Inputs
     first: Outputs
 
     @property

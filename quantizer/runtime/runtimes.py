@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.runtime.profiling_session import check_provider
-from ...profiles.runtime.refusals import first_line
 from .sessions import open_session
 
 RuntimeName = Literal["onnxruntime", "openvino"]
@@ -145,6 +144,13 @@ def _type(value: Any) -> str:
     return f"tensor({_TYPES.get(name, name)})"
 
 
+def _reason(error: Exception) -> str:
+    """Return what OpenVINO says is wrong, on one line: without places in its source and headings."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [n for n in lines if n and not n.startswith(("Exception from", "Check '")) and not n.endswith(":")]
+    return "; ".join(line.lstrip("- ").rstrip(".") for line in said[:2])[:300] or type(error).__name__
+
+
 def _openvino() -> Any:
     try:
         import openvino
@@ -177,7 +183,7 @@ def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session
         return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings))
     except (RuntimeError, TypeError) as error:
         raise ModelError(
-            f"{name}: OpenVINO cannot load it: {first_line(error)}; compare it with --runtime "
+            f"{name}: OpenVINO cannot load it: {_reason(error)}; compare it with --runtime "
             "onnxruntime, or quantize it with --target openvino"
         ) from error
 

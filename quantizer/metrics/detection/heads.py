@@ -270,10 +270,10 @@ def _class_list(source: MetricSource) -> tuple[int, ...]:
 
 
 def input_size(source: MetricSource) -> tuple[int, int]:
-    """Return the (width, height) of the pictures that the model takes.
+    """Return the (width, height) of the pictures that the model takes, as the first sample has them.
 
     Raises:
-        ConfigError: the model does not say, and the option does not either.
+        ConfigError: there are no pictures, and the option does not say it either.
     """
     given = source.asked.options["size"]
     if given is not None:
@@ -284,13 +284,12 @@ def input_size(source: MetricSource) -> tuple[int, int]:
                 "size=640x480"
             )
         return int(parts[0]), int(parts[-1])
-    for value in source.model.graph.inputs:
-        dims = [d if isinstance(d, int) else 0 for d in value.shape or ()]
-        if len(dims) == 4 and value.name not in source.model.graph.initializers:
+    for values in source.inputs.values():
+        if values.ndim == 4:
+            dims = values.shape
             height, width = dims[1:3] if dims[3] in (1, 3, 4) and dims[1] > 4 else dims[2:]
-            if width > 0 and height > 0:
-                return width, height
+            return width, height
     raise ConfigError(
-        f"metric '{source.asked.text}': the model leaves the size of its pictures open; give it as in "
+        f"metric '{source.asked.text}': the model takes no pictures, whose size boxes need; give it as in "
         "size=640"
     )

@@ -123,6 +123,8 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
         if entry.image_id not in listed:
             raise DataError(f"{path}: a box is of image {entry.image_id}, which is not listed; list it")
         listed[entry.image_id].append(entry)
+    if len(listed) < len(record.images):
+        raise DataError(f"{path}: two images have one id; give each its own")
     kinds = sorted({e.category_id for e in record.annotations} | {c.id for c in record.categories})
     own = bool(source.asked.options["ids"])
     classes = {kind: kind if own else at for at, kind in enumerate(kinds)}

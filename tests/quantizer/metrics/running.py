@@ -7,6 +7,8 @@ from qprof_onnx.quantizer.metrics.opening import MetricRequest, open_metric
 from qprof_onnx.quantizer.metrics.score import Score, score_of
 from qprof_onnx.quantizer.metrics.values import Metric, Outputs, Place
 
+SIZE = 64
+
 
 def scored(metric: Metric, floats: list[Outputs], quantized: list[Outputs], first: int = 0) -> Score:
     """Return the score of outputs of samples that begin at an index."""
@@ -26,11 +28,11 @@ def rows(*best: int) -> dict[str, np.ndarray]:
     return {"y": np.eye(4, dtype=np.float32)[list(best)]}
 
 
-def model_of(*outputs: str, size: int = 64) -> ir.Model:
-    """Return a model of pictures of a size, with outputs of these names."""
+def model_of(*outputs: str) -> ir.Model:
+    """Return a model of pictures of SIZE, with outputs of these names."""
     values = ", ".join(f"float[N, C] {name}" for name in outputs)
     nodes = " ".join(f"{name} = Identity(x)" for name in outputs)
-    graph = f"g (float[1, 3, {size}, {size}] x) => ({values}) {{ {nodes} }}"
+    graph = f"g (float[1, 3, {SIZE}, {SIZE}] x) => ({values}) {{ {nodes} }}"
     return ir.from_proto(parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}'))
 
 
@@ -39,4 +41,5 @@ def opened(
 ) -> Metric:
     """Return a metric of the table, opened for outputs like the first ones."""
     request = MetricRequest(name, None if truth is None else str(truth), **more)
-    return open_metric(request, model_of(*first) if model is None else model, first)
+    pictures = {"x": np.zeros((1, 3, SIZE, SIZE), np.float32)}
+    return open_metric(request, model_of(*first) if model is None else model, pictures, first)
