@@ -8,8 +8,8 @@ from math import inf, log10
 
 from .grades import ORDER, Grade
 
-WORTH_DB = 0.5
-"""Least gain of a fix in dB, as estimated, that is worth a line."""
+WORTH_DB, WORTH = 0.5, 0.25
+"""Least gain of a fix, as estimated, that is worth a trial: in dB, and of what is lacking."""
 
 MOST_NODES = 12
 """Nodes that are named one by one at most: more is a question of the noise budget."""
@@ -122,10 +122,11 @@ def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     found += [_kept_float(lack, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
     found += [_kept_float(lack, total, *kept) for kept in _enough(lack, ranking, total)]
     tighter = round(lack.limit + max(0.0, lack.needed - lack.sqnr) + HEADROOM_DB, 1)
-    found.append(Fix({"min_output_sqnr": tighter}))
+    found.append(Fix({"min_output_sqnr": tighter}, sqnr=lack.needed))
+    least = max(WORTH_DB, WORTH * (lack.needed - lack.sqnr))
     unlike: dict[tuple[str, ...], Fix] = {}
     for fix in found:
-        if fix.sqnr is None or fix.sqnr >= lack.sqnr + WORTH_DB:
+        if fix.sqnr is None or fix.sqnr >= lack.sqnr + least:
             unlike.setdefault(fix.options, fix)
     return tuple(unlike.values())
 

@@ -10,6 +10,7 @@ from ....profiles.base.presentation import size_text
 
 if TYPE_CHECKING:
     from ....quantizer.evaluation.result import Evaluation
+    from ....quantizer.verdict.fixes import Fix
     from ....quantizer.verdict.verdict import Judged, Verdict
 
 SHOWN = 3
@@ -81,4 +82,17 @@ def _tries(verdict: Verdict, arguments: Sequence[str]) -> Iterator[tuple[str, st
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes[:SHOWN]:
         yield "try", f"{fix.brings}:"
-        yield "", shlex.join(["qprof", "quantize", *arguments, *fix.options])
+        yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
+
+
+def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
+    """Yield the words of the command line without settings that a fix changes, and --fix."""
+    changed = {f"--{name.replace('_', '-')}" for name, value in fix.settings.items() if value != ()}
+    changed -= {"--keep-float"}  # names are added to those that are given
+    words = iter(arguments)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in (*changed, "--fix"):
+            yield word
+        elif not value:
+            next(words, None)
