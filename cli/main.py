@@ -28,6 +28,7 @@ COMMANDS = {
     "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",
     "sensitivity": "Rank the quantized nodes by how much noise each adds to the outputs.",
     "tune": "Find the best plan that meets a quality target, and verify it on held-out samples.",
+    "report": "Write a report of a quantized model: noise, tensors, graph, prices, and what to try.",
     "rules": "Print the operator reference: what becomes of each operator on a target.",
     "targets": "List the runtimes that qprof can quantize for.",
     "measure-target": "Measure what the kernels of TARGET cost on this machine.",

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/options", "cli/render"),
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/front_door",),
+    ("quantizer/report",),
     ("quantizer/one_shot",),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/scoring", "quantizer/verdict"),

@@ -11,6 +11,7 @@ from ..console import echo
 from ..options.drift import drift_options
 from ..options.files import EXISTING
 from ..options.groups import GroupedCommand
+from ..options.report.saving import report_drift, report_option
 from ..options.shared import recipe_of
 
 
@@ -18,6 +19,7 @@ from ..options.shared import recipe_of
 @click.argument("old", type=EXISTING, metavar="OLD.yaml")
 @click.argument("new", type=EXISTING, metavar="NEW.yaml")
 @drift_options
+@report_option
 def command(
     old: Path, new: Path, *, worst: int | None, allow_different: bool, as_json: bool, **options: Any
 ) -> None:
@@ -40,6 +42,7 @@ def command(
     report = diff(
         old, new, limits=limits, recipe=recipe_of(options), model_path=model, allow_different=different
     )
+    report_drift(report)
     echo(drift_json(report, worst) if as_json else drift_text(report, worst or 10))
     if not report.passed:
         click.get_current_context().exit(1)

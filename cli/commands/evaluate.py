@@ -11,6 +11,7 @@ from ..console import add_finding, echo
 from ..options.evaluation import evaluation_options
 from ..options.files import MODEL
 from ..options.groups import GroupedCommand
+from ..options.report.saving import report_evaluation
 from ..options.shared import data_option, limit_option, model_argument
 from ..render.progress import progress
 
@@ -27,8 +28,7 @@ def command(
     """Compare a quantized model with the float one: quality, size and speed.
 
     Runs both on the same samples. A gate that is not met ends with exit code 1. Without --labels, boxes,
-    masks and texts of the float model are the truth of --metric. In JSON an infinite SQNR (no difference at
-    all) is the string "inf".
+    masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is the string "inf".
 
     \b
     Example:
@@ -44,15 +44,15 @@ def command(
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
     labels, slack, baseline, save = (options.pop(n) for n in ("labels", "slack", "baseline", "save_baseline"))
     allowed, earlier = Slack(**slack), None if baseline is None else load_baseline(baseline)
-    if no_latency:
-        options["latency"] = None
-    how = Measuring(**options)
+    unmeasured: dict[str, Any] = {"latency": None} if no_latency else {}
+    how = Measuring(**options, **unmeasured)
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
     if earlier is not None:
         result = held_against(result, earlier, baseline.name, allowed)
     if save is not None:
         save_evaluation(result, save)
+    report_evaluation(result, model, quantized)
     add_finding(sqnr=result.worst_sqnr, gated=result.gated)
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:

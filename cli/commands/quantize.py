@@ -12,6 +12,7 @@ from ..console import add_finding, arguments, echo, tell_note
 from ..options import shared
 from ..options.groups import GroupedCommand
 from ..options.quantizing import file_options, sample_options, sample_settings, samples_for
+from ..options.report.saving import report_quantization
 from ..render.progress import on_demand, stages
 from ..render.quantization import findings, summary_json, summary_text
 
@@ -25,16 +26,14 @@ from ..render.quantization import findings, summary_json, summary_text
 def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
     """Write a quantized model from a float model and its profile, or from samples.
 
-    With --data and no --profile everything is done: the samples are profiled (the profile is kept beside OUT
-    and used again for the same model and data), a quarter is held out, the result is judged on these, and
-    what to try is told with what it brings. A profile needs no samples, but for --check-speed and --rounding
-    gptq or gptaq; --mode dynamic and weight-only need neither. Other settings come from --target or --config.
+    With --data and no --profile everything is done: samples are profiled (the profile stays beside OUT for
+    the next time), a quarter is held out, the result is judged on these, and what to try is told. A profile
+    needs no samples, but for --check-speed and --rounding gptq or gptaq; --mode dynamic needs neither.
 
     \b
     Examples:
       qprof quantize model.onnx --data samples/ --labels labels.txt -o model.int8.onnx
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
-      qprof quantize model.onnx --mode weight-only --weight-type int4 -o model.int4.onnx
     """
     from ...quantizer.one_shot.run import Watching, quantize_with_data
     from ...quantizer.pipeline.quantization import OutputFiles, quantize
@@ -53,6 +52,7 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
             steps = replace(steps, progress=on_demand(stage, "rounding"))
             asked = {"plan_path": plan, "accept_retrained": retrained, "samples": steps}
             result = quantize(model, profile, files, recipe=recipe, **asked)
+    report_quantization(result, model, profile, recipe)
     add_finding(**findings(result))
     echo(summary_json(result) if as_json else summary_text(result, arguments()))
     if not result.passed:

@@ -9,6 +9,7 @@ import click
 
 from ..console import echo, tell
 from ..options.groups import GroupedCommand
+from ..options.report.saving import report_option, report_tuning
 from ..options.shared import data_option, limit_option, model_argument, recipe_of
 from ..options.tuning import tuning_options
 
@@ -18,6 +19,7 @@ from ..options.tuning import tuning_options
 @data_option
 @limit_option
 @tuning_options
+@report_option
 def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
     """Find the best plan that meets a quality target, and verify it on held-out samples.
 
@@ -45,15 +47,12 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
 
     target, data = taken(QualityTarget), taken(TuningData)
     files = taken(TuneFiles, model="output_file", plan="save_plan")
-    result = tune(
-        model,
-        profile,
-        data,
-        target,
-        recipe=recipe_of(options),
-        files=files,
-        on_trial=lambda n, trial, resumed: (tell if as_json else echo)(trial_text(n, trial, resumed, target)),
-    )
+
+    def tell_trial(number: int, trial: Any, resumed: bool) -> None:
+        (tell if as_json else echo)(trial_text(number, trial, resumed, target))
+
+    result = tune(model, profile, data, target, recipe=recipe_of(options), files=files, on_trial=tell_trial)
+    report_tuning(result, model, profile, files)
     echo(tune_json(result) if as_json else tune_text(result, files.model))
     if not result.target_met:
         click.get_current_context().exit(1)

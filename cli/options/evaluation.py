@@ -7,6 +7,7 @@ import click
 from .files import EXISTING, NEW, TRUTH
 from .groups import F, option
 from .numbers import FiniteNumber, Size
+from .report.saving import report_option
 from .shared import Name, class_axis_option, json_option, labelled_output_option, metric_option
 
 RUNTIMES = ("onnxruntime", "openvino")
@@ -145,6 +146,7 @@ _OPTIONS = (
         metavar="N",
         help="Threads of the runtime, for both models.",
     ),
+    report_option,
     json_option,
 )
 

@@ -56,6 +56,23 @@ class FileWritten(click.Path):
         return super().convert(value, param, ctx)
 
 
+class FolderWritten(click.Path):
+    """A folder that files are written into; it is made if it is not there."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        """Take the names of the files; none of them may be one that the command reads."""
+        super().__init__(file_okay=False, readable=False, path_type=Path)
+        self.names = names
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
+        if ctx is not None:
+            files = (path / name for name in self.names)
+            ctx.meta.setdefault(_WRITTEN, []).extend(file for file in files if file.exists())
+        return path
+
+
 class DataRead(click.types.StringParamType):
     """A folder of samples, or "module:function" of samples or of a metric."""
 
@@ -99,6 +116,7 @@ EXISTING = FileRead()
 TRUTH = FileRead(or_folder=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
+REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"))
 DATA = DataRead()
 RECIPE = RecipeRead()
 
@@ -116,6 +134,7 @@ class FileCommand(click.Command):
         note_values(ctx)
         outputs = [p for p in self.params if isinstance(p.type, FileWritten)]
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
+        paths += ctx.meta.get(_WRITTEN, ())
         if paths:
             from ...profiles.base.destinations import leads_to_stdout
             from ...quantizer.model.outputs import FilesRead, check_outputs
@@ -129,7 +148,7 @@ class FileCommand(click.Command):
 
 KINDS = ("model", "file", "data")
 """Of what is read, in the order of the fields of `FilesRead`."""
-_READ = "qprof.read"
+_READ, _WRITTEN = "qprof.read", "qprof.written"
 
 
 def _noted(ctx: click.Context | None, kind: str, value: object) -> None:

@@ -10,6 +10,7 @@ from .evaluation import GATES, RUNNING, SCORING
 from .files import DATA, EXISTING, NEW
 from .groups import F, option
 from .numbers import FiniteNumber
+from .report.saving import report_option
 from .shared import class_axis_option, preprocess_option
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ _FILES = (
         help="Write the plan: every decision.",
     ),
     option("--plan", group="Files", type=EXISTING, metavar="PLAN.yaml", help="Apply this plan instead."),
+    report_option,
     option("--accept-retrained", group="Files", is_flag=True, help="Accept a profile of other weights."),
 )
 

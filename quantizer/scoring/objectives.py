@@ -58,13 +58,13 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
         name = output_name(node)
         if name not in profile:
             continue
-        work = float(profile[name].count) * _multiplications(node, graph)
+        work = float(profile[name].count) * multiplications(node, graph)
         total += work
         done += work if plan.nodes[name_of(node)].kind.counts_as_quantized else 0.0
     return done / total if total else 0.0
 
 
-def _multiplications(node: ir.Node, graph: Graph) -> float:
+def multiplications(node: ir.Node, graph: Graph) -> float:
     """Return the multiplications for each element of the output."""
     rule = rule_of(node)
     if rule is None or rule.weight is None:

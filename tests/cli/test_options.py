@@ -7,7 +7,7 @@ from dataclasses import fields
 import click
 import pytest
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.cli.options.files import DataRead, FileCommand, FileRead, FileWritten
+from qprof_onnx.cli.options.files import DataRead, FileCommand, FileRead, FileWritten, FolderWritten
 from qprof_onnx.profiles.runner.settings import RunSettings
 
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
@@ -25,7 +25,7 @@ def test_a_parameter_that_takes_a_path_says_whether_it_is_read_or_written(name: 
     for parameter in parameters(name):
         kind = parameter.type
         if isinstance(kind, click.Path | click.File):
-            assert isinstance(kind, FileRead | FileWritten), parameter.name
+            assert isinstance(kind, FileRead | FileWritten | FolderWritten), parameter.name
         elif any(part in (parameter.metavar or "") for part in LIKE_FILES):
             assert isinstance(kind, DataRead), parameter.name
 

@@ -73,6 +73,7 @@ DOCUMENTS: Mapping[str, Document] = {
     "drift": Document(
         "diff --json", _record(f"{_QUANTIZER}.pipeline.drift_check", "DriftReport"), 1, {"passed": bool}
     ),
+    "report": Document("report.json", _record(f"{_QUANTIZER}.report.content", "Report"), 1),
     "explanation": Document("explain --json", _record(".results", "Explanation"), 1),
 }
 """Every document with a schema. A new `--json` document is one entry here."""

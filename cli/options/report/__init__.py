@@ -1,0 +1,1 @@
+"""Options of reports, and what commands do with `--report`."""

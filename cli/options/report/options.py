@@ -1,0 +1,99 @@
+"""The options of `qprof report`."""
+
+from __future__ import annotations
+
+import click
+
+from ..evaluation import GATES, RUNNING, SCORING
+from ..files import DATA, EXISTING, MODEL, NEW, REPORT
+from ..groups import F, option
+from ..numbers import FiniteNumber
+from ..shared import class_axis_option, preprocess_option
+
+_OPTIONS = (
+    option(
+        "--profile", group="Basic", required=True, type=EXISTING, metavar="PROFILE.yaml", help="Its profile."
+    ),
+    option(
+        "--quantized", group="Basic", type=MODEL, metavar="OUT.onnx", help="Measure this model, on --data."
+    ),
+    option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples for --quantized."),
+    option(
+        "--limit",
+        group="Basic",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Use the first N samples only.",
+    ),
+    *SCORING,
+    class_axis_option,
+    option(
+        "--min-sqnr",
+        group="Quality",
+        type=FiniteNumber(),
+        metavar="DB",
+        help="Gate: SQNR of every output.",
+    ),
+    *GATES,
+    option(
+        "--min-speedup",
+        group="Speed",
+        type=FiniteNumber(),
+        metavar="X",
+        help="Gate: float latency over quantized latency, lower quartile.",
+    ),
+    *RUNNING,
+    option(
+        "--threads",
+        group="Speed",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Threads of the runtime.",
+    ),
+    option(
+        "--history",
+        group="Quality",
+        type=EXISTING,
+        multiple=True,
+        metavar="NEW.yaml",
+        help="A profile of newer data, the oldest first: how it drifts. Repeatable.",
+    ),
+    option(
+        "--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of a target of your own."
+    ),
+    option(
+        "--node-data",
+        group="Files",
+        type=NEW,
+        metavar="FILE.json",
+        help="Write a value of each node for Model Explorer too.",
+    ),
+    option(
+        "--node-data-by",
+        group="Files",
+        type=click.Choice(["noise", "time", "sqnr", "kind"]),
+        default="noise",
+        show_default=True,
+        help="The value of each node in --node-data.",
+    ),
+    option(
+        "-o",
+        "--output",
+        "report_folder",
+        group="Files",
+        required=True,
+        type=REPORT,
+        metavar="DIR",
+        help="Folder to write.",
+    ),
+)
+
+
+def report_options(function: F) -> F:
+    """Add the options of `qprof report`; the command takes them as `**options`."""
+    function = preprocess_option(function)
+    for add in reversed(_OPTIONS):
+        function = add(function)
+    return function

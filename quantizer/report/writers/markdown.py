@@ -1,0 +1,125 @@
+"""report.md: a summary for continuous integration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ....profiles.base.presentation import decibels, percent, size_text
+from ..content import Report
+from ..measured import sqnr_of
+
+SIGNS = {"good": "✅", "fair": "🟡", "poor": "❌", "unknown": "❔"}
+
+WORST = 5
+"""Tensors, changes and drifts that are listed."""
+
+
+def markdown(report: Report) -> str:
+    """Return the verdict, the gates, the worst layers and drift: short."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    verdict = report.verdict
+    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.level}\n"
+    yield _text(verdict.sentence) + "\n"
+    yield from (f"* {_text(cause)}" for cause in verdict.causes)
+    yield from _table(("", ""), _figures(report))
+    gates = [
+        (
+            _code(g.name),
+            "" if g.limit is None else f"{g.limit:g} {g.unit}",
+            "✅ passed" if g.passed else "❌ failed",
+            _text("; ".join(g.failures)),
+        )
+        for g in report.gates
+    ]
+    yield from _table(("gate", "limit", "result", "where"), gates)
+    yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), _worst(report))
+    yield from _drift(report)
+    yield from _changes(report)
+
+
+def _figures(report: Report) -> Iterator[tuple[str, ...]]:
+    if report.outputs:
+        worst = report.outputs[0]
+        how = "expected" if worst.measured is None else "measured"
+        yield "worst output", f"{_code(worst.name)}: {decibels(sqnr_of(worst))} dB {how}"
+    size = report.size
+    if size is not None and size.quantized_bytes is not None:
+        ratio = size.float_bytes / max(size.quantized_bytes, 1)
+        yield "size", f"{size_text(size.quantized_bytes)}, {ratio:.2f} times smaller"
+    if report.speed is not None:
+        yield "speed", f"{report.speed.speedup:.2f} times float, {report.speed.how}"
+    if report.int8_share is not None:
+        yield "in int8", f"{percent(report.int8_share, 1)} of the multiply-adds"
+    yield from ((fact.name, _text(fact.text)) for fact in report.facts)
+
+
+def _worst(report: Report) -> list[tuple[str, ...]]:
+    known = [(r.estimated if r.measured is None else r.measured, r) for r in report.tensor_noise]
+    ranked = sorted(
+        ((v, at, r) for at, (v, r) in enumerate(known) if v is not None), key=lambda found: found[:2]
+    )
+    return [
+        (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured))
+        for _, _, r in ranked[:WORST]
+    ]
+
+
+def _drift(report: Report) -> Iterator[str]:
+    for night in report.drift:
+        result = "✅ within limits" if night.passed else "❌ exceeds limits"
+        yield f"### {_text(night.profile)}: {result}\n"
+        rows = [
+            (
+                _code(t.tensor),
+                "-" if t.distance is None else f"{t.distance:.3g}",
+                percent(t.clipping),
+                f"{t.range_growth:.3g}",
+            )
+            for t in night.tensors[:WORST]
+        ]
+        yield from _table(("tensor", "JS distance", "clipped", "range growth"), rows)
+
+
+def _changes(report: Report) -> Iterator[str]:
+    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
+    if not helpful:
+        return
+    yield "<details><summary>What to try</summary>\n"
+    for change in helpful[:WORST]:
+        speed = "" if change.speedup is None else f", {change.speedup:.2f} times float"
+        gain = (
+            ""
+            if change.sqnr is None or change.gained is None
+            else f"{change.gained:+.1f} dB to {change.sqnr:.1f}"
+        )
+        how = "measured" if change.is_measured else "estimated"
+        yield f"{change.title}: {gain}{speed} ({how})\n"
+        yield f"    {' '.join(change.command.splitlines())}\n"
+    yield "</details>"
+
+
+def _table(
+    header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
+) -> Iterator[str]:
+    found = list(rows)
+    if found:
+        yield ""
+        for line in (header, ["---"] * len(header), *found):
+            yield f"| {' | '.join(line)} |"
+        yield ""
+
+
+def _text(words: str) -> str:
+    """Return a text in which nothing is markup; names of models and tensors may hold anything."""
+    for sign in ("\\", "|", "*", "_", "<", "`", "[", "#", "@"):
+        words = words.replace(sign, f"\\{sign}")
+    return " ".join(words.split())
+
+
+def _code(name: str) -> str:
+    """Return a name as code, or escaped where code cannot hold it."""
+    words = " ".join(name.split())
+    return _text(words) if "`" in words or "|" in words or not words else f"`{words}`"
