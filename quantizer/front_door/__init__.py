@@ -2,7 +2,6 @@
 
 Enters: models, samples, profiles and plans, each a path or an object; keywords.
 Leaves: results that show and save themselves.
-Imports: one_shot, report, pipeline, tuning, scoring, evaluation, speed, plan, prepare, targets, metrics,
-  runtime,
-model, numerics, profiles.runner, profiles.samples, profiles.readers, profiles.records, profiles.base.
+Imports: one_shot, report, pipeline, tuning, scoring, evaluation, speed, plan, prepare, targets, metrics, runtime,
+  model, numerics, profiles.runner, profiles.samples, profiles.readers, profiles.records, profiles.base.
 """
