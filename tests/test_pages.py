@@ -32,6 +32,8 @@ ENDINGS = (
     "npy",
     "pb",
     "whl",
+    "xml",
+    "html",
 )
 OTHERS = (
     *(
