@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import ProfileError, nearest
+from ..base.json_values import to_jsonable
 from ..base.names import natural_key
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from ..checks.extremes import Extremes, merged_extremes
+from ..checks.hints import Hint, hints_of
+from ..checks.input_checks import InputCheck, check_input
 from ..checks.inputs import InputProfile, merged_inputs
+from ..checks.outliers import Outlier, outliers
 from ..noise.measurements import SampleNoise, fewest_digests
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
@@ -236,6 +240,18 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         report = non_finite_report(self)
         return () if report is None else (report.sentence,)
 
+    def input_checks(self) -> tuple[InputCheck, ...]:
+        """Return type, sizes, range, mean and standard deviation of each input of the graph, in order."""
+        return tuple(check_input(name, given) for name, given in self.inputs.items())
+
+    def hints(self) -> tuple[Hint, ...]:
+        """Return what should be looked at in the data: pixels that were not scaled, few samples, outliers."""
+        return hints_of(self)
+
+    def outliers(self) -> tuple[Outlier, ...]:
+        """Return the samples that hold the extremes of unusually many tensors, the worst first."""
+        return outliers(self, self.runs)
+
     def __getitem__(self, name: str) -> TensorProfile:
         return self.tensors[name]
 
@@ -264,14 +280,22 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             for name, t in self.items()
         ]
         header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
-        facts = tuple(("note", sentence) for sentence in self.notes)
+        facts = (
+            *(("input", check.sentence.removeprefix("input ")) for check in self.input_checks()),
+            *(("note", sentence) for sentence in self.notes),
+            *(("hint", hint.text) for hint in self.hints()),
+        )
         return Presentation(facts, (Table(header, tuple(rows), left=4),))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was profiled, how much data, and for each tensor what `TensorProfile.to_dict` has."""
+        """Return what was profiled, how much data, the checks of the inputs, hints, and for each tensor what
+        `TensorProfile.to_dict` has."""
         return {
             "model": self.model.file,
             "samples": self.data.samples,
+            "inputs": to_jsonable(self.input_checks()),
+            "hints": to_jsonable(self.hints()),
+            "outliers": to_jsonable(self.outliers()),
             "tensors": {name: tensor.to_dict() for name, tensor in self.items()},
         }
 

@@ -84,19 +84,24 @@ def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple
     noise = None if analysis is None else analysis.noise
     found = {}
     if noise is not None:
-        found = estimated_noise(noise, (names.get(layer.tensor, layer.tensor) for layer in layers.layers))
+        found = estimated_noise(noise, (layer.tensor for layer in layers.layers))
     return tuple(
         TensorNoiseRecord(
             tensor=layer.tensor,
             operator=layer.op_type,
-            estimated=found.get(names.get(layer.tensor, layer.tensor)),
+            estimated=None if _is_equalized(layer.tensor, names) else found.get(layer.tensor),
             measured=None if layer.effective is None else layer.effective.sqnr,
             drop=layer.sqnr_drop,
             is_quantized=layer.type == "quantized",
             after=layer.after,
+            is_equalized=_is_equalized(layer.tensor, names),
         )
         for layer in layers.layers
     )
+
+
+def _is_equalized(tensor: str, names: Mapping[str, str]) -> bool:
+    return names.get(tensor, tensor) != tensor
 
 
 def _estimated_only(analysis: Analysis) -> Iterator[TensorNoiseRecord]:
@@ -111,4 +116,7 @@ def _estimated_only(analysis: Analysis) -> Iterator[TensorNoiseRecord]:
             maker = graph.producer(name)
             operator = "input" if maker is None else maker.op_type
             is_quantized = name in analysis.plan.tensors
-            yield TensorNoiseRecord(name, operator, found[names[name]], None, None, is_quantized)
+            equalized = _is_equalized(name, names)
+            yield TensorNoiseRecord(
+                name, operator, found[names[name]], None, None, is_quantized, is_equalized=equalized
+            )

@@ -181,6 +181,8 @@ class TensorNoiseRecord:
         drop: dB that the node which makes it adds, measured.
         is_quantized: whether the tensor holds integers.
         after: operators of the function that all its readers compute, "" for none.
+        is_equalized: whether its channels were equalized: its SQNR says little then, as weights
+            downstream take the scales back, and no estimate is given.
     """
 
     tensor: str
@@ -190,6 +192,7 @@ class TensorNoiseRecord:
     drop: float | None
     is_quantized: bool
     after: str = ""
+    is_equalized: bool = False
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ def _quality(outputs: tuple[OutputQuality, ...]) -> list[str]:
     if not outputs:
         return []
     worst = outputs[0]
-    needs = "" if worst.needed is None else f", {worst.kind} need {worst.needed:.0f}"
+    verb = "needs" if worst.kind.startswith("a") else "need"
+    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
     if worst.measured is not None:
         return [f"output '{worst.name}' keeps {decibels(worst.measured)} dB{needs}"]
     if worst.estimated is None:

@@ -38,10 +38,13 @@ def check(found: object, name: str) -> None:
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("quantized")
     profile, plan = folder / "p.yaml", folder / "plan.yaml"
-    printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
+    data = ("--data", DIGITS / "calibration", "-o", profile)
+    profiling = printed("dump-profile", DIGITS / "model.onnx", *data, "--json")
     files = ("--profile", profile, "-o", folder / "q.onnx", "--save-plan", plan)
     text = printed("quantize", DIGITS / "model.onnx", *files, "--json")
     return {
+        "profiling": json.loads(profiling),
+        "shown-profile": json.loads(printed("show", profile, "--json")),
         "quantization": json.loads(text),
         "plan": parse(plan.read_text(encoding="utf-8")),
         "folder": folder,
@@ -82,8 +85,10 @@ def test_what_a_command_prints_says_its_format_first_and_keeps_to_the_schema(
     check(found, name)
 
 
-@pytest.mark.parametrize("name", ["quantization", "plan"])
-def test_what_quantize_writes_keeps_to_the_schema(quantized: dict[str, Any], name: str) -> None:
+@pytest.mark.parametrize("name", ["profiling", "shown-profile", "quantization", "plan"])
+def test_what_quantize_and_its_profile_write_keeps_to_the_schema(
+    quantized: dict[str, Any], name: str
+) -> None:
     assert str(quantized[name]["format"]).startswith(f"qprof-{name}/")
     check(quantized[name], name)
 

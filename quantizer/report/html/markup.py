@@ -6,19 +6,12 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .text import visible
+
 
 def esc(text: object) -> str:
     """Return a text as it stands in an element or in a quoted attribute; control characters are shown."""
-    return html.escape("".join(_shown(character) for character in str(text)))
-
-
-def _shown(character: str) -> str:
-    """Return a character, or a sign for one that would hide, reorder or break the text around it."""
-    code = ord(character)
-    is_control = code < 32 or 127 <= code < 160
-    if is_control or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or 0xD800 <= code <= 0xDFFF:
-        return "\N{REPLACEMENT CHARACTER}"
-    return character
+    return html.escape(visible(str(text)))
 
 
 def name_html(name: str) -> str:

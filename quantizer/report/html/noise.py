@@ -116,6 +116,8 @@ def _table(records: Sequence[TensorNoiseRecord], measured: bool) -> str:
     rows = []
     for r in records:
         after = f' <span class="muted">after {esc(r.after)}</span>' if r.after else ""
+        if r.is_equalized:
+            after += ' <span class="muted">channels equalized: not comparable</span>'
         kind = badge("int8", "int") if r.is_quantized else badge("float", "float")
         row = [
             head(name_html(r.tensor) + after),
@@ -185,7 +187,7 @@ def _along(records: Sequence[TensorNoiseRecord]) -> str:
     dots = "".join(
         _point(x[at], _y(r.measured, low, high), r)
         for at, r in enumerate(records)
-        if r.measured is not None and math.isfinite(r.measured)
+        if r.measured is not None and math.isfinite(r.measured) and not r.is_equalized
     )
     key = "line: estimated" + ("; ● int8, ○ float: measured" if dots else "")
     titles = ("SQNR along the graph", key, "graph order")

@@ -18,6 +18,7 @@ __all__ = [
     "percent_text",
     "plural",
     "size_text",
+    "visible",
 ]
 
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
@@ -81,3 +82,16 @@ def count_text(count: float) -> str:
 def plural(count: int, word: str) -> str:
     """Return a count with its word, as in "3 nodes"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def visible(text: str) -> str:
+    """Return a text with a sign for each character that would hide, reorder or break the text around it."""
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    code = ord(character)
+    is_control = code < 32 or 127 <= code < 160
+    if is_control or 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or 0xD800 <= code <= 0xDFFF:
+        return "\N{REPLACEMENT CHARACTER}"
+    return character

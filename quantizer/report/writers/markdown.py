@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ....profiles.base.presentation import decibels, percent, size_text
 from ..content import Report
+from ..html.text import visible
 from ..measured import sqnr_of
 
 SIGNS = {"good": "✅", "fair": "🟡", "poor": "❌", "unknown": "❔"}
@@ -57,7 +58,11 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
 
 
 def _worst(report: Report) -> list[tuple[str, ...]]:
-    known = [(r.estimated if r.measured is None else r.measured, r) for r in report.tensor_noise]
+    known = [
+        (r.estimated if r.measured is None else r.measured, r)
+        for r in report.tensor_noise
+        if not r.is_equalized
+    ]
     ranked = sorted(
         ((v, at, r) for at, (v, r) in enumerate(known) if v is not None), key=lambda found: found[:2]
     )
@@ -114,12 +119,13 @@ def _table(
 
 def _text(words: str) -> str:
     """Return a text in which nothing is markup; names of models and tensors may hold anything."""
-    for sign in ("\\", "|", "*", "_", "<", "`", "[", "#", "@"):
+    words = visible(" ".join(words.split()))
+    for sign in ("\\", "|", "*", "_", "`", "[", "#", "@"):
         words = words.replace(sign, f"\\{sign}")
-    return " ".join(words.split())
+    return words.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _code(name: str) -> str:
     """Return a name as code, or escaped where code cannot hold it."""
-    words = " ".join(name.split())
+    words = visible(" ".join(name.split()))
     return _text(words) if "`" in words or "|" in words or not words else f"`{words}`"

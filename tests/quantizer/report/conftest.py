@@ -1,0 +1,56 @@
+"""A report of the digits model: estimates with the target's times, and what was measured on new images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from qprof_onnx.quantizer.cost_table.table import costs_of
+from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.front_door.reporting import Measured, report
+from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.target import Recipe
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
+
+@pytest.fixture(scope="session")
+def timed() -> Recipe:
+    """Return the default recipe with the times of its kernels, which tests are planned without."""
+    recipe = load_recipe()
+    return replace(recipe, measured=costs_of(recipe.target.costs))
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with profile.yaml, plan.yaml and model.int8.onnx of the digits model."""
+    folder = tmp_path_factory.mktemp("digits")
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
+    outputs = OutputFiles(folder / "model.int8.onnx", folder / "plan.yaml")
+    quantize(DIGITS / "model.onnx", folder / "profile.yaml", outputs)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def estimated(files: Path, timed: Recipe) -> Report:
+    """Return the report of the estimates."""
+    return report(DIGITS / "model.onnx", files / "plan.yaml", files / "profile.yaml", recipe=timed)
+
+
+@pytest.fixture(scope="session")
+def whole(files: Path, timed: Recipe) -> Report:
+    """Return the report with what was measured, gates and two nights of data."""
+    measured = Measured(
+        files / "model.int8.onnx",
+        str(DIGITS / "heldout"),
+        gate=Gate(min_sqnr=10.0, max_size=10.0),
+        measuring=Measuring(limit=20, latency=None),
+    )
+    nights = (files / "profile.yaml", files / "profile.yaml")
+    plan, profile = files / "plan.yaml", files / "profile.yaml"
+    return report(DIGITS / "model.onnx", plan, profile, measured=measured, history=nights, recipe=timed)

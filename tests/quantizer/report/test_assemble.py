@@ -1,0 +1,119 @@
+"""What a report says, from estimates and from results."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.records.store import load_profile
+from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.front_door.reporting import Measured, evaluation_report, report
+from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from .conftest import DIGITS
+
+MODEL = DIGITS / "model.onnx"
+
+
+def test_the_estimate_of_the_worst_output_is_that_of_the_plan(estimated: Report, files: Path) -> None:
+    origin = load_plan(files / "plan.yaml").origin
+    worst = estimated.noise[0]
+    assert worst.sqnr == pytest.approx(origin.estimated_sqnr[worst.output], abs=0.01)
+    assert estimated.outputs[0].estimated == origin.estimated_sqnr[worst.output]
+
+
+def test_the_shares_of_the_noise_add_up(estimated: Report) -> None:
+    for budget in estimated.noise:
+        assert sum(part.share for part in budget.parts) == pytest.approx(1.0)
+        assert [part.share for part in budget.parts] == sorted((p.share for p in budget.parts), reverse=True)
+
+
+def test_histograms_are_joined_without_losing_a_count(estimated: Report, files: Path) -> None:
+    profile = load_profile(files / "profile.yaml")
+    assert estimated.tensors
+    for tensor in estimated.tensors:
+        assert tensor.histogram is not None
+        assert len(tensor.histogram.counts) <= 128
+        if tensor.name in profile and not tensor.is_equalized:
+            assert sum(tensor.histogram.counts) == tensor.count
+
+
+def test_a_quantized_tensor_has_what_every_calibrator_chooses(estimated: Report) -> None:
+    quantized = [tensor for tensor in estimated.tensors if tensor.parameters is not None]
+    assert quantized
+    for tensor in quantized:
+        assert [choice.name for choice in tensor.calibrators] == ["minmax", "percentile", "kl", "mse"]
+        assert all(choice.low <= 0.0 <= choice.high for choice in tensor.calibrators)
+
+
+def test_every_node_has_a_time_in_float_and_as_planned(estimated: Report) -> None:
+    assert estimated.speed is not None
+    assert estimated.speed.how == "predicted"
+    total = sum(node.float_us or 0.0 for node in estimated.nodes)
+    assert total == pytest.approx(1e3 * estimated.speed.float_ms)
+
+
+def test_nodes_that_stay_float_are_in_one_group_each(estimated: Report) -> None:
+    named = [name for group in estimated.float_groups for name in group.nodes]
+    assert sorted(named) == sorted(node.name for node in estimated.nodes if node.code)
+
+
+def test_a_change_brings_what_quantizing_with_its_command_brings(estimated: Report, tmp_path: Path) -> None:
+    change = next(change for change in estimated.what_ifs if change.nodes)
+    words = shlex.split(change.command)
+    kept = [words[at + 1] for at, word in enumerate(words) if word == "--keep-float"]
+    assert tuple(kept) == change.nodes
+    recipe = load_recipe(overrides={"keep_float": kept})
+    profile = words[words.index("--profile") + 1]
+    result = quantize(MODEL, profile, tmp_path / "out.onnx", recipe=recipe)
+    estimates = result.plan.origin.estimated_sqnr
+    assert change.sqnr == pytest.approx(estimates[change.output], abs=0.5)
+
+
+def test_what_was_measured_stands_beside_the_estimates(whole: Report) -> None:
+    assert whole.outputs[0].measured is not None
+    both = [r for r in whole.tensor_noise if r.estimated is not None and r.measured is not None]
+    assert both
+    assert all(math.isfinite(r.estimated or 0.0) for r in both)
+
+
+def test_a_gate_that_fails_makes_the_verdict_poor(whole: Report) -> None:
+    assert [(gate.name, gate.passed) for gate in whole.gates] == [("--min-sqnr", True), ("--max-size", False)]
+    assert whole.verdict.level == "poor"
+    assert not whole.passed
+
+
+def test_newer_profiles_are_held_against_that_of_the_plan(whole: Report) -> None:
+    assert len(whole.drift) == 2
+    assert all(night.passed for night in whole.drift)
+    assert {t.distance for night in whole.drift for t in night.tensors} == {0.0}
+
+
+def test_samples_without_a_model_are_refused(files: Path) -> None:
+    measured = Measured(data=str(DIGITS / "heldout"))
+    with pytest.raises(ConfigError, match="samples alone cannot be measured"):
+        report(MODEL, files / "plan.yaml", files / "profile.yaml", measured=measured)
+
+
+def test_gates_without_a_measurement_are_refused(files: Path) -> None:
+    measured = Measured(gate=Gate(min_sqnr=10.0))
+    with pytest.raises(ConfigError, match="a gate needs something measured"):
+        report(MODEL, files / "plan.yaml", files / "profile.yaml", measured=measured)
+
+
+def test_an_evaluation_finds_plan_and_profile_beside_the_model(files: Path) -> None:
+    how = Measuring(limit=4, latency=None)
+    quantized = files / "model.int8.onnx"
+    result = evaluate(MODEL, quantized, str(DIGITS / "heldout"), measuring=how)
+    found, remarks = evaluation_report(result, MODEL, quantized)
+    assert found.tensors
+    assert len(remarks) == 2
+    assert all("by its digest" in remark for remark in remarks)

@@ -1,0 +1,133 @@
+"""The files of a report: what they say, and that no name breaks out of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+from qprof_onnx.cli.options.files import REPORT
+from qprof_onnx.cli.render.schemas.schema import schema_of
+from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.report.html.page import page
+from qprof_onnx.quantizer.report.writers.files import NAMES, report_texts
+from qprof_onnx.quantizer.report.writers.junit import junit
+from qprof_onnx.quantizer.report.writers.markdown import markdown
+from qprof_onnx.quantizer.report.writers.node_data import VALUES, node_data
+
+HOSTILE = "\"'></script><script>alert(1)</script><img src=x onerror=alert(2)>|`*&lt;\u202e\x00{}"
+
+
+def hostile(report: Report) -> Report:
+    """Return a report in which every name of the model is hostile, as far as they are read."""
+    text = json.dumps(HOSTILE)[1:-1]
+    names = {node.name for node in report.nodes} | {tensor.name for tensor in report.tensors}
+
+    def spoiled(value: object) -> object:
+        if isinstance(value, str):
+            return f"{HOSTILE}{value}" if value in names else value
+        if isinstance(value, tuple):
+            return tuple(spoiled(item) for item in value)
+        if hasattr(value, "__dataclass_fields__"):
+            changed = {f: spoiled(getattr(value, f)) for f in value.__dataclass_fields__}
+            return replace(value, **changed)  # type: ignore[type-var]
+        return value
+
+    assert text
+    found = spoiled(report)
+    assert isinstance(found, Report)
+    return replace(found, title=HOSTILE, notes=(HOSTILE,))
+
+
+class Elements(HTMLParser):
+    """Notes elements and attributes as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
+def test_names_of_the_model_cannot_break_out_of_the_page(whole: Report) -> None:
+    before, after = Elements(page(whole)), Elements(page(hostile(whole)))
+    assert after.tags.count("script") == before.tags.count("script") == 2
+    assert "img" not in after.tags
+    assert not {name for name in after.attributes if name.startswith("on")}
+
+
+def test_the_policy_of_the_page_allows_its_own_style_and_script_alone(whole: Report) -> None:
+    text = page(whole)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy[1]
+    assert not re.search(r'\sstyle="', text)
+    assert not re.search(r'(src|href)="(?!#)', text)
+
+
+def test_the_page_is_small(whole: Report) -> None:
+    assert len(page(whole).encode()) < 2_000_000
+
+
+def test_the_json_keeps_to_its_schema(whole: Report, estimated: Report) -> None:
+    for report in (whole, estimated):
+        document = json.loads(report_texts(report)["report.json"])
+        assert document["format"] == "qprof-report/1"
+        jsonschema.validate(document, schema_of("report"))
+
+
+def test_the_same_report_gives_the_same_bytes(whole: Report) -> None:
+    assert report_texts(whole) == report_texts(replace(whole))
+
+
+def test_the_command_guards_the_files_that_are_written(whole: Report, tmp_path: Path) -> None:
+    whole.save(tmp_path / "new" / "folder")
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(NAMES)
+    assert REPORT.names == NAMES
+
+
+def test_a_page_alone_is_written_under_a_name_of_a_page(whole: Report, tmp_path: Path) -> None:
+    whole.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page(whole)
+
+
+def test_junit_has_a_case_for_each_gate(whole: Report) -> None:
+    root = ElementTree.fromstring(junit(hostile(whole)))
+    (suite,) = root
+    assert root.tag == "testsuites"
+    assert [child.tag for child in suite] == [
+        "properties",
+        *["testcase"] * len(whole.gates),
+        "system-out",
+        "system-err",
+    ]
+    assert suite.get("tests") == str(len(whole.gates))
+    assert suite.get("failures") == "1"
+    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert failed == ["--max-size 10 bytes"]
+
+
+def test_markdown_is_short_and_has_the_gates(whole: Report) -> None:
+    text = markdown(whole)
+    assert "| `--max-size` | 10 bytes | ❌ failed |" in text
+    assert len(text.splitlines()) < 120
+    assert "<script>" not in markdown(hostile(whole))
+
+
+def test_node_data_has_a_number_or_a_word_for_every_node(whole: Report) -> None:
+    for by in VALUES:
+        found = node_data(whole, by)
+        assert found["results"]
+        kinds = {type(entry["value"]) for entry in found["results"].values()}
+        assert kinds == ({str} if by == "kind" else {float})
+    outputs = {name for node in whole.nodes for name in node.outputs}
+    assert set(node_data(whole, "noise")["results"]) <= outputs
