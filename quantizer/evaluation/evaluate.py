@@ -132,7 +132,7 @@ def evaluate(
     scoring = None
     if by_metric:
         truth = None if labelled else labels
-        request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis)
+        request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis, data)
         scoring = ScoreRun(lambda sample, outputs: open_metric(request, original, sample.arrays, outputs))
     task = _Task(
         pair,
