@@ -36,6 +36,8 @@ def upright(image: Image, color: str) -> Image:
     from PIL import ImageOps
 
     turned = ImageOps.exif_transpose(image)
+    if turned.mode == "P" and "transparency" in turned.info:  # Pillow warns of the direct way
+        turned = turned.convert("RGBA")
     return turned if turned.mode == MODES[color] else turned.convert(MODES[color])
 
 

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from ...base.errors import DataError
+from ...base.tool import note
 from ...storage.files import place_of, shown_location
 from ..batches import in_batches, of_one_row
 from ..preprocessing import BUILT_IN, Preprocessing
@@ -51,8 +52,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         for file in files[part]:
             yield make.sample(file.name, io.BytesIO(file.read()), str(file))
 
-    note = f"{shown}: {len(files)} pictures, each as {make.description()}"
-    return make.batched(Samples(shown, len(files), iterate, place_of(source), (note,)))
+    noted = f"{shown}: {len(files)} pictures, each as {make.description()}"
+    return make.batched(Samples(shown, len(files), iterate, place_of(source), (noted,)))
 
 
 class ImageSamples:
@@ -143,6 +144,7 @@ def _image(file: IO[bytes], where: str) -> Image:
 
     try:
         with PillowImage.open(file) as image:
+            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
             image.load()
     except OSError as error:
         reason = error.strerror or str(error)
@@ -155,4 +157,6 @@ def _image(file: IO[bytes], where: str) -> Image:
             f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "
             "bits, or give samples as FILE.py:FUNCTION"
         )
+    if pages > 1:
+        note(f"{where}: has {pages} pages or frames, of which the first is taken; save others as files")
     return image
