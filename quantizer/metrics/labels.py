@@ -69,8 +69,8 @@ _WRITE = "write it with numpy.save(file, labels.astype('int64')), or as text wit
 def load_labels(path: str | Path) -> Labels:
     """Return the labels in a file: `.npy` with a one-dimensional integer array, or text.
 
-    Text has one integer a line; empty lines are skipped. Of a folder of pictures the labels are the classes
-    that the folders in it stand for (`labels_of`).
+    Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
+    class, they are the classes of the pictures (`labels_of`).
 
     Raises:
         DataError: the file cannot be read, or holds something else, or a label is negative or does not

@@ -105,7 +105,12 @@ _PICTURES = "pictures (.npy, .png), one for each sample, or one .npy"
 _NUMBERS = "numbers for each row: .npy, .csv, or a folder of .npy"
 
 KINDS: tuple[MetricKind, ...] = (
-    MetricKind("top-K", "top-K accuracy", "kinds.classification:top_k", "class of each row: text or .npy"),
+    MetricKind(
+        "top-K",
+        "top-K accuracy",
+        "kinds.classification:top_k",
+        "class of each row: text, .npy, or a folder of pictures in a folder for each class",
+    ),
     MetricKind(
         "f1",
         "F1 of boxes",

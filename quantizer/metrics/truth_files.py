@@ -38,7 +38,7 @@ def digest_of(asked: NamedMetric, path: str | None, more: str = "") -> str:
 
 
 def _files(path: Path) -> Sequence[Path]:
-    return sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,14 @@ def test_top_k_is_that_of_scikit_learn(tmp_path, k) -> None:
     assert found.drop_low < found.drop < found.drop_high
 
 
+def test_the_folders_of_pictures_are_their_classes(tmp_path) -> None:
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    found = scored(opened("top-1", rows(0, 0, 1), tmp_path), [rows(0, 0, 1)], [rows(0, 1, 1)])
+    assert (found.float_score, found.quantized_score) == (100.0, pytest.approx(200 / 3))
+
+
 def test_an_output_with_fewer_rows_is_wrong_in_all_of_them(tmp_path) -> None:
     (tmp_path / "l.txt").write_text("0\n1\n")
     found = scored(opened("top-2", rows(0, 1), tmp_path / "l.txt"), [rows(0, 1)], [rows(0)])
