@@ -87,10 +87,15 @@ class ImageSamples:
             where: the picture, for messages.
 
         Raises:
-            DataError: it is broken, no picture, or has more than 8 bits for a channel.
+            DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
         """
-        color = self._where.color
-        fitting = fitted(upright(_image(file, where), color), self._recipe, self._where.size)
+        color, image = self._where.color, _image(file, where)
+        try:
+            fitting = fitted(upright(image, color), self._recipe, self._where.size)
+        except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
+            raise DataError(
+                f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
+            ) from error
         return Sample(name, self._where.arrays(values_of(fitting, self._recipe, color, self._arithmetic)))
 
     def description(self) -> str:
