@@ -50,3 +50,4 @@ from .quantizer.targets.packaged import target_names as target_names
 from .quantizer.targets.target import Recipe as Recipe
 from .quantizer.targets.target import Target as Target
 from .quantizer.tuning.sensitivity import Sensitivities as Sensitivities
+from .quantizer.verdict.verdict import Verdict as Verdict

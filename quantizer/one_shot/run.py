@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.numbers import check_finite
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
@@ -69,7 +70,8 @@ class Judging:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what makes no sense."""
-        if not 0.0 <= self.budget < float("inf"):
+        check_finite(self)
+        if self.budget < 0.0:
             raise ConfigError(f"budget: {self.budget:g} is no number of seconds; give 0 or more")
         metric, latency = self.measuring.metric, self.measuring.latency
         labelled = self.labels is not None and not reads_truth(metric)
@@ -131,9 +133,14 @@ def quantize_with_data(
     if data is None or isinstance(data, ChosenSamples):
         raise ConfigError("data: is missing, or a part of other data; give all of it")
     judging, watching = judging or Judging(), watching or Watching()
-    recipe = recipe or load_recipe()
+    recipe, sources = recipe or load_recipe(), (data, judging.holdout_data)
+    for source in sources:
+        if judging.gate.has_limit and source is not None and is_random(source):
+            raise ConfigError(
+                f"{source_name(source)}: random values meet no limit; give samples as the model will see "
+                "them, or no limit"
+            )
     kept = None if recipe.config.mode in DATA_FREE else profile_beside(files.model)
-    sources = (data, judging.holdout_data)
     read = FilesRead((model,), (judging.labels,), sources)
     check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
     prepared = open_prepared(model)
@@ -200,7 +207,7 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
     run.watching.note(f"fix: {' '.join(fix.options)}")
     speed = run.judging.check_speed or fix.check_speed
     fixed = _quantized(run, with_fix(recipe, fix), profile, check_speed=speed)
-    return _with(fixed, replace(fixed.verdict, applied=fix, cause=found.cause), profile)
+    return _with(fixed, replace(fixed.verdict, applied=fix), profile)
 
 
 def _to_apply(verdict: Verdict) -> Fix | None:

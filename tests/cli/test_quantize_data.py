@@ -186,3 +186,12 @@ def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
     result = quantize("-o", tmp_path / "q.onnx", "--mode", "weight-only")
     assert lines(result, "verdict")[0].startswith("good: ")
     assert not (tmp_path / "q.profile.yaml").exists()
+
+
+def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
+    result = qprof("quantize", MODEL, "--data", "random:8", "--no-latency", "-o", tmp_path / "q.onnx")
+    assert lines(result, "verdict")[0].startswith("none: random data: no verdict (random:8)")
+    assert not lines(result, "try")
+    gated = qprof("quantize", MODEL, "--data", "random:8", "--min-sqnr", "1", "-o", tmp_path / "g.onnx")
+    assert gated.exit_code == 2
+    assert "random:8: random values meet no limit" in gated.stderr

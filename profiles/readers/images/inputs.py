@@ -178,7 +178,9 @@ def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value).astype(spec.dtype)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: constants: {spec.name}: {value!r} is no {spec} ({error}); correct it") from None
+        raise ConfigError(
+            f"{where}: constants: {spec.name}: {value!r} is no {spec} ({error}); correct it"
+        ) from None
     shape = spec.shape
     if shape is None:
         return array
