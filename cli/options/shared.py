@@ -103,8 +103,8 @@ _data = option(
     required=True,
     type=DATA,
     metavar="DATA",
-    help="Samples: folder, file or URL (s3://...) of pictures, text, sound, rows or arrays; FILE.py:FUNCTION; "
-    "or random:N.",
+    help="Samples: folder, file or URL (s3://...) of pictures, text, sound, rows or arrays; FILE.py:FUNCTION;"
+    " or random:N.",
 )
 _preprocess = option(
     "--preprocess",

@@ -20,6 +20,7 @@ from ..evaluation.evaluate import evaluate
 from ..evaluation.measuring import Measuring
 from ..lowering.lower import lower
 from ..model.files import model_bytes
+from ..model.graph import name_of
 from ..model.saving import save_model
 from ..noise.sources import decibels_of
 from ..outputs.limits import NoiseLimits
@@ -100,7 +101,7 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
     facts = trials.made.facts
     if facts is None or verdict.grade not in ("fair", "poor") or not _can_be_tried(facts.config):
         return Found("", quick)
-    lack = _lack(facts, trials.limits, verdict)
+    lack = _lack(facts, trials, verdict)
     if lack is None:
         return Found("", quick)
     attempts = _Attempts(trials, facts, progress)
@@ -174,16 +175,17 @@ def _ranking(trials: Trials, goes_on: Callable[[], bool]) -> tuple[NodeNoise, ..
     return tuple(NodeNoise(one.nodes, one.noise, one.microseconds) for one in ranked)
 
 
-def _lack(facts: PlanningFacts, limits: NoiseLimits, verdict: Verdict) -> Lack | None:
+def _lack(facts: PlanningFacts, trials: Trials, verdict: Verdict) -> Lack | None:
     worst = verdict.worst
     if worst is None or worst.sqnr is None:
         return None
     usual = facts.config.target if facts.config.target in target_names() else None
-    allowed = limits.allowed(worst.output)
+    allowed = trials.limits.allowed(worst.output)
     limit = decibels_of(allowed) if 0.0 < allowed < float("inf") else worst.needed
-    return Lack(
-        worst.sqnr, worst.needed, facts.config.calibrator, load_recipe(usual).config.calibrator, limit
-    )
+    nodes = trials.made.planned.graph.nodes
+    wide = frozenset(name_of(node) for node in nodes if facts.target.has_16bit_kernel(node.op_type))
+    calibrators = facts.config.calibrator, load_recipe(usual).config.calibrator
+    return Lack(worst.sqnr, worst.needed, *calibrators, limit, wide)
 
 
 def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
@@ -193,8 +195,9 @@ def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
         ConfigError: they do not go together.
     """
     changes = dict(fix.settings)
-    if isinstance(names := changes.get("keep_float"), tuple):
-        changes["keep_float"] = tuple(dict.fromkeys((*recipe.config.keep_float, *names)))
+    for name in ("keep_float", "keep_16bit"):
+        if isinstance(names := changes.get(name), tuple):
+            changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *names)))
     config = replace(recipe.config, **changes)  # type: ignore[arg-type]
     return replace(recipe, config=check_config(config, recipe.target, "fix"))
 

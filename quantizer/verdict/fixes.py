@@ -95,6 +95,7 @@ class Lack:
         calibrator: that it was made with, and
         usual_calibrator: that of its target.
         limit: the noise limit of that output in dB, as the plan kept it by its estimate.
+        in_16_bits: nodes whose activations the target can have in 16 bits.
     """
 
     sqnr: float
@@ -102,13 +103,15 @@ class Lack:
     calibrator: str
     usual_calibrator: str
     limit: float
+    in_16_bits: frozenset[str] = frozenset()
 
 
 def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     """Return what to try, in the order in which it is tried, each with its estimate.
 
-    The target's own calibrator; the node that adds most noise; as many nodes as reach what is needed, those
-    first whose noise is worth most time; and a tighter noise budget, by as much as the estimate was too good.
+    The target's own calibrator; the node that adds most noise, in float and in 16 bits; as many nodes as
+    reach what is needed, those first whose noise is worth most time; and a tighter noise budget, by as much
+    as the estimate was too good.
 
     Args:
         lack: what is wrong.
@@ -120,6 +123,8 @@ def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     total = sum(one.noise for one in ranking)
     worst = sorted(ranking, key=lambda one: (-one.noise, one.nodes))[:1]
     found += [_kept_float(lack, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
+    wide = [one for one in worst if lack.in_16_bits.issuperset(one.nodes)]
+    found += [Fix({"keep_16bit": one.nodes}) for one in wide]
     found += [_kept_float(lack, total, *kept) for kept in _enough(lack, ranking, total)]
     tighter = round(lack.limit + max(0.0, lack.needed - lack.sqnr) + HEADROOM_DB, 1)
     found.append(Fix({"min_output_sqnr": tighter}, sqnr=lack.needed))

@@ -88,7 +88,7 @@ def _tries(verdict: Verdict, arguments: Sequence[str]) -> Iterator[tuple[str, st
 def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
     """Yield the words of the command line without settings that a fix changes, and --fix."""
     changed = {f"--{name.replace('_', '-')}" for name, value in fix.settings.items() if value != ()}
-    changed -= {"--keep-float"}  # names are added to those that are given
+    changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given
     words = iter(arguments)
     for word in words:
         name, _, value = word.partition("=")

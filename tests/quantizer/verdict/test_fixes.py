@@ -73,3 +73,10 @@ def test_an_estimate_without_end_is_not_made() -> None:
     assert [fix.settings for fix in proposals(LACK, [NodeNoise(("a",), math.inf, 1.0)])] == [
         {"min_output_sqnr": 22.0}
     ]
+
+
+def test_16_bits_are_tried_where_the_target_has_them() -> None:
+    lack = Lack(12.0, 18.0, "mse", "mse", 15.0, frozenset("a"))
+    options = [fix.options for fix in proposals(lack, RANKING)]
+    assert ("--keep-16bit", "a") in options
+    assert ("--keep-16bit", "a") not in [fix.options for fix in proposals(LACK, RANKING)]
