@@ -193,3 +193,8 @@ def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
     gated = qprof("quantize", MODEL, "--data", "random:8", "--min-sqnr", "1", "-o", tmp_path / "g.onnx")
     assert gated.exit_code == 2
     assert "random:8: random values meet no limit" in gated.stderr
+
+
+def test_speed_is_not_measured_for_another_runtime(tmp_path: Path) -> None:
+    words = ["quantize", MODEL, "--data", FEW, "--target", "tensorrt", "-o", tmp_path / "q.onnx"]
+    assert lines(qprof(*words), "speed") == ["not measured"]
