@@ -87,7 +87,7 @@ def table(
     heads = "".join(map(_column, columns))
     named = f' id="{id_}"' if id_ else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{esc(caption)}" tabindex="0"><table{named}>'
+        f'<div class="scroll" role="region" aria-label="Table: {esc(caption)}" tabindex="0"><table{named}>'
         f'<caption class="sr">{esc(caption)}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table></div>"
     )

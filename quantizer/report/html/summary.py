@@ -35,6 +35,7 @@ SCALE_DB = 60.0
 def hero(report: Report) -> str:
     """Return verdict and figures."""
     sign, word = LEVELS[report.verdict.level]
+    word = word if report.passed else "Failed"
     causes = "".join(f"<li>{esc(cause)}</li>" for cause in report.verdict.causes)
     return (
         f'<section id="summary" aria-labelledby="summary-h" class="hero">'
@@ -141,8 +142,8 @@ def gates_section(report: Report) -> str:
         return ""
     rows = [
         [
-            head(f"<code>{esc(gate.name)}</code>"),
-            figure(DASH if gate.limit is None else f"{gate.limit:g} {gate.unit}", gate.limit),
+            head(f'<code>{esc(gate.name)}</code><span class="muted">{esc(gate.subject)}</span>'),
+            figure(gate.limit_text or DASH, gate.limit),
             Cell(badge("✓ passed", "good") if gate.passed else badge("✗ failed", "poor")),
             text("; ".join(gate.failures) or DASH),
         ]
