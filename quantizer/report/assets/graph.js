@@ -32,7 +32,7 @@ function drawLegend() {
 
 function drawMap() {
   const map = byId("map"), count = nodes.names.length;
-  const columns = Math.max(24, Math.min(count, Math.ceil(Math.sqrt(count * 14)))), size = 1000 / columns;
+  const columns = Math.max(24, Math.min(count, 140, Math.ceil(Math.sqrt(count * 12)))), size = 1000 / columns;
   const rowHeight = Math.min(size, 26);
   map.setAttribute("viewBox", `0 0 1000 ${(Math.ceil(count / columns) * rowHeight + 2).toFixed(1)}`);
   map.replaceChildren(...nodes.names.map((name, at) => {

@@ -6,7 +6,21 @@ from collections.abc import Iterator
 
 from ..content import OutputQuality, Report, WhatIf
 from ..measured import sqnr_of
-from .markup import Cell, Column, badge, bar, details, esc, figure, head, name_html, section, table, text
+from .markup import (
+    Cell,
+    Column,
+    badge,
+    bar,
+    details,
+    esc,
+    figure,
+    head,
+    name_html,
+    section,
+    table,
+    text,
+    without_empty,
+)
 from .text import (
     DASH,
     MINUS,
@@ -127,7 +141,7 @@ def outputs_section(report: Report) -> str:
         for o in report.outputs
     ]
     facts = "".join(f"<dt>{esc(f.name)}</dt><dd>{esc(f.text)}</dd>" for f in report.facts)
-    body = table("Outputs", columns, rows) + (f"<dl>{facts}</dl>" if facts else "")
+    body = table("Outputs", *without_empty(columns, rows)) + (f"<dl>{facts}</dl>" if facts else "")
     intro = (
         "SQNR compares the signal of an output with the noise that quantization adds: 20 dB is a tenth of "
         "the signal, 40 dB a hundredth. The bar shows the expected band, a thin line the estimate, a thick "
