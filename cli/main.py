@@ -22,7 +22,7 @@ from .interruptions import EndedError, Interruptions
 COMMANDS = {
     "dump-profile": "Run a model on samples and record what flows through it.",
     "merge": "Merge the profiles of shards of the data into the profile of all of it.",
-    "quantize": "Write a quantized model from a float model and its profile.",
+    "quantize": "Write a quantized model from a float model and its profile, or from samples.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",
     "compare-layers": "List the SQNR of each tensor in graph order.",
     "diff": "Compare two profiles of a model, tensor by tensor, the largest drift first.",

@@ -51,6 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("profiles/runtime",),
     ("profiles/samples",),
     ("profiles/readers",),
+    ("profiles/storage",),
     ("profiles/records",),
     ("profiles/noise", "profiles/checks"),
     ("profiles/base",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -13,10 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
+from qprof_onnx.cli.commands.evaluate import command as evaluate
+from qprof_onnx.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 DIGITS = ROOT / "examples" / "digits"
 GITHUB = ROOT / "examples" / "ci" / "github-actions.yml"
+ACTION = ROOT / "action.yml"
 GITLAB = ROOT / "examples" / "ci" / "gitlab-ci.yml"
 WORKFLOWS = [GITHUB, *sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
 SCRIPTS = [
@@ -24,14 +30,17 @@ SCRIPTS = [
     ROOT / "examples" / "ci" / "nightly.sh",
     ROOT / "tests" / "platforms" / "aarch64.sh",
 ]
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="the examples are for Linux: GNU tools")
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 BASH = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]
 """How GitHub runs a step whose shell is bash; GitLab's runner sets the same options."""
 
 
 def github_steps(path: Path) -> list[dict[str, Any]]:
-    """Return the steps of all jobs of a workflow."""
-    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
-    return [step for job in jobs.values() for step in job["steps"]]
+    """Return the steps of a composite action, or of all jobs of a workflow."""
+    stated = yaml.safe_load(path.read_text(encoding="utf-8"))
+    jobs = [stated["runs"]] if "runs" in stated else stated["jobs"].values()
+    return [step for job in jobs for step in job["steps"]]
 
 
 def gitlab_job() -> dict[str, Any]:
@@ -51,27 +60,31 @@ def command(*words: str | Path, given: str | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("schema", "paths"), [("vendor.github-workflows", WORKFLOWS), ("vendor.gitlab-ci", [GITLAB])]
+    ("schema", "paths"),
+    [("github-workflows", WORKFLOWS), ("github-actions", [ACTION]), ("gitlab-ci", [GITLAB])],
+    ids=["workflows", "action", "gitlab"],
 )
-def test_the_workflows_are_valid_by_the_schema_of_their_service(schema: str, paths: list[Path]) -> None:
-    assert len(paths) in {1, 3}
-    transform = ["--data-transform", "gitlab-ci"] if "gitlab" in schema else []
+def test_the_files_are_valid_by_the_schema_of_their_service(schema: str, paths: list[Path]) -> None:
+    pytest.importorskip("check_jsonschema")
+    transform = ["--data-transform", "gitlab-ci"] if schema == "gitlab-ci" else []
+    schema = f"vendor.{schema}"
     command(sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *transform, *paths)
 
 
+@pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck, of the extra 'test'")
 def test_shellcheck_has_nothing_to_say_of_scripts_and_steps(tmp_path: Path) -> None:
-    pieces = [step["run"] for path in WORKFLOWS for step in github_steps(path) if "run" in step]
+    pieces = [step["run"] for path in [ACTION, *WORKFLOWS] for step in github_steps(path) if "run" in step]
     pieces.append("\n".join(gitlab_job()["before_script"] + gitlab_job()["script"]))
     files = []
     for number, piece in enumerate(pieces):
         files.append(tmp_path / f"{number}.sh")
         files[-1].write_text("#!/usr/bin/env bash\nset -eo pipefail\n" + re.sub(r"\$\{\{.*?\}\}", "x", piece))
-    command("shellcheck", *SCRIPTS, *files)
+    command(str(SHELLCHECK), *SCRIPTS, *files)
 
 
 def test_no_step_puts_the_text_of_an_event_into_a_shell() -> None:
     """An expression in a step is pasted into the script: a branch's name could be a command."""
-    for path in WORKFLOWS:
+    for path in [ACTION, *WORKFLOWS]:
         assert not [step["run"] for step in github_steps(path) if "${{" in step.get("run", "")]
 
 
@@ -93,55 +106,98 @@ def test_both_examples_give_the_same_commands() -> None:
 # What they do
 
 
+SUBSTITUTE = """\
+#!/bin/bash
+# Says what it was told, writes its outputs, and fails where it is told to.
+echo "qprof $*" >> calls
+[ "$1" = --version ] && { echo qprof 1.0; exit 0; }
+for ((i = 1; i <= $#; i++)); do [ "${!i}" = -o ] && { j=$((i + 1)); echo "$1" > "${!j}"; }; done
+[ "$1" != "$FAILS" ]
+"""
+ASKING = """\
+#!/bin/bash
+# Lets the test run the command: a Python that has imported everything is there already.
+printf '%s\\0' "$@" > "$SERVED/request"
+{ read -r code; cat; } < "$SERVED/answer"
+exit "$code"
+"""
+
+
+def serve(process: subprocess.Popen[str], folder: Path) -> int:
+    """Run the commands of qprof that a shell asks for, until it ends; return its exit code."""
+    requests = os.open(folder / "request", os.O_RDWR | os.O_NONBLOCK)
+    while process.poll() is None:
+        if select.select([requests], [], [], 0.02)[0]:
+            words = os.read(requests, 65536).decode().split("\0")[:-1]
+            result = CliRunner().invoke(main, words, prog_name="qprof")
+            (folder / "answer").write_text(f"{result.exit_code}\n{result.output}")
+    os.close(requests)
+    return process.returncode
+
+
 @dataclass
 class Project:
     """A user's project, with what a service keeps from one run to the next: the folder of the cache.
 
     Attributes:
-        folder: models/ and data/, as the examples name them.
-        path: a PATH with the qprof under test.
+        folder: models/ and data/, as the examples name them; the current folder.
+        programs: holds the qprof that a shell finds, and the pipes through which it asks.
         summary: what was written to the summary page, and `log` what was printed, of the last run.
     """
 
     folder: Path
-    path: str
+    programs: Path
     summary: str = ""
     log: list[str] = field(default_factory=list)
 
     def shell(self, script: str, variables: dict[str, str]) -> int:
         """Run a step and return its exit code."""
-        env = os.environ | {"PATH": self.path} | variables
-        result = subprocess.run(
-            [*BASH, script], cwd=self.folder, env=env, capture_output=True, text=True, check=False
-        )
-        self.log.append(result.stdout + result.stderr)
-        return result.returncode
+        path = f"{self.programs}{os.pathsep}{os.environ['PATH']}"
+        env = os.environ | {"PATH": path, "SERVED": str(self.programs)} | variables
+        with (self.programs / "log").open("w+") as log:
+            process = subprocess.Popen(
+                [*BASH, script], cwd=self.folder, env=env, text=True, stdout=log, stderr=log
+            )
+            code = serve(process, self.programs)
+            log.seek(0)
+            self.log.append(log.read())
+        return code
 
-    def night(self, accept: bool = False) -> int:
-        """Run the steps of the GitHub example as GitHub does, and return 0 where all succeed."""
+    def github(self, path: Path, **inputs: str) -> int:
+        """Run the steps of a workflow or action as GitHub does, and return 0 where all succeed."""
         self.log.clear()
-        said, kept = self.folder / "summary.md", self.folder / "github.env"
-        said.write_text("")
+        summary, kept = self.folder / "summary.md", self.folder / "github.env"
+        summary.write_text("")
         kept.write_text("")
-        stated = yaml.safe_load(GITHUB.read_text(encoding="utf-8"))["env"]
-        assert stated.pop("ACCEPT") == "${{ inputs.accept || 'false' }}"
-        variables = stated | {"ACCEPT": str(accept).lower(), "GITHUB_ENV": str(kept)}
-        variables |= {"GITHUB_STEP_SUMMARY": str(said)}
+        stated = yaml.safe_load(path.read_text(encoding="utf-8"))
+        inputs = {name: value.get("default", "") for name, value in stated.get("inputs", {}).items()} | inputs
+        variables = {"GITHUB_ENV": str(kept), "GITHUB_STEP_SUMMARY": str(summary)}
+        variables |= self.evaluated(stated.get("env", {}), inputs)
         failed = 0
-        for step in github_steps(GITHUB):
+        for step in github_steps(path):
             if step.get("name") == "Install" or "run" not in step:
                 continue
             condition = step.get("if", "success()")
             wanted = not failed or "!cancelled()" in condition
             if wanted and not ("env.BASELINE" in condition and not variables.get("BASELINE")):
-                failed = self.shell(step["run"], variables) or failed
+                own = self.evaluated(step.get("env", {}), inputs)
+                failed = self.shell(step["run"], variables | own) or failed
             variables |= dict(line.split("=", 1) for line in kept.read_text().splitlines())
-        self.summary = said.read_text()
+        self.summary = summary.read_text()
         return failed
+
+    @staticmethod
+    def evaluated(stated: dict[str, str], inputs: dict[str, str]) -> dict[str, str]:
+        """Return variables with the inputs that they name."""
+        pattern = re.compile(r"\$\{\{ inputs\.(\w+)(?: \|\| '(\w+)')? \}\}")
+        return {
+            name: pattern.sub(lambda m: inputs.get(m[1]) or m[2] or "", value)
+            for name, value in stated.items()
+        }
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """Return a project of examples/digits."""
     folder, programs = tmp_path / "project", tmp_path / "bin"
     for name in (folder / "models", folder / "data", programs):
@@ -149,14 +205,18 @@ def project(tmp_path: Path) -> Project:
     (folder / "models" / "model.onnx").symlink_to(DIGITS / "model.onnx")
     for name in ("calibration", "heldout"):
         (folder / "data" / name).symlink_to(DIGITS / name)
-    code = "from qprof_onnx.cli.entry import run; run()"
-    (programs / "qprof").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+    (programs / "qprof").write_text(ASKING)
     (programs / "qprof").chmod(0o755)
-    return Project(folder, f"{programs}{os.pathsep}{os.environ['PATH']}")
+    for name in ("request", "answer"):
+        os.mkfifo(programs / name)
+    monkeypatch.chdir(folder)
+    return Project(folder, programs)
 
 
+@needs_linux
+@pytest.mark.skipif(not any("--report" in option.opts for option in evaluate.params), reason="needs --report")
 def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drifted(project: Project) -> None:
-    assert project.night() == 0, project.log
+    assert project.github(GITHUB) == 0, project.log
     assert {"model.int8.onnx", "plan.yaml", "profile.yaml"} <= {
         path.name for path in (project.folder / "int8").iterdir()
     }
@@ -167,62 +227,86 @@ def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drif
     inverted.mkdir()
     for path in (DIGITS / "calibration").glob("*.npz"):
         np.savez(inverted / path.name, image=1 - np.load(path)["image"])
-    assert project.night() == 1
+    assert project.github(GITHUB) == 1
     assert any("FAILED" in text for text in project.log)
-    assert "logits" in project.summary
+    assert all(name in project.summary for name in ("logits", "--min-sqnr", "--max-js-distance"))
+    for part in ("quantize", "evaluate", "drift"):
+        written = {path.name for path in (project.folder / "int8" / part).iterdir()}
+        assert {"report.html", "report.md", "report.json", "junit.xml"} <= written
 
 
-SUBSTITUTE = """\
-#!/bin/bash
-# Says what it was told, writes its outputs, and fails where it is told to.
-echo "qprof $*" >> calls
-[ "$1" = --version ] && { echo qprof 1.0; exit 0; }
-for ((i = 1; i <= $#; i++)); do [ "${!i}" = -o ] && { j=$((i + 1)); echo "$1" > "${!j}"; }; done
-[ "$1" != "$FAILS" ]
-"""
+ACTION_INPUTS = {"model": "models/model.onnx", "calibration": "data/calibration", "heldout": "data/heldout"}
 
 
 def calls(project: Project) -> list[str]:
     """Return which commands of qprof ran since the last look."""
     path = project.folder / "calls"
-    said = [line.split()[1] for line in path.read_text().splitlines()]
+    names = [line.split()[1] for line in path.read_text().splitlines()]
     path.unlink()
-    return [name for name in said if name != "--version"]
+    return [name for name in names if name != "--version"]
 
 
-def gitlab(project: Project, **variables: str) -> int:
-    """Run the GitLab job without its installation."""
-    stated = {name: str(value) for name, value in gitlab_job()["variables"].items()}
-    return project.shell("\n".join(gitlab_job()["script"]), stated | variables)
+def run_once(project: Project, service: str, fails: str = "", accept: str = "false") -> int:
+    """Run an example, or the action, without its installation."""
+    os.environ["FAILS"] = fails
+    if service == "gitlab":
+        stated = {name: str(value) for name, value in gitlab_job()["variables"].items()}
+        return project.shell("\n".join(gitlab_job()["script"]), stated | {"ACCEPT": accept})
+    if service == "github":
+        return project.github(GITHUB, accept=accept)
+    return project.github(ACTION, **ACTION_INPUTS, accept=accept)
 
 
-def test_the_gitlab_example_profiles_once_for_a_model_and_its_data(project: Project, tmp_path: Path) -> None:
-    (tmp_path / "bin" / "qprof").write_text(SUBSTITUTE)
-    assert gitlab(project) == 0, project.log
+@pytest.fixture
+def substituted(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Return the project with a qprof that computes nothing."""
+    monkeypatch.setenv("FAILS", "")
+    (project.programs / "qprof").write_text(SUBSTITUTE)
+    return project
+
+
+services = pytest.mark.parametrize("service", ["github", "gitlab", "action"])
+
+
+@needs_linux
+@services
+def test_the_model_is_profiled_once_for_its_data(substituted: Project, service: str) -> None:
+    project = substituted
+    assert run_once(project, service) == 0, project.log
     assert calls(project) == ["dump-profile", "quantize", "evaluate"]
-    assert gitlab(project) == 0
+    assert run_once(project, service) == 0
     assert calls(project) == ["quantize", "evaluate", "diff"]
 
     data = project.folder / "data" / "calibration"
     data.unlink()
     data.mkdir()
     (data / "new.npz").write_bytes(b"new")
-    assert gitlab(project) == 0
+    assert run_once(project, service) == 0
     assert calls(project) == ["dump-profile", "quantize", "evaluate", "diff"]
     assert len(list((project.folder / ".qprof").glob("qprof-*.yaml"))) == 1
 
 
+@needs_linux
+@services
 @pytest.mark.parametrize("gate", ["evaluate", "diff"])
-def test_a_gate_of_the_gitlab_example_fails_until_the_profile_is_accepted(
-    project: Project, tmp_path: Path, gate: str
+def test_a_gate_that_fails_keeps_the_baseline_until_the_profile_is_accepted(
+    substituted: Project, service: str, gate: str
 ) -> None:
-    (tmp_path / "bin" / "qprof").write_text(SUBSTITUTE)
-    assert gitlab(project) == 0
+    project = substituted
+    assert run_once(project, service) == 0
     (baseline,) = (project.folder / ".qprof").glob("baseline-*.yaml")
     baseline.write_text("of the night before")
     calls(project)
-    assert gitlab(project, FAILS=gate) == 1
+    assert run_once(project, service, fails=gate) == 1
     assert calls(project) == ["quantize", "evaluate", "diff"]
     assert baseline.read_text() == "of the night before"
-    assert gitlab(project, ACCEPT="true", FAILS="diff") == 0
+    assert run_once(project, service, fails="diff", accept="true") == 0
     assert baseline.read_text() == "dump-profile\n"
+
+
+@needs_linux
+@services
+def test_a_command_that_cannot_run_ends_the_job(substituted: Project, service: str) -> None:
+    assert run_once(substituted, service, fails="quantize") == 1
+    assert "evaluate" not in calls(substituted)
+    assert not list((substituted.folder / ".qprof").glob("baseline-*.yaml"))

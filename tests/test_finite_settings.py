@@ -11,6 +11,7 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.evaluation.baseline import Slack
 from qprof_onnx.quantizer.evaluation.gates import Gate, check_gate
+from qprof_onnx.quantizer.one_shot.run import Judging
 from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits, check_limits
 from qprof_onnx.quantizer.runtime.latency import LatencySettings
 from qprof_onnx.quantizer.scoring.quality_target import QualityTarget
@@ -23,6 +24,7 @@ CHECKED = {
     Gate: lambda **given: check_gate(Gate(**given), labels=True, latency=True),
     Slack: Slack,
     DriftLimits: lambda **given: check_limits(DriftLimits(**given)),
+    Judging: Judging,
     LatencySettings: LatencySettings,
     QualityTarget: QualityTarget,
     QuantConfig: lambda **given: load_recipe(None, given),
@@ -30,7 +32,7 @@ CHECKED = {
     SpeedDemand: lambda **given: SpeedDemand("data", **given),
 }
 """How the settings in each record are checked."""
-RESULTS = {"Member", "LstmSettings", "Work"}
+RESULTS = {"Fix", "Member", "LstmSettings", "Work"}
 """Records that are no settings of a user."""
 FLOATS = [
     (record, field.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("cli", "configs", "profiles", "quantizer")
@@ -180,3 +182,48 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "<!-- command: test -->" in script
     assert readme.count("<!-- command: test -->\n```sh\n") == 1
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_the_container_is_built_from_what_the_wheel_is_made_of() -> None:
+    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
+    copied = {
+        word
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    }
+    assert copied == {*TOPS, "pyproject.toml", "setup.py", "README.md", "LICENSE"}
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert kept == copied
+    assert "USER 1000" in lines
+    assert 'ENTRYPOINT ["qprof"]' in lines
+
+
+def test_the_container_file_passes_its_linter() -> None:
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if hadolint is None:
+        pytest.skip("needs hadolint, of the extra 'test'")
+    run(hadolint, ROOT / "Containerfile")
+
+
+def test_a_wheel_is_built_and_tested_on_every_platform() -> None:
+    settings = PROJECT["tool"]["cibuildwheel"]
+    assert settings["build"] == "cp311-*"
+    assert settings["test-command"].endswith("tests/platforms/check_wheel.py")
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    machines = release["jobs"]["wheels"]["strategy"]["matrix"]["os"]
+    assert [name.rpartition("-")[0] or name for name in machines] == [
+        *("ubuntu", "ubuntu-24.04", "macos", "macos-15", "windows"),
+    ]
+
+
+def test_every_python_of_the_classifiers_is_tested() -> None:
+    classified = [
+        entry.rpartition(" ")[2]
+        for entry in PROJECT["project"]["classifiers"]
+        if entry.startswith("Programming Language :: Python :: 3.")
+    ]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == classified
+    assert jobs["windows"]["strategy"]["matrix"]["python"] == classified
+    assert PROJECT["project"]["requires-python"] == f">={classified[0]}"

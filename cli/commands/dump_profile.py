@@ -10,7 +10,8 @@ import click
 from ..console import echo, tell
 from ..options.groups import GroupedCommand
 from ..options.profiling import run_options
-from ..options.shared import data_option, limit_option, model_argument
+from ..options.shared import data_option, json_option, limit_option, model_argument
+from ..render.files import print_profiling, profiling_json
 from ..render.progress import progress
 
 
@@ -19,7 +20,8 @@ from ..render.progress import progress
 @data_option
 @limit_option
 @run_options
-def command(model: Path, data: Any, output: Path, **options: Any) -> None:
+@json_option
+def command(model: Path, data: Any, output: Path, *, as_json: bool, **options: Any) -> None:
     """Run a model on samples and record what flows through it.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
@@ -27,7 +29,8 @@ def command(model: Path, data: Any, output: Path, **options: Any) -> None:
     data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
     the share --max-non-finite ends with exit code 1, the profile written.
-    Threads, passes, workers and interruptions do not change a byte of the profile.
+    Threads, passes, workers and interruptions do not change a byte of the profile. What is printed ends with
+    a line for each input, and with hints where the data look wrong.
 
     \b
     Example:
@@ -49,9 +52,7 @@ def command(model: Path, data: Any, output: Path, **options: Any) -> None:
     run = RunSettings(**options)
     with progress("profiling") as report:
         profile = dump_profile(model, data, output, run, format=format, progress=report, note=notes.append)
-    for note in (*notes, *profile.notes):
-        tell(f"note: {note}")
-    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    echo(profiling_json(profile, output, notes)) if as_json else print_profiling(profile, output, notes)
     if (failure := gate_failure(profile, limit)) is not None:
         tell(f"gate failed: {failure}")
         click.get_current_context().exit(1)

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from ..console import add_finding, arguments, echo, tell_note
+from ..console import add_finding, arguments, echo
 from ..options import shared
 from ..options.groups import GroupedCommand
 from ..options.quantizing import file_options, sample_options, sample_settings, samples_for
 from ..options.report.saving import report_quantization
-from ..render.progress import on_demand, stages
+from ..render.progress import Stages, on_demand
 from ..render.quantization import findings, summary_json, summary_text
 
 
@@ -44,9 +44,9 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
     judging, steps = samples_for(given, recipe, alone=profile is None and plan is None)
     if plan and (recipe or steps.speed):
         raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
-    with stages() as stage:
+    with Stages() as stage:
         if judging is not None:
-            told = Watching(stage, tell_note)
+            told = Watching(stage, stage.note)
             result = quantize_with_data(model, steps, files, recipe, judging=judging, watching=told)
         else:
             steps = replace(steps, progress=on_demand(stage, "rounding"))

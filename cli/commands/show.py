@@ -11,7 +11,7 @@ from ..console import echo
 from ..options.documents import chosen, read_document
 from ..options.files import EXISTING, FileCommand
 from ..options.shared import json_option
-from ..render.files import plan_json, print_plan, print_profile, profile_json
+from ..render.files import of_kind, plan_json, print_plan, print_profile, profile_json
 
 
 @click.command("show", cls=FileCommand)
@@ -19,17 +19,23 @@ from ..render.files import plan_json, print_plan, print_profile, profile_json
 @click.option(
     "--tensor", "globs", multiple=True, metavar="GLOB", help="Only tensors with such names. Repeatable."
 )
+@click.option(
+    "--only",
+    type=click.Choice(["outliers", "constant", "heavy-tail"]),
+    help="Of a profile: tensors whose range one sample alone widens, of one value, or with long tails.",
+)
 @json_option
-def command(file: Path, globs: tuple[str, ...], as_json: bool) -> None:
+def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool) -> None:
     """Print a profile or a plan as a table.
 
     Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
-    its maximum, with logarithmic heights. Of a plan: what becomes of each node and why, and scale and zero
+    its maximum, with logarithmic heights; of chosen tensors also the samples with the smallest minimum and
+    the largest maximum. Of a plan: what becomes of each node and why, and scale and zero
     point of each tensor. --json prints everything that the file holds.
 
     \b
     Examples:
-      qprof show profile.yaml
+      qprof show profile.yaml --only outliers
       qprof show plan.yaml --tensor '/layer1/*' --json
     """
     kind, text = read_document(file)
@@ -37,9 +43,13 @@ def command(file: Path, globs: tuple[str, ...], as_json: bool) -> None:
         from ...profiles.records.store import loads as read_profile
 
         profile = read_profile(text, file.name)
-        profile = replace(profile, tensors=chosen(profile.tensors, globs, file))
-        echo(profile_json(profile)) if as_json else print_profile(profile)
+        tensors = of_kind(chosen(profile.tensors, globs, file), only)
+        profile = replace(profile, tensors=tensors)
+        named = bool(globs or only)
+        echo(profile_json(profile)) if as_json else print_profile(profile, named)
     else:
+        if only is not None:
+            raise click.UsageError("--only is for profiles")
         from ...quantizer.plan.store import loads as read_plan
 
         plan = read_plan(text, file.name)

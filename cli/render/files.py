@@ -1,20 +1,56 @@
-"""What `qprof show` prints of a profile and of a plan, as tables and as JSON."""
+"""What `qprof show` prints of a profile and of a plan, and `qprof dump-profile` of a profile that it made."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...profiles.records.drawing import shape_text, small_histogram
-from ..console import echo
+from ..console import echo, tell
 from .json_document import document
 from .tables import print_table, ramp_of_terminal
 
 if TYPE_CHECKING:
+    from ...profiles.checks.extremes import Extreme
     from ...profiles.records.profile import Profile, TensorProfile
     from ...quantizer.numerics.affine import QuantParams
     from ...quantizer.plan.plan import QuantPlan
+
+
+def print_profiling(profile: Profile, output: Path, notes: Sequence[str]) -> None:
+    """Print the size of a profile that was made, a line for each input, and what should be looked at."""
+    for note in (*notes, *profile.notes):
+        tell(f"note: {note}")
+    echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples")
+    for check in profile.input_checks():
+        echo(check.sentence)
+    for hint in profile.hints():
+        tell(f"hint: {hint.text}")
+
+
+def profiling_json(profile: Profile, output: Path, notes: Sequence[str]) -> str:
+    """Return the same as a document, see `qprof schema profiling`."""
+    made = {
+        "profile": str(output),
+        "tensors": len(profile),
+        "samples": profile.data.samples,
+        "runs": profile.runs,
+        "inputs": profile.input_checks(),
+        "hints": profile.hints(),
+        "outliers": profile.outliers(),
+        "notes": (*notes, *profile.notes),
+    }
+    return document("profiling", 1, made)
+
+
+def of_kind(tensors: Mapping[str, TensorProfile], kind: str | None) -> Mapping[str, TensorProfile]:
+    """Return the tensors of a kind of `checks.tensor_kinds`; all for None."""
+    from ...profiles.checks.tensor_kinds import KINDS
+
+    return {name: t for name, t in tensors.items() if kind is None or KINDS[kind](t)}
 
 
 def profile_json(profile: Profile) -> str:
@@ -23,6 +59,7 @@ def profile_json(profile: Profile) -> str:
     It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
     """
     from ...profiles.base.strict_yaml import parse
+    from ...profiles.checks.extremes import Extremes
     from ...profiles.records.store import dumps
 
     written: Any = parse(dumps(profile))
@@ -33,6 +70,14 @@ def profile_json(profile: Profile) -> str:
             for key in ("count", "minimum", "maximum", "sums"):
                 shown[key] = getattr(tensor.channels, key).tolist()
             shown |= {"mean": tensor.channels.mean.tolist(), "power": tensor.channels.power.tolist()}
+        if tensor.extremes is not None and profile.runs:
+            written["tensors"][name]["extremes"] = asdict(tensor.extremes)
+    for name, given in profile.inputs.items():
+        if "tensor" in written["inputs"][name]:
+            shown = written["inputs"][name]["tensor"]
+            shown["histogram"]["counts"] = given.tensor.histogram.counts.tolist()
+            shown["extremes"] = asdict(given.tensor.extremes or Extremes())
+    written.pop("extreme_samples", None)
     for sample in profile.noise:
         tensors = {name: asdict(noise) for name, noise in sample.tensors.items()}
         shown = {"tensors": tensors, "changed_shapes": list(sample.changed_shapes)}
@@ -48,8 +93,8 @@ def plan_json(plan: QuantPlan) -> str:
     return json.dumps(parse(dumps(plan)), indent=2)
 
 
-def print_profile(profile: Profile) -> None:
-    """Print a heading and a row for each tensor."""
+def print_profile(profile: Profile, named: bool = False) -> None:
+    """Print a heading and a row for each tensor, with the samples of its extremes where they are `named`."""
     from ...profiles.records.profile import describe
 
     tensors = f"{len(profile)} tensors"
@@ -59,12 +104,33 @@ def print_profile(profile: Profile) -> None:
         by = f", by {profile.tool}" if profile.tool else ""
         noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
         echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
+    for note in profile.data.notes:
+        echo(f"note: {note}")
     odd = any(t.nan or t.inf for t in profile.values())
     ramp = ramp_of_terminal()
+    named = named and any(t.extremes for t in profile.values())
     headers = ["tensor", "dtype", "shape", "minimum", "maximum", "zeros", *(["nan", "inf"] if odd else [])]
-    rows = [[name, *_tensor_cells(t, odd, ramp)] for name, t in profile.items()]
+    headers += ["histogram", *(["lowest in", "highest in"] if named else [])]
+    rows = [
+        [name, *_tensor_cells(t, odd, ramp), *(_sample_cells(t) if named else [])]
+        for name, t in profile.items()
+    ]
     numbers = ("minimum", "maximum", "zeros", "nan", "inf")
-    print_table([*headers, "histogram"], rows, right=numbers, folded=("tensor",))
+    print_table(headers, rows, right=numbers, folded=("tensor", "lowest in", "highest in"))
+
+
+def _sample_cells(tensor: TensorProfile) -> list[str]:
+    extremes = tensor.extremes
+    return ["", ""] if extremes is None else [_sample(extremes.lowest), _sample(extremes.highest)]
+
+
+def _sample(end: tuple[Extreme, ...]) -> str:
+    """Return the sample that made an end of a range, and the value next to it."""
+    if len(end) < 2:
+        return end[0].name if end else ""
+    if end[0].value == end[1].value:
+        return "several"
+    return f"{end[0].name} (next {end[1].value:.6g})"
 
 
 def _tensor_cells(tensor: TensorProfile, odd: bool, ramp: str) -> list[str]:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from ...profiles.base.tool import Progress
-from ..console import tell
+from ..console import tell, tell_note
 
 SECONDS_BETWEEN_LINES = 5.0
+
+
+UNITS = {"trying": "fixes"}
+"""What stages count that do not count samples."""
 
 
 @contextmanager
@@ -23,17 +27,40 @@ def progress(task: str, unit: str = "samples") -> Iterator[Progress]:
         yield plain_lines(task, unit=unit)
 
 
-@contextmanager
-def stages() -> Iterator[Callable[[str], Progress]]:
-    """Yield the function that is called when a stage of a command begins, with its name; it returns what is
-    called after each unit. A stage that begins ends the one before."""
-    with ExitStack() as open_bars:
+class Stages:
+    """The stages of a command, each with its progress; one that begins ends the one before."""
 
-        def begin(name: str) -> Progress:
-            open_bars.close()
-            return open_bars.enter_context(progress(name))
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._shown: Progress | None = None
 
-        yield begin
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def __call__(self, name: str) -> Progress:
+        """Begin a stage, and return what is called after each of its units."""
+        self._end()
+        unit = UNITS.get(name, "samples")
+        self._shown = self._open.enter_context(progress(name, unit))
+
+        def report(done: int, total: int | None) -> None:
+            if self._shown is None:  # it ended for a remark
+                self._shown = self._open.enter_context(progress(name, unit))
+            self._shown(done, total)
+
+        return report
+
+    def note(self, text: str) -> None:
+        """Print a remark, and not into the bar of a stage."""
+        self._end()
+        tell_note(text)
+
+    def _end(self) -> None:
+        self._open.close()
+        self._shown = None
 
 
 def on_demand(stage: Callable[[str], Progress], name: str) -> Progress:

@@ -65,10 +65,11 @@ def input_facts(value: ir.Value) -> InputFacts:
 def _first_uses(value: ir.Value, moved: bool = False) -> Iterator[tuple[ir.Node, ir.Value, bool]]:
     """Yield the nodes that first compute with a value, what they read of it, and whether axes were moved."""
     for node, _ in value.uses():
-        if node.op_type in _MOVING and node.inputs[0] is value:
-            yield from _first_uses(node.outputs[0], moved or node.op_type == "Transpose")
+        here = moved or node.op_type == "Transpose"
+        if node.op_type in _MOVING and node.inputs[0] is value and node.outputs[0].uses():
+            yield from _first_uses(node.outputs[0], here)
         else:
-            yield node, value, moved
+            yield node, value, here
 
 
 def _normalises(node: ir.Node, value: ir.Value) -> bool:

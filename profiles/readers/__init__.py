@@ -2,5 +2,5 @@
 
 Enters: the name of a folder or file, what a model expects, and how its data is prepared.
 Leaves: `Samples`.
-Imports: base.
+Imports: storage, base.
 """

@@ -20,6 +20,11 @@ def fixed_batch(inputs: Sequence[InputSpec]) -> int:
     return found if isinstance(found, int) else 1
 
 
+def has_batch(inputs: Sequence[InputSpec]) -> bool:
+    """Return whether the leading dimension of some input can be one of rows: it has others after it."""
+    return any(len(spec.shape or ()) > 1 for spec in inputs)
+
+
 def of_one_row(inputs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
     """Return the inputs as they were if the model took one row at a time."""
     if fixed_batch(inputs) == 1:

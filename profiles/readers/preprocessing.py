@@ -7,7 +7,6 @@ has none.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import msgspec
 
 from ..base.atomic_files import read_text
 from ..base.errors import ConfigError, nearest
+from ..base.json_values import parse_json
 from ..base.strict_yaml import MalformedError, parse
 
 R = TypeVar("R")
@@ -138,8 +138,8 @@ def recipe_file(text: str | os.PathLike[str] | None) -> Path | None:
 
 def _of_recipe(name: str, document: Mapping[str, Any], path: Path | None) -> Preprocessing:
     base = document.get("base")
-    if base is not None and base not in BUILT_IN:
-        raise ConfigError(f"{name}: base: {base!r} is no built-in recipe; they are {', '.join(BUILT_IN)}")
+    if base is not None and (not isinstance(base, str) or base not in BUILT_IN):
+        raise ConfigError(f"{name}: base: {base!r} is no built-in recipe; give {' or '.join(BUILT_IN)}")
     document = {**BUILT_IN.get(base or "", {}), **document}
     reader = document["reader"]
     if not isinstance(reader, str):
@@ -151,10 +151,9 @@ def _of_recipe(name: str, document: Mapping[str, Any], path: Path | None) -> Pre
 def _document(path: Path) -> Mapping[str, Any]:
     text = read_text(path, ConfigError)
     try:
-        document = json.loads(text) if path.suffix.lower() == ".json" else parse(text)
-    except (ValueError, MalformedError) as error:
-        reason = error.message(str(path), "correct it") if isinstance(error, MalformedError) else None
-        raise ConfigError(reason or f"{path}: is no JSON ({error}); correct it") from None
+        document = parse_json(text) if path.suffix.lower() == ".json" else parse(text)
+    except MalformedError as problem:
+        raise ConfigError(problem.message(path, "correct it")) from None
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: holds no keys and values; see 'qprof schema preprocess'")
     return document

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 
 from ..base.errors import ConfigError, DataError
+from ..storage.files import holds
 from .arrays.folders import holds_arrays, is_array_name
-from .images.folders import holds_images, is_image_name
+from .audio.recordings import SUFFIXES as RECORDINGS
+from .images.folders import SUFFIXES as PICTURES
 from .preprocessing import Preprocessing
+from .random_samples import is_random
+from .tables.reading import SUFFIXES as ROWS
+from .tables.reading import is_table
+from .text.lines import SUFFIXES as LINES
 from .values import InputSpec, Sample, Samples
 
 
@@ -39,8 +46,12 @@ class Reader:
 
 
 READERS: tuple[Reader, ...] = (
+    Reader("random values", is_random, "random_samples", ("random",)),
     Reader("arrays", holds_arrays, "arrays.reading", ("array",)),
-    Reader("pictures", holds_images, "images.reading", ("image",), "images"),
+    Reader("pictures", partial(holds, suffixes=PICTURES, deep=True), "images.reading", ("image",), "images"),
+    Reader("lines of text", partial(holds, suffixes=LINES), "text.lines", ("text",)),
+    Reader("rows", is_table, "tables.reading", ("table", "text", "image", "audio")),
+    Reader("recordings", partial(holds, suffixes=RECORDINGS, deep=True), "audio.reading", ("audio",)),
     Reader("arrays", lambda source: True, "arrays.reading", ("array",)),
 )
 """The first that recognises a source, and takes the recipe where there is one, reads it."""
@@ -88,7 +99,8 @@ def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preproc
 
 def is_sample_name(name: str) -> bool:
     """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
-    return is_array_name(name) or is_image_name(name)
+    endings = (*PICTURES, *LINES, *ROWS, *RECORDINGS)
+    return is_array_name(name) or name.lower().endswith(endings)
 
 
 def _guarded(samples: Samples, reader: Reader) -> Samples:

@@ -32,11 +32,14 @@ class InputSpec:
         name: of the graph input.
         dtype: numpy type of the elements; `object` for strings.
         shape: a number for a fixed dimension, a name or None for a free one; None for an unknown rank.
+        rows: of what integers select from, such as an embedding; 1 where the model does not say how
+            many, None for what selects nothing.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
+    rows: int | None = None
 
     def __str__(self) -> str:
         return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"

@@ -20,11 +20,12 @@ from ..observers.channel_counter import ArraySlice, accumulate_channels
 from ..observers.extreme_tracker import ExtremeTracker
 from ..observers.histogram_counter import Ranges, count_histograms, empty_ranges
 from ..observers.tensor_observer import TensorObserver
+from ..readers.values import Sample
 from ..records.non_finite import counted
 from ..records.profile import Dim, FirstNonFinite, NonFinite, TensorProfile, merged_shape
 from ..runtime.profiling_session import block_channels
 from ..runtime.run_sample import Output
-from ..samples.samples import Sample, fixed_shapes
+from ..samples.samples import fixed_shapes
 from .profiling_model import ProfilingModel
 
 Array = npt.NDArray[Any]

@@ -1,7 +1,8 @@
-"""Samples from Python: `module:function`, a function without arguments that returns samples."""
+"""Samples from Python: `module:function` or `file.py:function`, which returns samples without arguments."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import re
@@ -9,25 +10,39 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from threading import RLock
+from types import ModuleType
 from typing import Any, cast
 
 from ..base.errors import DataError, QprofError, nearest
 
+NAME = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+FUNCTION = re.compile(rf"(?P<file>.+\.py):(?P<name>{NAME})|{NAME}:{NAME}", re.DOTALL)
+"""What names a function: the file that it is in, or its module."""
+_LOADING = RLock()
+"""Held while a file runs, as Python does for modules: another thread would see half of it."""
+
 
 def is_function(source: str) -> bool:
-    """Return whether `source` means module:function and not a folder. A folder of that name goes first."""
-    return re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", source) is not None and not os.path.isdir(source)
+    """Return whether `source` means file.py:function or module:function; a folder of that name goes first."""
+    return FUNCTION.fullmatch(source) is not None and not os.path.isdir(source)
 
 
 def load_function(source: str) -> Callable[[], object]:
-    """Return the function that "module:function" names; modules of the current folder can be imported too.
+    """Return the function that "module:function" or "file.py:function" names.
+
+    While it is loaded, modules of the current folder can be imported too; for a file, those of its folder.
 
     Raises:
-        DataError: the module cannot be imported or has no such function.
+        DataError: the file or module cannot be loaded or has no such function.
     """
+    match = FUNCTION.fullmatch(source)
+    if match is not None and match["file"]:
+        return _function_of(source, _loaded(source, Path(match["file"])), match["file"], match["name"])
     module_name, _, name = source.partition(":")
-    with _current_folder_importable(), user_code(f"{source}: importing '{module_name}'"):
+    with _importable(os.getcwd()), user_code(f"{source}: importing '{module_name}'"):
         try:
             target: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
@@ -36,10 +51,47 @@ def load_function(source: str) -> Callable[[], object]:
             raise DataError(
                 f"{source}: no module '{error.name}'; run in its folder, or put its folder into PYTHONPATH"
             ) from error
+    return _function_of(source, target, module_name, name)
+
+
+def _loaded(source: str, file: Path) -> ModuleType:
+    """Return the module that a file holds, which is run the first time.
+
+    It is known to Python by its path, so that files of one name in two folders are two modules.
+
+    Raises:
+        DataError: there is no such file, or it raises.
+    """
+    path = Path(os.path.realpath(file))
+    if not path.is_file():
+        raise DataError(f"{source}: there is no file '{file}'; check the path")
+    with _LOADING:
+        return _module_of(source, file, path)
+
+
+def _module_of(source: str, file: Path, path: Path) -> ModuleType:
+    name = f"_qprof_{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None  # its name ends in .py
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pickle look it up
+    try:
+        with _importable(os.fspath(path.parent)), user_code(f"{source}: running '{file}'", "repair the file"):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _function_of(source: str, target: Any, where: str, name: str) -> Callable[[], object]:
     for part in name.split("."):
         if not hasattr(target, part):
             raise DataError(
-                f"{source}: '{module_name}' has no function '{part}'; define it.{nearest(part, dir(target))}"
+                f"{source}: '{where}' has no function '{part}'; define it.{nearest(part, dir(target))}"
             )
         target = getattr(target, part)
     if not callable(target):
@@ -48,7 +100,10 @@ def load_function(source: str) -> Callable[[], object]:
 
 
 def module_file(source: str) -> Path | None:
-    """Return the file of the module of "module:function", which is not imported; None where there is none."""
+    """Return the file of a function, which is not run, or None: that of its module, or that in its name."""
+    match = FUNCTION.fullmatch(source)
+    if match is not None and match["file"]:
+        return Path(match["file"])
     path: Sequence[str] | None = [os.getcwd(), *sys.path]
     name, found = "", None
     for part in source.partition(":")[0].split("."):
@@ -118,8 +173,7 @@ def _text_of(error: BaseException) -> str:
 
 
 @contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    folder = os.getcwd()
+def _importable(folder: str) -> Iterator[None]:
     sys.path.insert(0, folder)
     try:
         yield

@@ -35,6 +35,7 @@ from .objects import (
     length_of,
     reader_of,
 )
+from .selected_rows import selected_rows
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
@@ -57,7 +58,9 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
         # Some exporters write -1 for a dimension that is free.
         sizes = (d if isinstance(d, int) else d.value for d in value.shape or ())
         shape = None if value.shape is None else tuple(None if d == -1 else d for d in sizes)
-        specs.append(InputSpec(str(value.name), np.dtype(value.type.dtype.numpy()), shape))
+        dtype = np.dtype(value.type.dtype.numpy())
+        rows = selected_rows(value) if dtype.kind in "iu" else None
+        specs.append(InputSpec(str(value.name), dtype, shape, rows))
     return tuple(specs)
 
 
@@ -67,7 +70,12 @@ def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
 
 
 def open_samples(
-    source: DataLike, inputs: Sequence[InputSpec], limit: int | None = None, *, by_row: bool = False
+    source: DataLike,
+    inputs: Sequence[InputSpec],
+    limit: int | None = None,
+    *,
+    by_row: bool = False,
+    notes: bool = True,
 ) -> Samples:
     """Return the samples of a source, in a fixed order.
 
@@ -84,6 +92,7 @@ def open_samples(
         limit: number of samples, from the first; None for all.
         by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
             of 1 then takes batches.
+        notes: whether what was assumed is noted: not by each of several workers.
 
     Raises:
         ConfigError: the recipe cannot be read, or asks for what cannot be done; a library is missing.
@@ -111,7 +120,7 @@ def open_samples(
             )
         return _of_function(named.source, None, specs, limit)
     samples = open_source(named.source, specs, load_preprocessing(named.preprocess))
-    for text in samples.notes:
+    for text in samples.notes if notes else ():
         note(text)
     samples = samples if limit is None else samples.part(0, limit)
     return replace(samples, iterate=partial(_checked, samples, specs))

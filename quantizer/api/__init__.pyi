@@ -27,8 +27,7 @@ from .quantizer.front_door.quantizing import instrument as instrument
 from .quantizer.front_door.quantizing import merge as merge
 from .quantizer.front_door.quantizing import profile as profile
 from .quantizer.front_door.quantizing import quantize as quantize
-from .quantizer.front_door.reporting import Measured as Measured
-from .quantizer.front_door.reporting import report as report
+from .quantizer.front_door.report import report as report
 from .quantizer.front_door.results import TuneResult as TuneResult
 from .quantizer.front_door.settings import RunOptions as RunOptions
 from .quantizer.front_door.settings import Settings as Settings
@@ -53,3 +52,4 @@ from .quantizer.targets.packaged import target_names as target_names
 from .quantizer.targets.target import Recipe as Recipe
 from .quantizer.targets.target import Target as Target
 from .quantizer.tuning.sensitivity import Sensitivities as Sensitivities
+from .quantizer.verdict.verdict import Verdict as Verdict

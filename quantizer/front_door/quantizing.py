@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, notes_once
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
@@ -28,12 +28,16 @@ from ..pipeline.quantize_result import QuantizeResult
 from ..plan.store import PlanLike
 from ..prepare.opening import ProfileLike, profile_name
 from ..speed.float_fallback import SpeedDemand
+from .judged import JudgeOptions, check_unjudged, judged_quantize
 from .settings import RunOptions, Settings, TargetLike, chosen
 from .sources import Transform, in_memory, quantized_name, samples_of
 
+STEPS = ("limit", "progress", "checkpoint", "speed")
+"""Keywords of `quantize` that are fields of `SampleSteps`."""
 
-class QuantizeOptions(Settings, total=False):
-    """Keywords of `quantize`: those of `Settings`, and these.
+
+class QuantizeOptions(Settings, JudgeOptions, total=False):
+    """Keywords of `quantize`: those of `Settings` and of `JudgeOptions`, and these.
 
     transform: makes a sample of an item of `data`; preprocess: as in `profile`; limit: number of samples to
     use; progress: called after each sample; checkpoint: a file that keeps the weights that are rounded with
@@ -115,7 +119,7 @@ def quantize(
     data: DataSource | None = None,
     **options: Unpack[QuantizeOptions],
 ) -> QuantizeResult:
-    """Quantize a float model with its profile, or with a plan.
+    """Quantize a float model with its profile, with a plan, or with samples alone.
 
     Args:
         model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
@@ -123,12 +127,14 @@ def quantize(
         output: where to write the quantized model; None for nowhere.
         target: the runtime that the model is for (`target_names`), a configuration file, or a `Recipe`.
         plan: path or object: apply this instead of making one; it holds its own settings.
-        data: samples, as in `profile`, for `rounding="gptq"` or `"gptaq"`; nothing else needs any.
+        data: samples, as in `profile`. Without a profile and a plan they are profiled, some are held out, and
+            the result is judged on these; with one they are for `rounding="gptq"` or `"gptaq"`.
         options: fields of `QuantConfig`, such as `calibrator="mse"`, `schema="symmetric"`,
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`.
 
     Returns:
-        The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `notes`; `save(path)` writes the model.
+        The result: `model` (an `onnx_ir.Model`), `plan`, `summary`, `notes`; `save(path)` writes the model;
+        and `verdict`, where it was judged.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
@@ -139,24 +145,33 @@ def quantize(
     if plan is not None and recipe is not None:
         raise ConfigError("plan: holds its own settings; give no others, and no target")
     others = dict(given.others)
-    made = others.pop("transform", None), others.pop("preprocess", None)
+    made = others.get("transform"), others.get("preprocess")
     samples = None if data is None else samples_of(data, *made)
+    alone = samples is not None and profile is None and plan is None
     speed = given.others.get("speed")
     read = FilesRead((model,), (profile, plan, target), (samples, None if speed is None else speed.data))
     check_outputs([output, others.get("checkpoint")], read)
-    with model_file(model) as path, _output_file(output, path) as written:
-        result = quantization.quantize(
-            path,
-            profile,
-            written,
-            recipe=recipe,
-            plan_path=plan,
-            accept_retrained=others.pop("accept_retrained", False),
-            samples=SampleSteps(data=samples, **others),
-        )
+    with notes_once(), model_file(model) as path, _output_file(output, path) as written:
+        if alone and samples is not None:
+            result = judged_quantize(path, samples, written, recipe, others)
+        else:
+            check_unjudged(others)
+            steps = {name: others[name] for name in STEPS if name in others}
+            result = quantization.quantize(
+                path,
+                profile,
+                written,
+                recipe=recipe,
+                plan_path=plan,
+                accept_retrained=others.get("accept_retrained", False),
+                samples=SampleSteps(data=samples, **steps),
+            )
         if not isinstance(model, str | os.PathLike):
             in_memory(result.model)
-    return replace(result, model_path=None if output is None else result.model_path, read=read)
+    if output is None:
+        judged = None if result.judged is None else replace(result.judged, profile="")
+        result = replace(result, model_path=None, judged=judged)
+    return replace(result, read=read)
 
 
 def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:

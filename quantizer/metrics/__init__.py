@@ -2,5 +2,5 @@
 
 Enters: outputs of two models on samples, and a file or folder of truth.
 Leaves: `Metric`, `Score`.
-Imports: differences, profiles.samples, profiles.base.
+Imports: differences, profiles.samples, profiles.readers, profiles.base.
 """

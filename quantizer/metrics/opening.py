@@ -10,11 +10,12 @@ from importlib import import_module
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.samples.objects import DataLike
 from ..differences.outputs import class_axes
 from .kinds.relative import relative_metric
 from .table import check_metric_name, named_metric
 from .user_functions import MetricFunction, user_metric
-from .values import Metric, MetricSource, Outputs
+from .values import Inputs, Metric, MetricSource, Outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,21 +28,24 @@ class MetricRequest:
         truth: file or folder that the metric reads; None for none.
         output: name of the output that is scored; None for the first.
         class_axis: axis of its classes; None for what its operator says.
+        data: the samples, which may say how pictures were put into the input; None where nobody knows.
     """
 
     metric: str | MetricFunction | None = None
     truth: str | os.PathLike[str] | None = None
     output: str | None = None
     class_axis: int | None = None
+    data: DataLike | None = None
 
 
-def open_metric(request: MetricRequest, model: ir.Model, first: Outputs) -> Metric:
+def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: Outputs) -> Metric:
     """Return a metric with its truth.
 
     Args:
         request: which one.
         model: the float model.
-        first: its outputs on the first sample.
+        inputs: its inputs in the first sample.
+        first: its outputs on it.
 
     Raises:
         ConfigError: there is no such metric or option, the truth that it needs is missing, or it reads none.
@@ -62,7 +66,7 @@ def open_metric(request: MetricRequest, model: ir.Model, first: Outputs) -> Metr
     asked = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
     if asked is not None:
         maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
-        return maker(MetricSource(asked, truth, output, class_axis, model, first))
+        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, request.data))
     assert metric is not None
     if truth is not None:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...profiles.readers.values import Sample
 from .score import Score, score_of
 from .values import Metric, Outputs, Place
 
@@ -13,25 +14,25 @@ class ScoreRun:
     """What a metric keeps of both models' outputs, sample by sample.
 
     Args:
-        opened: the float model's outputs on the first sample -> the metric with its truth.
+        opened: the first sample and the float model's outputs on it -> the metric with its truth.
     """
 
-    def __init__(self, opened: Callable[[Outputs], Metric]) -> None:
+    def __init__(self, opened: Callable[[Sample, Outputs], Metric]) -> None:
         self._opened = opened
         self._metric: Metric | None = None
         self._floats: list[Any] = []
         self._quantized: list[Any] = []
         self._row = 0
 
-    def add(self, name: str, floats: Outputs, quantized: Outputs) -> None:
+    def add(self, sample: Sample, floats: Outputs, quantized: Outputs) -> None:
         """Take the outputs of both models on the next sample.
 
         Raises:
             ConfigError, DataError, ModelError: the metric, its truth or the outputs are wrong, and why.
         """
-        metric = self._metric or self._opened(floats)
+        metric = self._metric or self._opened(sample, floats)
         self._metric = metric
-        truth, rows = metric.truth(Place(len(self._floats), name, self._row), floats)
+        truth, rows = metric.truth(Place(len(self._floats), sample.name, self._row), floats)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))
         self._row += rows

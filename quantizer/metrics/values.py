@@ -10,12 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.samples.objects import DataLike
 from .table import MetricKind, NamedMetric
 
 Floats = npt.NDArray[np.float64]
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 """Outputs of a model on one sample, by name."""
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+"""Inputs of a model in one sample, by name."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,9 @@ class MetricSource:
         output: name of the output that is scored; None for the first (that fits).
         class_axis: axis of its classes; None for what its operator says.
         model: the float model.
-        first: its outputs on the first sample.
+        inputs: its inputs in the first sample.
+        first: its outputs on it.
+        data: the samples; None where nobody knows.
     """
 
     asked: NamedMetric
@@ -119,7 +125,9 @@ class MetricSource:
     output: str | None
     class_axis: int | None
     model: ir.Model
+    inputs: Inputs
     first: Outputs
+    data: DataLike | None = None
 
     @property
     def output_name(self) -> str:

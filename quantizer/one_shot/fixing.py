@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from ..evaluation.evaluate import evaluate
 from ..evaluation.measuring import Measuring
 from ..lowering.lower import lower
 from ..model.files import model_bytes
+from ..model.graph import name_of
 from ..model.saving import save_model
 from ..noise.sources import decibels_of
 from ..outputs.limits import NoiseLimits
@@ -27,6 +28,7 @@ from ..pipeline.quantize_result import Made
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
 from ..ranges.activation_ranges import RangeCache
+from ..runtime.latency import LatencySettings
 from ..runtime.sessions import open_session
 from ..scoring.objectives import predicted_objective
 from ..scoring.tuning_data import TuningData, read_samples
@@ -36,9 +38,15 @@ from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from ..targets.validation import check_config
 from ..tuning.ranking import SAMPLES, ranked_nodes
-from ..verdict.fixes import Fix, Lack, NodeNoise, proposals
+from ..verdict.fixes import WORTH_DB, Fix, Lack, NodeNoise, proposals, tighter
 from ..verdict.grades import grade_of, output_grades
 from ..verdict.verdict import Verdict
+
+MOST_LIMITS = 2
+"""Noise limits that are tried after one that did not reach what is needed."""
+
+FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
+"""For a trial: enough to tell 5 %."""
 
 CANNOT = (ConfigError, PlanError, ModelError)
 """What says that a fix cannot be made or run."""
@@ -96,30 +104,56 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
     facts = trials.made.facts
     if facts is None or verdict.grade not in ("fair", "poor") or not _can_be_tried(facts.config):
         return Found("", quick)
-    start = trials.clock()
-
-    def goes_on() -> bool:
-        return trials.clock() - start < trials.seconds / 2.0
-
-    ranking = _ranking(trials, goes_on) if trials.seconds > 0.0 else ()
-    lack = _lack(facts, trials.limits, verdict)
+    lack = _lack(facts, trials, verdict)
     if lack is None:
         return Found("", quick)
-    offered = proposals(lack, ranking)
-    tried: list[Fix] = []
-    longest = trials.spent
-    for done, fix in enumerate(offered):
-        before = trials.clock()
-        if before - start + longest > trials.seconds:
-            tried.append(fix)
-            continue
-        tried += _tried(trials, facts, fix)
-        longest = max(longest if done else 0.0, trials.clock() - before)
-        if progress is not None:
-            progress(done + 1, len(offered))
-    order = sorted(tried, key=lambda fix: (not fix.is_measured, -(fix.sqnr or 0.0)))
-    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) > lack.sqnr]
-    return Found(_cause(ranking, lack, tried), (*useful, *quick))
+    attempts = _Attempts(trials, facts, progress)
+    attempts.make(proposals(lack, ()))
+    ranking = _ranking(trials, attempts.has_time) if attempts.has_time() else ()
+    attempts.make(proposals(lack, ranking))
+    for _ in range(MOST_LIMITS):
+        attempts.make(tighter(lack, tuple(attempts.fixes.values())))
+    order = sorted(attempts.fixes.values(), key=lambda fix: (not fix.is_measured, -(fix.sqnr or 0.0)))
+    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) >= lack.sqnr + WORTH_DB]
+    return Found(_cause(ranking, lack, order), (*useful, *quick))
+
+
+class _Attempts:
+    """Fixes that are tried one after the other, as long as there is time.
+
+    Args:
+        trials: what they are tried with.
+        facts: what the plan of the model was made from.
+        progress: called after each.
+    """
+
+    def __init__(self, trials: Trials, facts: PlanningFacts, progress: Progress | None) -> None:
+        self._trials, self._facts, self._progress = trials, facts, progress
+        self._start = trials.clock()
+        self._longest = trials.spent / 2.0  # which has more rounds of latency
+        self._done = 0
+        self.fixes: dict[tuple[str, ...], Fix] = {}
+
+    def has_time(self) -> bool:
+        """Whether another trial is expected to be done in time."""
+        return self._trials.clock() - self._start + self._longest <= self._trials.seconds
+
+    def make(self, offered: Sequence[Fix]) -> None:
+        """Try fixes that were not tried before; keep the others as they are when the time is up."""
+        for fix in offered:
+            if fix.options in self.fixes and self.fixes[fix.options].is_measured:
+                continue
+            if not self.has_time():
+                self.fixes.setdefault(fix.options, fix)
+                continue
+            before = self._trials.clock()
+            for found in _tried(self._trials, self._facts, fix):
+                self.fixes[fix.options] = found
+            spent = self._trials.clock() - before
+            self._longest = max(self._longest, spent) if self._done else spent
+            self._done += 1
+            if self._progress is not None:
+                self._progress(self._done, None)
 
 
 def _quick_fixes(verdict: Verdict, trials: Trials) -> tuple[Fix, ...]:
@@ -146,16 +180,17 @@ def _ranking(trials: Trials, goes_on: Callable[[], bool]) -> tuple[NodeNoise, ..
     return tuple(NodeNoise(one.nodes, one.noise, one.microseconds) for one in ranked)
 
 
-def _lack(facts: PlanningFacts, limits: NoiseLimits, verdict: Verdict) -> Lack | None:
+def _lack(facts: PlanningFacts, trials: Trials, verdict: Verdict) -> Lack | None:
     worst = verdict.worst
     if worst is None or worst.sqnr is None:
         return None
     usual = facts.config.target if facts.config.target in target_names() else None
-    allowed = limits.allowed(worst.output)
+    allowed = trials.limits.allowed(worst.output)
     limit = decibels_of(allowed) if 0.0 < allowed < float("inf") else worst.needed
-    return Lack(
-        worst.sqnr, worst.needed, facts.config.calibrator, load_recipe(usual).config.calibrator, limit
-    )
+    nodes = trials.made.planned.graph.nodes
+    wide = frozenset(name_of(node) for node in nodes if facts.target.has_16bit_kernel(node.op_type))
+    calibrators = facts.config.calibrator, load_recipe(usual).config.calibrator
+    return Lack(worst.sqnr, worst.needed, *calibrators, limit, wide)
 
 
 def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
@@ -165,8 +200,9 @@ def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
         ConfigError: they do not go together.
     """
     changes = dict(fix.settings)
-    if isinstance(names := changes.get("keep_float"), tuple):
-        changes["keep_float"] = tuple(dict.fromkeys((*recipe.config.keep_float, *names)))
+    for name in ("keep_float", "keep_16bit"):
+        if isinstance(names := changes.get(name), tuple):
+            changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *names)))
     config = replace(recipe.config, **changes)  # type: ignore[arg-type]
     return replace(recipe, config=check_config(config, recipe.target, "fix"))
 
@@ -183,7 +219,7 @@ def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
             path = Path(folder) / "fixed.onnx"
             save_model(lower(planned.model, planned.plan).model, path)
             result = evaluate(
-                trials.model, path, trials.judged, labels=trials.labels, measuring=trials.measuring
+                trials.model, path, trials.judged, labels=trials.labels, measuring=_quicker(trials.measuring)
             )
     except CANNOT:
         return []
@@ -202,6 +238,11 @@ def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
     ]
 
 
+def _quicker(measuring: Measuring) -> Measuring:
+    """Return how trials are compared: as the model was, with fewer rounds of latency."""
+    return replace(measuring, latency=None if measuring.latency is None else FEW_ROUNDS)
+
+
 def _speed(planned: PlannedModel, trials: Trials) -> float:
     """Return how many times as fast as float a plan is predicted to be."""
     facts = planned.facts
@@ -210,7 +251,7 @@ def _speed(planned: PlannedModel, trials: Trials) -> float:
     return predicted_objective(planned, "latency", facts.measured, model_bytes(trials.model))
 
 
-def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: list[Fix]) -> str:
+def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: Sequence[Fix]) -> str:
     """Return what the worst node costs, as measured where it was kept float."""
     total = sum(one.noise for one in ranking)
     if not ranking or not 0.0 < total < float("inf"):
@@ -218,6 +259,8 @@ def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: list[Fix]) -> str:
     worst = max(ranking, key=lambda one: (one.noise, one.nodes))
     kept = next((fix for fix in tried if fix.settings == {"keep_float": worst.nodes}), None)
     share = f"{100 * worst.noise / total:.0f} % of the noise"
-    if kept is not None and kept.is_measured and kept.sqnr is not None:
-        return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"
-    return f"{worst.nodes[-1]} adds {share}"
+    if kept is None or not kept.is_measured or kept.sqnr is None:
+        return f"{worst.nodes[-1]} adds {share}"
+    if kept.sqnr < lack.sqnr + WORTH_DB:
+        return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
+    return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"

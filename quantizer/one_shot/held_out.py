@@ -11,6 +11,7 @@ import numpy as np
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
+from ...profiles.readers.random_samples import is_random as is_random_source
 from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import id_of_digests, sample_digests
@@ -24,9 +25,6 @@ QUARTER = 4
 
 LEAST = 4
 """Samples that are held out at least, where that leaves as many for the profile."""
-
-RANDOM = "random:"
-"""What the name of samples begins with that are drawn and mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Split:
 
 def is_random(data: DataLike) -> bool:
     """Whether samples are drawn at random, so that nothing can be judged on them."""
-    return source_name(data).startswith(RANDOM)
+    return is_random_source(source_name(data))
 
 
 def read_digests(

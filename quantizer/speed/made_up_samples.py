@@ -8,21 +8,18 @@ samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
+from ...profiles.readers.random_samples import random_array
 from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import Profile
-from ..model.graph import Graph, name_of, output_name
+from ..model.graph import Graph
 from ..runtime.sessions import Inputs
-
-PASSED_ON = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Expand")
-"""Operators that give the same integers."""
 
 Sizes = Mapping[str, int]
 """Size by the name of a free dimension."""
@@ -46,7 +43,10 @@ def made_up_samples(
     shapes = {spec.name: _shape(spec, profile, sizes) for spec in specs}
     generator = np.random.default_rng(0)
     return tuple(
-        {spec.name: _array(spec, shapes[spec.name], graph, profile, generator) for spec in specs}
+        {
+            spec.name: random_array(spec, shapes[spec.name], generator, _limits(spec, profile))
+            for spec in specs
+        }
         for _ in range(count)
     )
 
@@ -100,38 +100,8 @@ def _left_over(name: str, profile: Profile, known: int) -> int:
     return max(1, round(elements / max(1, known)))
 
 
-def _array(
-    spec: InputSpec, shape: tuple[int, ...], graph: Graph, profile: Profile, generator: np.random.Generator
-) -> npt.NDArray[np.generic]:
-    """Return the values of an input.
-
-    Raises:
-        DataError: it holds no numbers.
-    """
-    if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
-        low, high = -1.0, 1.0
-        if spec.name in profile:
-            low, high = profile[spec.name].minimum, profile[spec.name].maximum
-        return np.asarray(generator.uniform(low, high, shape)).astype(spec.dtype)
-    if spec.dtype.kind not in "iub":
-        raise DataError(f"input '{spec.name}': {spec} cannot be made up; give samples with --data DIR")
-    rows = min(_selected_rows(spec.name, graph), default=None)
-    if rows is None or spec.dtype.kind == "b":
-        return np.ones(shape, spec.dtype)
-    return np.asarray(generator.integers(0, max(1, rows), shape)).astype(spec.dtype)
-
-
-def _selected_rows(name: str, graph: Graph) -> Iterator[int]:
-    """Yield how many indices each Gather has that a tensor selects with; 1 where that is not known."""
-    for node, index in graph.consumers(name):
-        if node.op_type in PASSED_ON and index == 0:
-            yield from _selected_rows(output_name(node), graph)
-        elif node.op_type in ("Gather", "GatherElements", "GatherND", "ScatterElements") and index == 1:
-            yield _rows(node, graph)
-
-
-def _rows(node: ir.Node, graph: Graph) -> int:
-    shape = graph.shape(name_of(node.inputs[0]))
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-    size = shape[axis] if shape and node.op_type != "GatherND" else None
-    return size if isinstance(size, int) else 1
+def _limits(spec: InputSpec, profile: Profile) -> tuple[float, float]:
+    """Return the observed range of an input."""
+    if spec.name not in profile:
+        return -1.0, 1.0
+    return profile[spec.name].minimum, profile[spec.name].maximum

@@ -8,11 +8,14 @@ from math import inf, log10
 
 from .grades import ORDER, Grade
 
-WORTH_DB = 0.5
-"""Least gain of a fix in dB, as estimated, that is worth a line."""
+WORTH_DB, WORTH = 0.5, 0.25
+"""Least gain of a fix, as estimated, that is worth a trial: in dB, and of what is lacking."""
 
 MOST_NODES = 12
 """Nodes that are named one by one at most: more is a question of the noise budget."""
+
+LEAST_STEP_DB = 3.0
+"""By which a noise limit that did not reach what is needed is raised at least."""
 
 HEADROOM_DB = 1.0
 """By which a fix aims above what is needed."""
@@ -48,7 +51,7 @@ class Fix:
         predicted: predicted time over that of the model as it is; 1 for unknown.
     """
 
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, str | float | tuple[str, ...]] = field(default_factory=dict)
     check_speed: bool = False
     sqnr: float | None = None
     speedup: float | None = None
@@ -95,6 +98,7 @@ class Lack:
         calibrator: that it was made with, and
         usual_calibrator: that of its target.
         limit: the noise limit of that output in dB, as the plan kept it by its estimate.
+        in_16_bits: nodes whose activations the target can have in 16 bits.
     """
 
     sqnr: float
@@ -102,13 +106,15 @@ class Lack:
     calibrator: str
     usual_calibrator: str
     limit: float
+    in_16_bits: frozenset[str] = frozenset()
 
 
 def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     """Return what to try, in the order in which it is tried, each with its estimate.
 
-    The target's own calibrator; the node that adds most noise; as many nodes as reach what is needed, those
-    first whose noise is worth most time; and a tighter noise budget, by as much as the estimate was too good.
+    The target's own calibrator; the node that adds most noise, in float and in 16 bits; as many nodes as
+    reach what is needed, those first whose noise is worth most time; and a tighter noise budget, by as much
+    as the estimate was too good.
 
     Args:
         lack: what is wrong.
@@ -120,14 +126,38 @@ def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     total = sum(one.noise for one in ranking)
     worst = sorted(ranking, key=lambda one: (-one.noise, one.nodes))[:1]
     found += [_kept_float(lack, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
+    wide = [one for one in worst if lack.in_16_bits.issuperset(one.nodes)]
+    found += [Fix({"keep_16bit": one.nodes}) for one in wide]
     found += [_kept_float(lack, total, *kept) for kept in _enough(lack, ranking, total)]
     tighter = round(lack.limit + max(0.0, lack.needed - lack.sqnr) + HEADROOM_DB, 1)
-    found.append(Fix({"min_output_sqnr": tighter}))
+    found.append(Fix({"min_output_sqnr": tighter}, sqnr=lack.needed))
+    least = max(WORTH_DB, WORTH * (lack.needed - lack.sqnr))
     unlike: dict[tuple[str, ...], Fix] = {}
     for fix in found:
-        if fix.sqnr is None or fix.sqnr >= lack.sqnr + WORTH_DB:
+        if fix.sqnr is None or fix.sqnr >= lack.sqnr + least:
             unlike.setdefault(fix.options, fix)
     return tuple(unlike.values())
+
+
+def tighter(lack: Lack, tried: Sequence[Fix]) -> tuple[Fix, ...]:
+    """Return a noise limit above those that were tried and did not reach what is needed; () for none.
+
+    Args:
+        lack: what is wrong.
+        tried: the fixes so far.
+    """
+    limits = [fix for fix in tried if fix.is_measured and "min_output_sqnr" in fix.settings]
+    highest = max(limits, key=_limit, default=None)
+    if highest is None or highest.sqnr is None or highest.sqnr >= lack.needed:
+        return ()
+    step = max(LEAST_STEP_DB, 2.0 * (lack.needed - highest.sqnr))
+    return (Fix({"min_output_sqnr": round(_limit(highest) + step, 1)}, sqnr=lack.needed),)
+
+
+def _limit(fix: Fix) -> float:
+    value = fix.settings["min_output_sqnr"]
+    assert isinstance(value, float)
+    return value
 
 
 def _kept_float(lack: Lack, total: float, nodes: tuple[str, ...], noise: float) -> Fix:

@@ -1,6 +1,6 @@
 """Good, fair or poor: a grade for each output by what it is, and one for labels by the interval of the drop.
 
-An output is good from the SQNR on with which nothing was lost on real models (DECISIONS.md, 35), fair with up
+An output is good from the SQNR on with which nothing was lost on real models (DECISIONS.md, 40), fair with up
 to `FAIR_DB` less, that is with twice the error, and poor below. Of detections the worst group of channels
 counts: the noise of small scores is hidden by large boxes. Two things say more than SQNR does: classes that
 are the same as the float model's in nearly all rows, and labels.
@@ -137,10 +137,20 @@ def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> Outp
         groups = [group.difference for group in result.channels.groups]
         sqnr = min([sqnr, *(group.sqnr for group in groups if group.max_abs_value >= LEAST_SCORE)])
     same = result.agreement if result.agreement and result.agreement.kind == "top-1" else None
-    grades = [_by_sqnr(sqnr, needed), *([] if same is None else _by_answers(same))]
     share = None if same is None else same.ratio
-    best: Grade = min(grades, key=lambda grade: ORDER[grade])
-    return OutputGrade(result.name, WORDS[kind], sqnr, needed, share, best)
+    return OutputGrade(result.name, WORDS[kind], sqnr, needed, share, graded(sqnr, needed, same))
+
+
+def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
+    """Return the grade of an output: by its SQNR, or by equal answers where these show more.
+
+    Args:
+        sqnr: in dB, None where nothing could be compared.
+        needed: dB from which on it is good.
+        same: how often both models give the same answer, where there is one.
+    """
+    grades = [_by_sqnr(sqnr, needed), *([] if same is None else _by_answers(same))]
+    return min(grades, key=lambda grade: ORDER[grade])
 
 
 def _by_sqnr(sqnr: float | None, needed: float) -> Grade:

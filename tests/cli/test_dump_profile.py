@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,10 @@ def test_a_profile_is_written_and_its_size_told(tmp_path: Path) -> None:
     result = dump_profile(MODEL, "--data", DATA, "-o", tmp_path / "p.yaml")
     profile = load_profile(tmp_path / "p.yaml")
     assert (result.exit_code, profile.data.samples) == (0, 64)
-    assert result.stdout == f"{tmp_path / 'p.yaml'}: {len(profile)} tensors, 64 samples\n"
+    assert result.stdout == (
+        f"{tmp_path / 'p.yaml'}: {len(profile)} tensors, 64 samples\n"
+        "input 'image': float 8x1x8x8, range 0 to 1, mean 0.309, standard deviation 0.375\n"
+    )
     assert {"image", "logits"} <= set(profile)
 
 
@@ -88,7 +92,7 @@ def test_more_non_finite_values_than_allowed_fail_with_the_profile_written(half_
     output = half_bad / "p.yaml"
     result = dump_profile(MODEL, "--data", half_bad, "-o", output, "--max-non-finite", "0.5")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1].startswith("gate failed: tensor 'image': 66.7 % of its elements")
+    assert result.stderr.splitlines()[-2].startswith("gate failed: tensor 'image': 66.7 % of its elements")
     assert load_profile(output).data.samples == 3
 
 
@@ -169,3 +173,27 @@ def test_channels_can_be_left_out(tmp_path: Path) -> None:
         path = tmp_path / f"{choice}.yaml"
         assert dump_profile(MODEL, "--data", DATA, "-o", path, "--channels", choice).exit_code == 0
         assert any(tensor.channels is not None for tensor in load_profile(path).values()) is some
+
+
+def few(folder: Path) -> Path:
+    """Return a folder of three samples."""
+    (folder / "few").mkdir()
+    images = np.load(DATA / "00.npz")["image"]
+    for number in range(3):
+        np.savez(folder / "few" / f"{number}.npz", image=images[number : number + 1])
+    return folder / "few"
+
+
+def test_hints_are_printed_beside_the_result(tmp_path: Path) -> None:
+    result = dump_profile(MODEL, "--data", few(tmp_path), "-o", tmp_path / "p.yaml")
+    assert "hint: 3 samples are few" in result.stderr
+    assert "hint:" not in result.stdout
+
+
+def test_the_same_is_printed_as_json_on_request(tmp_path: Path) -> None:
+    result = dump_profile(MODEL, "--data", few(tmp_path), "-o", tmp_path / "p.yaml", "--json")
+    document = json.loads(result.stdout)
+    assert document["format"] == "qprof-profiling/1"
+    assert (document["samples"], document["runs"]) == (3, 3)
+    assert [entry["name"] for entry in document["inputs"]] == ["image"]
+    assert [entry["code"] for entry in document["hints"]] == ["few-samples"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.cli.render.progress import plain_lines, progress
+from qprof_onnx.cli.render.progress import Stages, on_demand, plain_lines, progress
+from qprof_onnx.profiles.base.tool import Progress
 
 
 def lines_of(steps: list[tuple[float, int, int | None]]) -> list[str]:
@@ -52,3 +53,35 @@ def test_a_terminal_gets_a_bar_on_stderr(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "4 of 4 samples" in captured.err
+
+
+def test_a_stage_ends_the_one_before_and_a_remark_is_not_in_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    with Stages() as stage:
+        report = stage("reading")
+        report(1, 2)
+        stage.note("said in between")
+        report(2, 2)
+        stage("planning")
+    captured = capsys.readouterr().err
+    assert "note: said in between\n" in captured
+    assert captured.index("1 of 2") < captured.index("said in between") < captured.index("2 of 2")
+    assert captured.index("2 of 2") < captured.index("planning")
+
+
+def test_a_stage_on_demand_begins_when_it_is_called_first() -> None:
+    begun: list[str] = []
+
+    def stage(name: str) -> Progress:
+        begun.append(name)
+        return lambda done, total: None
+
+    report = on_demand(stage, "rounding")
+    assert begun == []
+    report(1, 2)
+    report(2, 2)
+    assert begun == ["rounding"]

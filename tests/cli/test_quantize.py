@@ -27,7 +27,8 @@ def operators(path: Path) -> list[str]:
 def test_a_valid_model_is_written_and_the_summary_told(profile: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
     result = quantize("--profile", profile, "-o", out)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr.count("\n")) == (0, 1)
+    assert result.stderr.startswith(f"next      qprof evaluate {MODEL} {out} --data DATA")
     onnx.checker.check_model(onnx.load(out), full_check=True)
     assert result.stdout.startswith(f"{out}: ")
     assert " times smaller than the float model's " in result.stdout
@@ -135,7 +136,8 @@ def test_help_lists_the_names_that_the_library_knows() -> None:
 def test_a_missing_profile_says_how_to_make_one(tmp_path: Path) -> None:
     result = quantize("-o", tmp_path / "q.onnx")
     assert result.exit_code == 2
-    assert "make one with qprof dump-profile" in result.stderr
+    assert "give --data DIR, which profiles, quantizes and evaluates" in result.stderr
+    assert "or --profile FILE, which qprof dump-profile makes" in result.stderr
 
 
 def test_a_plan_and_settings_exclude_each_other(profile: Path, tmp_path: Path) -> None:

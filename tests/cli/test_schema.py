@@ -38,10 +38,13 @@ def check(found: object, name: str) -> None:
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("quantized")
     profile, plan = folder / "p.yaml", folder / "plan.yaml"
-    printed("dump-profile", DIGITS / "model.onnx", "--data", DIGITS / "calibration", "-o", profile)
+    data = ("--data", DIGITS / "calibration", "-o", profile)
+    profiling = printed("dump-profile", DIGITS / "model.onnx", *data, "--json")
     files = ("--profile", profile, "-o", folder / "q.onnx", "--save-plan", plan)
     text = printed("quantize", DIGITS / "model.onnx", *files, "--json")
     return {
+        "profiling": json.loads(profiling),
+        "shown-profile": json.loads(printed("show", profile, "--json")),
         "quantization": json.loads(text),
         "plan": parse(plan.read_text(encoding="utf-8")),
         "folder": folder,
@@ -82,8 +85,10 @@ def test_what_a_command_prints_says_its_format_first_and_keeps_to_the_schema(
     check(found, name)
 
 
-@pytest.mark.parametrize("name", ["quantization", "plan"])
-def test_what_quantize_writes_keeps_to_the_schema(quantized: dict[str, Any], name: str) -> None:
+@pytest.mark.parametrize("name", ["profiling", "shown-profile", "quantization", "plan"])
+def test_what_quantize_and_its_profile_write_keeps_to_the_schema(
+    quantized: dict[str, Any], name: str
+) -> None:
     assert str(quantized[name]["format"]).startswith(f"qprof-{name}/")
     check(quantized[name], name)
 
@@ -163,3 +168,44 @@ def test_what_check_speed_prints_keeps_to_the_schema(tmp_path: Path) -> None:
     found = json.loads(printed("quantize", DIGITS / "model.onnx", *files, *speed, "--json"))
     assert found["speed"]["passed"]
     check(found, "quantization")
+
+
+RECIPES = [
+    "reader: image",
+    "base: imagenet\nsize: 224",
+    "reader: image\nresize: [256, 256]\ncrop: 224\nscale: 1/255\nmean: [0.5]\ncolor: bgr\nlayout: nhwc",
+    "reader: image\nsize: [192, 256]\nresize: letterbox\nfill: 114\nconstants: {sizes: [640, 640]}",
+    "reader: array\nrows: split",
+    "reader: text\ntokenizer: tokenizer.json\nfield: [question, answer]\nmax_length: 128\ninputs: {tok: ids}",
+    "reader: audio\nrate: 16000\nwindow: 20 ms\nhop: 160\nconstants: {state: zeros, sr: 16000}",
+    "reader: table\ncolumns: {x: [a, b], y: c}\nrows: 32",
+    "reader: random\nsizes: {tokens: 16}",
+]
+NO_RECIPES = [
+    "reader: video",
+    "reader: image\nresise: 256",
+    "rows: split",
+    "base: imagnet",
+    "reader: array\nsize: 3",
+    "reader: text\nmax_length: 0",
+    "reader: audio\nchannels: left",
+    "reader: table\nrows: 0",
+    "reader: random\nsizes: {tokens: 0}",
+]
+
+
+@pytest.mark.parametrize("text", RECIPES)
+def test_a_recipe_fits_its_schema(text: str) -> None:
+    check(yaml.safe_load(text), "preprocess")
+
+
+@pytest.mark.parametrize("text", NO_RECIPES)
+def test_what_is_no_recipe_does_not_fit_its_schema(text: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    with pytest.raises(jsonschema.ValidationError):
+        check(yaml.safe_load(text), "preprocess")
+
+
+def test_every_key_of_a_recipe_is_described() -> None:
+    records = schema_of("preprocess")["$defs"].values()
+    assert all(key.get("description") for record in records for key in record["properties"].values())

@@ -13,6 +13,8 @@ from qprof_onnx.cli.commands.show import command
 from qprof_onnx.cli.options.documents import read_document
 from qprof_onnx.cli.render.tables import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.checks.extremes import Extreme, Extremes
+from qprof_onnx.profiles.checks.tensor_kinds import KINDS
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.store import load_profile, save_profile
@@ -187,3 +189,41 @@ def test_json_of_a_profile_has_channels_as_lists() -> None:
     channels = document["tensors"]["weighed"]["channels"]
     assert (channels["axis"], channels["count"], channels["maximum"]) == (-1, [2, 2, 0], [0.5, 7.0, 0.0])
     assert (channels["mean"][1], channels["power"][1]) == (2.0, 29.0)
+
+
+def one_sample_stands_out(tmp_path: Path) -> Path:
+    """Return the file of a profile of two tensors, of which one is widened by a sample called b."""
+    base = load_profile(PROFILE)["input"]
+    samples = [Extreme(v, f"{i:032x}", n) for i, (n, v) in enumerate({"a": 1.0, "b": 3.0}.items())]
+    extremes = Extremes(tuple(samples), tuple(samples[::-1]))
+    histogram = Histogram.of(np.array([1.0, 3.0]))
+    wide = replace(base, minimum=1.0, maximum=3.0, count=2, zeros=0, histogram=histogram, extremes=extremes)
+    constant = replace(wide, maximum=1.0, count=1, histogram=Histogram.of(np.array([1.0])), extremes=None)
+    profile = replace(load_profile(PROFILE), tensors={"wide": wide, "flat": constant}, runs=2)
+    save_profile(profile, tmp_path / "p.yaml")
+    return tmp_path / "p.yaml"
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), {"outliers": ["wide"], "constant": ["flat"], "heavy-tail": []}.items()
+)
+def test_tensors_of_one_kind_can_be_shown(tmp_path: Path, kind: str, names: list[str]) -> None:
+    document = json.loads(show(one_sample_stands_out(tmp_path), "--only", kind, "--json").output)
+    assert list(document["tensors"]) == names
+
+
+def test_chosen_tensors_name_the_samples_of_their_extremes(tmp_path: Path) -> None:
+    path = one_sample_stands_out(tmp_path)
+    lines = show(path, "--only", "outliers").output.splitlines()
+    assert lines[1].split()[-4:] == ["lowest", "in", "highest", "in"]
+    assert lines[2].split()[-6:] == ["a", "(next", "3)", "b", "(next", "1)"]
+    assert "lowest in" not in show(path).output
+    x = json.loads(show(path, "--json").output)["tensors"]["wide"]
+    assert [sample["name"] for sample in x["extremes"]["highest"]] == ["b", "a"]
+
+
+def test_kinds_are_those_of_tensors_of_profiles(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, [str(PLAN), "--only", "constant"])
+    assert (result.exit_code, "--only is for profiles" in result.output) == (2, True)
+    only = next(parameter for parameter in command.params if parameter.name == "only")
+    assert list(only.type.choices) == list(KINDS)  # type: ignore[attr-defined]

@@ -43,6 +43,8 @@ def _after_profile(values: Values) -> Sequence[object]:
 
 
 def _after_quantize(values: Values) -> Sequence[object]:
+    if values.get("grade") == "none":
+        return ["quantize", values["model"], "--data", DATA, "-o", values["output"]]
     asked = ["evaluate", values["model"], values["output"], *_with_data(values)]
     if values.get("labels"):
         asked += ["--labels", values["labels"]]

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....profiles.checks.hints import Hint
+from ....profiles.checks.input_checks import InputCheck
+from ....profiles.checks.outliers import Outlier
 from ....quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
 from ....quantizer.pipeline.quantize_result import FloatGroup, QuantizeResult
@@ -150,6 +153,30 @@ class Targets:
 
 
 @dataclass(frozen=True)
+class Profiling:
+    """What `qprof dump-profile` prints.
+
+    Attributes:
+        profile: file that was written.
+        tensors, samples: how many of them it has; a batch counts as its rows.
+        runs: how many times the model ran: once for each sample or batch.
+        inputs: what each input of the graph was given.
+        hints: what should be looked at in the data.
+        outliers: samples that hold the extremes of unusually many tensors.
+        notes: remarks.
+    """
+
+    profile: str
+    tensors: int
+    samples: int
+    runs: int
+    inputs: tuple[InputCheck, ...]
+    hints: tuple[Hint, ...]
+    outliers: tuple[Outlier, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ShownProfile:
     """What `qprof show PROFILE` prints: the profile in the words of its file, with counts as lists.
 
@@ -157,6 +184,7 @@ class ShownProfile:
         file_format: of the profile file that a dump would have now.
         tool, origin, model, data: who made it, of which model and data.
         tensors: name to what was recorded.
+        inputs: name to what each input of the graph was given; absent in profiles of older formats.
         noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
     """
 
@@ -166,6 +194,7 @@ class ShownProfile:
     model: Mapping[str, Any] | None
     data: Mapping[str, Any] | None
     tensors: Mapping[str, Mapping[str, Any]]
+    inputs: Mapping[str, Mapping[str, Any]] | None = None
     noise: Mapping[str, Any] | None = None
 
 

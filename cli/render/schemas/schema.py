@@ -48,10 +48,12 @@ _NAMES = tuple[str, ...]
 
 DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", _record(".files", "ConfigDocument")),
+    "preprocess": Document("a recipe, for --preprocess", _record(".recipes", "RecipeDocument")),
     "plan": Document("a plan: quantize --save-plan, show --json", _record(".files", "PlanDocument")),
     "quantization": Document("quantize --json", _record(".results", "Quantization"), 1),
     "operators": Document("rules --json", _record(".results", "Operators"), 1),
     "targets": Document("targets --json", _record(".results", "Targets"), 1),
+    "profiling": Document("dump-profile --json", _record(".results", "Profiling"), 1),
     "shown-profile": Document("show PROFILE --json", _record(".results", "ShownProfile"), 1),
     "evaluation": Document(
         "evaluate --json", _record(f"{_QUANTIZER}.evaluation.result", "Evaluation"), 1, {"passed": bool}

@@ -14,13 +14,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import DataError
+from ...storage.files import DataFile
 from ..values import ArrayHeader
 
 try:
@@ -55,88 +55,88 @@ CheckHeaders = Callable[[str, Mapping[str, ArrayHeader]], None]
 """Takes what names a sample, and the headers of its arrays by input name; raises DataError."""
 
 
-def read_npz(path: Path, check: CheckHeaders) -> dict[str, Any]:
+def read_npz(source: DataFile, check: CheckHeaders) -> dict[str, Any]:
     """Return the arrays of an `.npz` file by name.
 
     Args:
-        path: of the file.
+        source: the file.
         check: called with the headers of all arrays before one of them is unpacked.
 
     Raises:
         DataError: the file is broken, or holds something else than arrays of plain numbers or text; what
             `check` raises.
     """
-    with _readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        members = _members(path, archive)
-        check(str(path), _npz_headers(path, archive))
+    with _readable(source, "an .npz file"), source.open() as whole, zipfile.ZipFile(whole) as archive:
+        members = _members(source, archive)
+        check(str(source), _npz_headers(source, archive))
         arrays = {}
         for name, info in members.items():
-            where = f"{path}: array '{name}'"
+            where = f"{source}: array '{name}'"
             with _readable(where, "an .npz file"), archive.open(info) as file:
                 arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
                 file.read(1)  # the checksum is compared at the end
     return arrays
 
 
-def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _members(source: DataFile, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
-        raise DataError(f"{path}: holds an array twice; write the file again")
+        raise DataError(f"{source}: holds an array twice; write the file again")
     return members
 
 
-def _npz_headers(path: Path, archive: zipfile.ZipFile) -> dict[str, ArrayHeader]:
+def _npz_headers(source: DataFile, archive: zipfile.ZipFile) -> dict[str, ArrayHeader]:
     headers = {}
-    for name, info in _members(path, archive).items():
-        where = f"{path}: array '{name}'"
+    for name, info in _members(source, archive).items():
+        where = f"{source}: array '{name}'"
         with _readable(where, "an .npz file"), archive.open(info) as file:
             _check_ratio(info)
             headers[name] = _header(where, file, info.file_size)
     return headers
 
 
-def headers_of(path: Path, names: tuple[str, ...]) -> dict[str, ArrayHeader]:
+def headers_of(source: DataFile, names: tuple[str, ...]) -> dict[str, ArrayHeader]:
     """Return the headers of the arrays of an `.npz` file by name, or that of an `.npy` file by the one input.
 
     Raises:
         DataError: see `read_npz` and `read_npy`.
     """
-    if path.suffix.lower() == ".npz":
-        with _readable(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-            return _npz_headers(path, archive)
-    _check_one_input(path, names)
-    with _readable(path, "an .npy file"), open(path, "rb") as file:
-        return {names[0]: _header(str(path), file, os.fstat(file.fileno()).st_size)}
+    if source.suffix == ".npz":
+        with _readable(source, "an .npz file"), source.open() as whole, zipfile.ZipFile(whole) as archive:
+            return _npz_headers(source, archive)
+    _check_one_input(source, names)
+    with _readable(source, "an .npy file"), source.open() as file:
+        return {names[0]: _header(str(source), file, _size(file))}
 
 
-def _check_one_input(path: Path, names: tuple[str, ...]) -> None:
+def _check_one_input(source: DataFile, names: tuple[str, ...]) -> None:
     if len(names) != 1:
         inputs = ", ".join(f"'{name}'" for name in names) or "none"
         raise DataError(
-            f"{path}: an .npy file holds one array, and the model has {len(names)} inputs ({inputs}); "
+            f"{source}: an .npy file holds one array, and the model has {len(names)} inputs ({inputs}); "
             "save each sample with numpy.savez, arrays named after the inputs"
         )
 
 
-def read_npy(path: Path, names: tuple[str, ...], check: CheckHeaders) -> dict[str, Any]:
+def read_npy(source: DataFile, names: tuple[str, ...], check: CheckHeaders) -> dict[str, Any]:
     """Return the array of an `.npy` file as the sample of a model with one input.
 
     Raises:
         DataError: the model has not one input, or the file is broken or holds pickled objects; what `check`
             raises.
     """
-    _check_one_input(path, names)
-    with _readable(path, "an .npy file"), open(path, "rb") as file:
-        check(str(path), {names[0]: _header(str(path), file, os.fstat(file.fileno()).st_size)})
+    _check_one_input(source, names)
+    with _readable(source, "an .npy file"), source.open() as file:
+        check(str(source), {names[0]: _header(str(source), file, _size(file))})
         file.seek(0)
         array = np.lib.format.read_array(file, allow_pickle=False)
         rest = file.read(1)
     if rest:
-        raise DataError(f"{path}: has more data after its array; save one array a file with numpy.save")
+        raise DataError(f"{source}: has more data after its array; save one array a file with numpy.save")
     return {names[0]: array}
 
 
-def read_pb(path: Path) -> tuple[str, npt.NDArray[Any]]:
+def read_pb(source: DataFile) -> tuple[str, npt.NDArray[Any]]:
     """Return name and array of a file that holds an ONNX TensorProto.
 
     Raises:
@@ -145,11 +145,18 @@ def read_pb(path: Path) -> tuple[str, npt.NDArray[Any]]:
     import onnx
     from google.protobuf.message import DecodeError
 
-    with _readable(path, "an ONNX TensorProto", DecodeError):
-        tensor = onnx.TensorProto.FromString(path.read_bytes())
+    with _readable(source, "an ONNX TensorProto", DecodeError):
+        tensor = onnx.TensorProto.FromString(source.read())
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise DataError(f"{path}: keeps its data in another file; save the tensor with its data")
+            raise DataError(f"{source}: keeps its data in another file; save the tensor with its data")
         return tensor.name, onnx.numpy_helper.to_array(tensor)
+
+
+def _size(file: IO[bytes]) -> int:
+    """Return the bytes of a file that is at its beginning."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
 
 
 @contextmanager

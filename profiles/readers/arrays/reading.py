@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy.typing as npt
 from msgspec import Meta
 
 from ...base.errors import DataError
+from ...storage.files import DataFile, is_file, place_of, shown_location
 from ..batches import fixed_batch, in_batches
 from ..checks import check_header, check_names, checked_arrays
 from ..preprocessing import Preprocessing, recipe_of
 from ..values import ArrayHeader, InputSpec, Sample, Samples
 from .files import headers_of, read_npy, read_npz
-from .folders import ARRAYS, read_data_set, sample_paths
+from .folders import ARRAYS, read_data_set, sample_files
 from .rows import Content, are_rows, content_of, described
 
 Headers = Mapping[str, ArrayHeader]
@@ -48,7 +47,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     Args:
         source: a folder of `.npz` files (arrays named after the inputs), of `.npy` files (models with one
             input), of `input_*.pb` files as in the ONNX model zoo (one sample), or of `test_data_set_*`
-            folders of those; or one `.npz` or `.npy` file.
+            folders of those; or one `.npz` or `.npy` file; or its URL.
         inputs: what a sample must hold.
         preprocessing: a recipe for arrays, or none.
 
@@ -58,32 +57,32 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             pickled objects, or does not fit the inputs.
     """
     recipe = recipe_of(preprocessing, ArrayRecipe)
-    specs, paths = tuple(inputs), sample_paths(Path(source))
-    place = os.path.realpath(source)
-    first = _headers(paths[0], specs)
+    specs, files = tuple(inputs), sample_files(source)
+    place, shown = place_of(source), shown_location(source)
+    first = _headers(files[0], specs)
     content = content_of(first, specs)
-    named = f"{source}: arrays of shape {described(first, specs)}" if first else source
+    named = f"{shown}: arrays of shape {described(first, specs)}" if first else shown
     if content in (Content.ROWS, Content.ITEMS) or _is_split(recipe, source, first, specs):
-        rows = _rows_of(paths, specs, content)
+        rows = _rows_of(files, specs, content)
         size = fixed_batch(specs) if content is Content.ROWS else 1
         each = "each row is a sample" if size == 1 else f"{size} rows are a sample, as the model takes them"
-        samples = Samples(source, rows.total, rows.read, place, (f"{named}: {each}",))
+        samples = Samples(shown, rows.total, rows.read, place, (f"{named}: {each}",))
         return in_batches(samples, specs) if size > 1 else samples
     notes = (f"{named}: each file is one row, and gets the axis of rows",) if content is Content.ROW else ()
-    if not notes and os.path.isfile(source) and recipe.rows is None and _free_rows(first, specs) > 1:
+    if not notes and is_file(source) and recipe.rows is None and _free_rows(first, specs) > 1:
         notes = (
             f"{named}: the file is one sample, as the model's leading dimension is not named as a batch; if "
             "its rows are samples, give a recipe with reader: array, rows: split",
         )
-    return Samples(source, len(paths), lambda part: (_read(p, specs) for p in paths[part]), place, notes)
+    return Samples(shown, len(files), lambda part: (_read(f, specs) for f in files[part]), place, notes)
 
 
-def _headers(path: Path, specs: tuple[InputSpec, ...]) -> Headers:
+def _headers(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:
     """Return the headers of a file; none of one that is broken, as reading it says."""
-    if path.suffix.lower() not in ARRAYS:
+    if file.suffix not in ARRAYS:
         return {}
     try:
-        found = headers_of(path, tuple(spec.name for spec in specs))
+        found = headers_of(file, tuple(spec.name for spec in specs))
     except DataError:
         return {}
     return found if found.keys() == {spec.name for spec in specs} else {}
@@ -102,7 +101,7 @@ def _is_split(recipe: ArrayRecipe, source: str, headers: Headers, specs: Sequenc
     """Return whether the rows of samples that fit the model as they are become samples."""
     if not _free_rows(headers, specs) or content_of(headers, specs) is not Content.SAMPLE:
         return False
-    alone = os.path.isfile(source) and _free_rows(headers, specs) > 1 and are_rows(specs)
+    alone = is_file(source) and _free_rows(headers, specs) > 1 and are_rows(specs)
     return recipe.rows == "split" or (recipe.rows is None and alone)
 
 
@@ -111,13 +110,13 @@ class _Rows:
     """The rows of files, counted through.
 
     Attributes:
-        paths: of the files.
+        files: in order.
         ends: number of the row after the last of each file.
         specs: what a row must hold.
         content: ROWS, or ITEMS.
     """
 
-    paths: Sequence[Path]
+    files: Sequence[DataFile]
     ends: Sequence[int]
     specs: tuple[InputSpec, ...]
     content: Content
@@ -130,29 +129,29 @@ class _Rows:
         """Yield some of the rows as samples; a file is read once as long as its rows follow each other."""
         held, arrays = -1, Arrays()
         for number in range(self.total)[part]:
-            file = bisect_right(self.ends, number)
-            if file != held:
-                held, arrays = file, _unpacked(self.paths[file], self.specs)
-            row = number - (self.ends[file - 1] if file else 0)
+            index = bisect_right(self.ends, number)
+            if index != held:
+                held, arrays = index, _unpacked(self.files[index], self.specs)
+            row = number - (self.ends[index - 1] if index else 0)
             chosen: Any = row if self.content is Content.ITEMS else slice(row, row + 1)
-            name = f"{self.paths[file].name}[{row}]"
+            name = f"{self.files[index].name}[{row}]"
             yield Sample(name, {spec.name: arrays[spec.name][chosen] for spec in self.specs})
 
 
-def _rows_of(paths: Sequence[Path], specs: tuple[InputSpec, ...], content: Content) -> _Rows:
+def _rows_of(files: Sequence[DataFile], specs: tuple[InputSpec, ...], content: Content) -> _Rows:
     """Return the rows of files.
 
     Raises:
         DataError: a file is broken, or has no rows as the first has.
     """
     counts = []
-    for path in paths:
-        headers = headers_of(path, tuple(spec.name for spec in specs))
+    for file in files:
+        headers = headers_of(file, tuple(spec.name for spec in specs))
         if content_of(headers, specs) is not content:
-            _check(str(path), headers, specs)
+            _check(str(file), headers, specs)
         counts.append(next(iter(headers.values())).shape[0])
     kept = Content.ITEMS if content is Content.ITEMS else Content.ROWS
-    return _Rows(paths, list(accumulate(counts)), specs, kept)
+    return _Rows(files, list(accumulate(counts)), specs, kept)
 
 
 def _check(where: str, headers: Headers, specs: Sequence[InputSpec]) -> None:
@@ -162,32 +161,32 @@ def _check(where: str, headers: Headers, specs: Sequence[InputSpec]) -> None:
         check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)
 
 
-def _unpacked(path: Path, specs: tuple[InputSpec, ...]) -> Arrays:
+def _unpacked(file: DataFile, specs: tuple[InputSpec, ...]) -> Arrays:
     """Return the arrays of a file whose types fit, whatever their shapes."""
-    names = tuple(spec.name for spec in specs)
+    names, file = tuple(spec.name for spec in specs), file.fetched()
 
     def check(where: str, headers: Headers) -> None:
         check_names(where, headers, specs)
         _check(where, headers, [replace(spec, shape=headers[spec.name].shape) for spec in specs])
 
-    return read_npz(path, check) if path.suffix.lower() == ".npz" else read_npy(path, names, check)
+    return read_npz(file, check) if file.suffix == ".npz" else read_npy(file, names, check)
 
 
-def _read(path: Path, specs: tuple[InputSpec, ...]) -> Sample:
+def _read(file: DataFile, specs: tuple[InputSpec, ...]) -> Sample:
     """Return a file, or a folder of `.pb` files, as one sample."""
-    names = tuple(spec.name for spec in specs)
-    if path.suffix.lower() not in ARRAYS or path.is_dir():
-        arrays: Arrays = read_data_set(path, names)
-    elif content_of(_headers(path, specs), specs) is Content.ROW:
-        unpacked = _unpacked(path, specs)
+    names, file = tuple(spec.name for spec in specs), file.fetched()
+    if file.suffix not in ARRAYS:
+        arrays: Arrays = read_data_set(file, names)
+    elif content_of(_headers(file, specs), specs) is Content.ROW:
+        unpacked = _unpacked(file, specs)
         arrays = {
             spec.name: unpacked[spec.name].reshape(_with_row(unpacked[spec.name].shape, spec))
             for spec in specs
         }
     else:
-        read = read_npz if path.suffix.lower() == ".npz" else lambda p, check: read_npy(p, names, check)
-        arrays = read(path, lambda where, headers: _check(where, headers, specs))
-    return Sample(path.name, checked_arrays(str(path), arrays, specs))
+        read = read_npz if file.suffix == ".npz" else lambda f, check: read_npy(f, names, check)
+        arrays = read(file, lambda where, headers: _check(where, headers, specs))
+    return Sample(file.name, checked_arrays(str(file), arrays, specs))
 
 
 def _with_row(shape: tuple[int, ...], spec: InputSpec) -> tuple[int, ...]:

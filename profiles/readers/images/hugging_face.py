@@ -95,7 +95,7 @@ def _resized(where: str, config: Mapping[str, Any], kind: str) -> dict[str, Any]
         size = _pixels(where, "size", size)
     number = config.get("resample", 3 if kind.startswith(BICUBIC) else 2)
     if not isinstance(number, int) or not 0 <= number < len(RESAMPLE):
-        raise ConfigError(f"{where}: resample {number!r}: is none of Pillow's, 0 to {len(RESAMPLE) - 1}")
+        raise ConfigError(f"{where}: resample {number!r}: is none of Pillow's; give 0 to {len(RESAMPLE) - 1}")
     return {"resize": size, "interpolation": RESAMPLE[number]}
 
 

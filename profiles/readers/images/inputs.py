@@ -60,7 +60,7 @@ def image_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) ->
     shape = spec.shape
     if shape is None or len(shape) not in (3, 4):
         raise DataError(
-            f"input '{spec.name}' is {spec}, and a picture needs 3 or 4 dimensions; name another "
+            f"input '{spec.name}': is {spec}, and a picture needs 3 or 4 dimensions; name another "
             "input in the recipe (input: NAME), or give samples as FILE.py:FUNCTION"
         )
     first = _channels_first(where, spec, shape, recipe)
@@ -70,7 +70,7 @@ def image_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) ->
     color = recipe.color or COLORS.get(channels if isinstance(channels, int) else 3)
     if color is None:
         raise DataError(
-            f"input '{spec.name}' is {spec}, with {channels} channels, and pictures have 1, 3 or 4; "
+            f"input '{spec.name}': is {spec}, with {channels} channels, and pictures have 1, 3 or 4; "
             "give samples as FILE.py:FUNCTION"
         )
     _check_channels(where, recipe, CHANNELS[color])
@@ -125,8 +125,8 @@ def _size_of(
         return height, width
     words = recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center"
     if words:
-        built_in = where.isidentifier()
-        advice = f"write the pixels: --preprocess {where}:224, or {where}:192x256 for height and width"
+        built_in, usual = where.isidentifier(), 640 if where == "yolo" else 224
+        advice = f"write the pixels: --preprocess {where}:{usual}, or {where}:192x256 for height and width"
         raise ConfigError(
             f"{where}: the size is not known: input '{spec.name}' is {spec}; "
             f"{advice if built_in else 'write size: 224, or size: [192, 256] for height and width'}"
@@ -178,7 +178,9 @@ def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value).astype(spec.dtype)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: constants: {spec.name}: {value!r} is no {spec} ({error})") from None
+        raise ConfigError(
+            f"{where}: constants: {spec.name}: {value!r} is no {spec} ({error}); correct it"
+        ) from None
     shape = spec.shape
     if shape is None:
         return array

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from ...base.errors import DataError
+from ...base.tool import note
+from ...storage.files import place_of, shown_location
 from ..batches import in_batches, of_one_row
 from ..preprocessing import BUILT_IN, Preprocessing
 from ..values import InputSpec, Sample, Samples, shape_text, type_text
-from .folders import image_paths
+from .folders import image_files
 from .inputs import image_input
 from .pixels import Arithmetic, fitted, upright, values_of
 from .recipe import ImageRecipe, image_recipe, pair
@@ -30,7 +31,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """Return the pictures of a folder, and of the folders in it, as samples; or one picture.
 
     Args:
-        source: the folder.
+        source: the folder or picture, or its URL.
         inputs: what a sample must hold.
         preprocessing: a recipe for pictures; there must be one.
 
@@ -45,15 +46,14 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             f"preprocessor_config.json): --data {source} --preprocess imagenet"
         )
     make = ImageSamples(inputs, preprocessing)
-    paths = image_paths(source)
-    names = [os.path.relpath(path, source) if os.path.isdir(source) else path.name for path in paths]
+    files, shown = image_files(source), shown_location(source)
 
     def iterate(part: slice) -> Iterator[Sample]:
-        for path, name in zip(paths[part], names[part], strict=True):
-            yield make.sample(name, path, str(path))
+        for file in files[part]:
+            yield make.sample(file.name, io.BytesIO(file.read()), str(file))
 
-    note = f"{source}: {len(paths)} pictures, each as {make.description()}"
-    return make.batched(Samples(source, len(paths), iterate, os.path.realpath(source), (note,)))
+    noted = f"{shown}: {len(files)} pictures, each as {make.description()}"
+    return make.batched(Samples(shown, len(files), iterate, place_of(source), (noted,)))
 
 
 class ImageSamples:
@@ -78,19 +78,24 @@ class ImageSamples:
         """Return samples of one picture each as the batches that the model takes."""
         return in_batches(samples, self._inputs) if self._where.has_batch else samples
 
-    def sample(self, name: str, file: Path | IO[bytes], where: str) -> Sample:
+    def sample(self, name: str, file: IO[bytes], where: str) -> Sample:
         """Return the sample of one picture.
 
         Args:
             name: of the sample.
-            file: path of the picture, or its bytes.
+            file: the picture, opened.
             where: the picture, for messages.
 
         Raises:
-            DataError: it is broken, no picture, or has more than 8 bits for a channel.
+            DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
         """
-        color = self._where.color
-        fitting = fitted(upright(_image(file, where), color), self._recipe, self._where.size)
+        color, image = self._where.color, _image(file, where)
+        try:
+            fitting = fitted(upright(image, color), self._recipe, self._where.size)
+        except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
+            raise DataError(
+                f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
+            ) from error
         return Sample(name, self._where.arrays(values_of(fitting, self._recipe, color, self._arithmetic)))
 
     def description(self) -> str:
@@ -134,7 +139,7 @@ def _numbers(values: Sequence[float]) -> str:
     return " ".join(f"{value:.4g}" for value in values)
 
 
-def _image(file: Path | IO[bytes], where: str) -> Image:
+def _image(file: IO[bytes], where: str) -> Image:
     """Return a picture that is whole.
 
     Raises:
@@ -144,6 +149,7 @@ def _image(file: Path | IO[bytes], where: str) -> Image:
 
     try:
         with PillowImage.open(file) as image:
+            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
             image.load()
     except OSError as error:
         reason = error.strerror or str(error)
@@ -156,4 +162,6 @@ def _image(file: Path | IO[bytes], where: str) -> Image:
             f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "
             "bits, or give samples as FILE.py:FUNCTION"
         )
+    if pages > 1:
+        note(f"{where}: has {pages} pages or frames, of which the first is taken; save others as files")
     return image

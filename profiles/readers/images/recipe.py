@@ -87,6 +87,9 @@ class ImageRecipe:
     input: Annotated[
         str | None, Meta(description="name of the input that takes the picture, where there are several")
     ] = None
+    column: Annotated[
+        str, Meta(description="the column that holds the picture, where rows of a data set have several")
+    ] = ""
     constants: Annotated[
         Mapping[str, Any] | None, Meta(description="values of the other inputs, by name: numbers or lists")
     ] = None

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.checks.extremes import Extreme, Extremes, merged_extremes
 from qprof_onnx.profiles.observers.extreme_tracker import ExtremeTracker
+from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, load_profile, loads
 from qprof_onnx.profiles.runner import calibrate as runner
@@ -26,7 +27,6 @@ from qprof_onnx.profiles.runner import memory_plan
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.samples.samples import Sample
 
 ID = ModelId("structure", "weights", 13)
 Run = tuple[int, str, list[tuple[float, float] | None]]

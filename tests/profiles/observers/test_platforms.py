@@ -22,7 +22,7 @@ from qprof_onnx.profiles.observers.channel_counter import (
     ChannelSums,
     accumulate_channels_numpy,
 )
-from qprof_onnx.profiles.observers.histogram_counter import Bins, count_histograms_numpy
+from qprof_onnx.profiles.observers.histogram_counter import Bins, count_histograms_numpy, empty_ranges
 from qprof_onnx.profiles.records.histogram import bin_exponent, grid_index
 
 HERE = Path(__file__).parent / "kernels"
@@ -108,12 +108,14 @@ def test_the_neon_histograms_are_those_of_numpy(tmp_path: Path) -> None:
     written = run([EMULATOR, arm_program("counter", tmp_path)], given)
     at = 0
     for kept, bins in finite:
-        assert count_histograms_numpy([kept], [bins]) == []
+        ranges = empty_ranges(1)
+        assert count_histograms_numpy([kept], [bins], ranges) == []
         for _ in range(LEVELS):
-            stop, nan, inf, zeros = struct.unpack_from("=4q", written, at)
-            counts = np.frombuffer(written, np.int64, bins.counts.size, at + 48)
-            at += 48 + counts.nbytes
+            stop, nan, inf, zeros, _, _, low, high = struct.unpack_from("=4q4d", written, at)
+            counts = np.frombuffer(written, np.int64, bins.counts.size, at + 64)
+            at += 64 + counts.nbytes
             assert (stop, nan, inf, zeros) == (kept.size, 0, 0, int(bins.zeros[0]))
+            assert (low, high) == tuple(ranges[0])
             np.testing.assert_array_equal(counts, bins.counts)
     assert at == len(written)
 
@@ -127,11 +129,11 @@ def test_the_neon_ranges_are_those_of_numpy(tmp_path: Path) -> None:
         for letter, values in every
     )
     written = run([EMULATOR, arm_program("counter", tmp_path)], given)
-    records = struct.iter_unpack("=4q2d", written)
+    records = struct.iter_unpack("=4q4d", written)
     for _, values in every:
         (expected,) = count_histograms_numpy([values], [Bins.empty()])
         for _ in range(LEVELS):
-            stop, nan, inf, zeros, low, high = next(records)
+            stop, nan, inf, zeros, low, high, _, _ = next(records)
             found = (stop, low, high, nan, inf)
             assert found == (0, expected.low, expected.high, expected.nan, expected.inf)
             assert zeros == 0

@@ -206,8 +206,8 @@ def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
 
 
 def test_another_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("0\n")
-    assert_says(refusal(tmp_path / "a.txt"), "a.txt: is a file", "give a folder")
+    (tmp_path / "a.md").write_text("0\n")
+    assert_says(refusal(tmp_path / "a.md"), "a.md: is a file", "give a folder")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_samples_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "photo.txt").write_bytes(b"")
-    assert_says(refusal(tmp_path), "holds 'photo.txt' but no samples", "expected .npz files")
+    (tmp_path / "photo.md").write_bytes(b"")
+    assert_says(refusal(tmp_path), "holds 'photo.md' but no samples", "expected .npz files")
 
 
 def test_a_data_set_without_inputs_is_refused(tmp_path: Path) -> None:

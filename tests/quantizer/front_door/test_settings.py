@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.runner import settings as run
+from qprof_onnx.quantizer.front_door.judged import JudgeOptions
 from qprof_onnx.quantizer.front_door.measuring import (
     DiffOptions,
     EvaluateOptions,
@@ -68,9 +69,10 @@ def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None
 
 
 def test_every_option_is_described() -> None:
-    for options in (LayerOptions, QuantizeOptions, EvaluateOptions, TuneOptions, DiffOptions):
+    for options in (LayerOptions, JudgeOptions, QuantizeOptions, EvaluateOptions, TuneOptions, DiffOptions):
         own = set(get_type_hints(options)) - set(SETTINGS) - names(DriftLimits)
         own -= set() if options is LayerOptions else set(get_type_hints(LayerOptions))
+        own -= set(get_type_hints(JudgeOptions)) if options is QuantizeOptions else set()
         assert options.__doc__ is not None
         assert not [name for name in own if name not in options.__doc__]
 

@@ -1,7 +1,7 @@
 /* Counts the arrays of standard input with each kernel, and writes what they counted: see test_platforms.py.
  *
- * An array: type, n, minimum, maximum, exponent, first, number of bins, elements. Written for each kernel: stop, low,
- * high, nan, inf, zeros, counts. All numbers are int64 or double. */
+ * An array: type, n, exponent, first, number of bins, minimum, maximum, elements. Written for each kernel: stop, nan,
+ * inf, zeros, the ranges of what was not counted and of what was, counts. All numbers are int64 or double. */
 #include "_counter.c"
 
 #include <stdio.h>
@@ -20,10 +20,10 @@ int main(void) {
         for (int level = 0; level < levels; level++) {
             int64_t *counts = calloc((size_t)head[4] + 1, sizeof *counts);
             grid g = {range[0], range[1], ldexp(1.0, (int)-head[2]), head[3], (Py_ssize_t)head[4], counts};
-            result r = {0, INFINITY, -INFINITY, 0, 0, 0};
+            result r = {.low = INFINITY, .high = -INFINITY, .lowest = INFINITY, .highest = -INFINITY};
             advance_array(usable[level], type, x, head[1], &g, &r);
             const int64_t whole[4] = {r.stop, r.nan, r.inf, r.zeros};
-            const double limits[2] = {r.low, r.high};
+            const double limits[4] = {r.low, r.high, r.lowest, r.highest};
             fwrite(whole, sizeof whole, 1, stdout);
             fwrite(limits, sizeof limits, 1, stdout);
             fwrite(counts, sizeof *counts, (size_t)head[4], stdout);

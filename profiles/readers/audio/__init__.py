@@ -1,0 +1,1 @@
+"""Recordings, cut into the windows that a model takes."""

@@ -1,0 +1,79 @@
+"""Inputs with the same value in every sample: a sample rate, the state of a recurrent model at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from ..base.errors import ConfigError, nearest
+from .values import InputSpec, type_text
+
+Constants = Annotated[
+    Mapping[str, Any],
+    Meta(description="for other inputs, NAME: zeros, ones, a number, a list, or {value: N, shape: [N, ...]}"),
+]
+"""The values of inputs that are the same in every sample, by name."""
+
+
+def constant_arrays(
+    where: str, constants: Mapping[str, Any], specs: Sequence[InputSpec]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of the inputs that a recipe gives a value; a free leading dimension is 1.
+
+    Args:
+        where: the recipe, for messages.
+        constants: by input name.
+        specs: the inputs of the model.
+
+    Raises:
+        ConfigError: no such input, a value that is none of the input's, or a shape that is not known.
+    """
+    checked_names(f"{where}: constants", constants, [spec.name for spec in specs])
+    by_name = {spec.name: spec for spec in specs}
+    return {
+        name: _array(f"{where}: constants: {name}", constant, by_name[name])
+        for name, constant in constants.items()
+    }
+
+
+def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
+    value, shape = constant, spec.shape
+    if isinstance(constant, dict):
+        if not constant.keys() <= {"value", "shape"} or "value" not in constant:
+            raise ConfigError(f"{where}: holds {', '.join(constant)}; give the keys value and shape")
+        value, shape = constant["value"], tuple(constant.get("shape", spec.shape or ()))
+    if spec.dtype.kind != "O":
+        value = {"zeros": 0, "ones": 1}.get(value, value) if isinstance(value, str) else value
+    try:
+        values = np.asarray(value, spec.dtype)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: cannot be {type_text(spec.dtype)} ({error}); give zeros, ones, a number or a list"
+        ) from None
+    if isinstance(value, list):
+        return values
+    if shape is None or any(not isinstance(dim, int) for dim in shape[1:]):
+        raise ConfigError(
+            f"{where}: the model leaves sizes of {spec} open; give {{value: {value}, shape: [...]}}"
+        )
+    sizes = [dim if isinstance(dim, int) else 1 for dim in shape]
+    return np.full(sizes, values)
+
+
+def checked_names(where: str, names: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse names that are no inputs of the model.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    for name in names:
+        if name not in known:
+            inputs = ", ".join(f"'{name}'" for name in known) or "none"
+            raise ConfigError(
+                f"{where}: '{name}' is not an input of the model; its inputs are {inputs}."
+                f"{nearest(name, known)}"
+            )

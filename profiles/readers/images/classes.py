@@ -1,0 +1,100 @@
+"""Classes of pictures that lie in a folder for each class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...base.errors import DataError, nearest
+from ...base.tool import note
+from ...storage.files import entries_of, is_file, is_folder, joined, shown_location
+from .folders import image_files
+
+NAMES = "classes.txt"
+"""File of the names of the classes beside their folders, one a line, in the order of the model's."""
+SHOWN = 8
+"""Classes that a note names."""
+
+
+@dataclass(frozen=True, eq=False)
+class FolderClasses:
+    """The classes of the pictures of a folder.
+
+    Attributes:
+        names: of the classes by number; "" for one without a folder.
+        labels: class of each picture, int64, in the order in which `image_files` has them.
+        rule: where the numbers come from, in words.
+    """
+
+    names: tuple[str, ...]
+    labels: npt.NDArray[np.int64]
+    rule: str
+
+
+def labels_of(source: str | os.PathLike[str]) -> npt.NDArray[np.int64]:
+    """Return the class of each picture of a folder, in the order of the samples, and note the classes.
+
+    Args:
+        source: folder with a folder for each class.
+
+    Raises:
+        DataError: see `folder_classes`.
+    """
+    found = folder_classes(source)
+    named = [f"{number} '{name}'" for number, name in enumerate(found.names) if name]
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    note(
+        f"{shown_location(os.fspath(source))}: the folders are {len(named)} classes, numbered {found.rule}: "
+        f"{', '.join(named[:SHOWN])}{more}; if the model has others, write them into {NAMES} in that folder"
+    )
+    return found.labels
+
+
+def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
+    """Return the classes of the pictures of a folder.
+
+    The number of a class is the line of its folder's name in `classes.txt`, counted from 0; without that file
+    the name itself where all names are numbers, else its place in alphabetical order, as in torchvision and
+    Keras.
+
+    Raises:
+        DataError: there are no pictures; one lies in no folder, or in one that `classes.txt` has not.
+    """
+    root = os.fspath(source)
+    folders = [file.name.split("/") for file in image_files(root)]
+    outside = next((parts for parts in folders if len(parts) < 2), None)
+    if outside is not None:
+        raise DataError(
+            f"{joined(root, outside[0])}: lies in no folder of a class; put each picture into the folder of "
+            "its class, or give a file of labels"
+        )
+    names, rule = _names(root)
+    number_of = {name: number for number, name in enumerate(names) if name}
+    for parts in folders:
+        if parts[0] not in number_of:
+            raise DataError(
+                f"{joined(root, parts[0])}: is no class of {joined(root, NAMES)}; add its line."
+                f"{nearest(parts[0], number_of)}"
+            )
+    return FolderClasses(names, np.array([number_of[parts[0]] for parts in folders], np.int64), rule)
+
+
+def _names(root: str) -> tuple[tuple[str, ...], str]:
+    """Return the names of the classes by number, and where the numbers come from."""
+    names = joined(root, NAMES)
+    if is_file(names.location):
+        return tuple(line.strip() for line in names.text().splitlines()), f"by {NAMES}"
+    entries = (name for name in entries_of(root) if not name.startswith("."))
+    folders = sorted(name for name in entries if is_folder(joined(root, name).location))
+    if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):
+        return _numbered(folders), "as they are named"
+    return tuple(folders), "in alphabetical order"
+
+
+def _numbered(folders: Sequence[str]) -> tuple[str, ...]:
+    by_number = {int(name): name for name in folders}
+    return tuple(by_number.get(number, "") for number in range(max(by_number) + 1))

@@ -1,0 +1,124 @@
+"""Samples of random values, for a smoke test where there is no data: "random:N", always the same ones.
+
+Their profile says nothing about real data, and is marked: gates refuse it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as of_field
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from ..base.errors import ConfigError, DataError
+from .constants import Constants, constant_arrays
+from .preprocessing import Preprocessing, recipe_of
+from .values import InputSpec, Sample, Samples
+
+FORM = re.compile(r"random:([0-9]+)")
+
+
+@dataclass(frozen=True)
+class RandomRecipe:
+    """The limits and sizes of random values."""
+
+    sizes: Annotated[
+        Mapping[str, Annotated[int, Meta(ge=1)]],
+        Meta(description="of free dimensions, NAME: N from 1; else 1"),
+    ] = of_field(default_factory=dict)
+    low: Annotated[float, Meta(description="a number: the smallest float value")] = -1.0
+    high: Annotated[float, Meta(description="a number: the largest float value")] = 1.0
+    seed: Annotated[int, Meta(ge=0, description="N from 0: other values for another one")] = 0
+    constants: Constants = of_field(default_factory=dict)
+
+
+def is_random(source: str) -> bool:
+    """Return whether a source is "random:N"."""
+    return FORM.fullmatch(source) is not None
+
+
+def check_not_random(source: str, use: str) -> None:
+    """Refuse random values for what judges quality.
+
+    Args:
+        source: what samples are read from.
+        use: what they are for, in words.
+
+    Raises:
+        DataError: it is "random:N".
+    """
+    if is_random(source):
+        raise DataError(f"{source}: random values say nothing about quality; give samples for {use}")
+
+
+def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+    """Return random samples: float values uniform between limits, integers as `random_array` draws them.
+
+    Args:
+        source: "random:N", for N samples.
+        inputs: what a sample must hold.
+        preprocessing: a recipe with `reader: random`, or nothing.
+
+    Raises:
+        DataError: N is 0, or an input has an unknown rank or takes text.
+        ConfigError: the recipe is wrong.
+    """
+    recipe, where = recipe_of(preprocessing, RandomRecipe), preprocessing.name or "--preprocess"
+    total = int(source.partition(":")[2])
+    if not total:
+        raise DataError(f"{source}: is no sample; give at least random:1")
+    constants = constant_arrays(where, recipe.constants, inputs)
+    free = {str(dim) for spec in inputs for dim in spec.shape or () if isinstance(dim, str)}
+    for name in recipe.sizes:
+        if name not in free:
+            known = ", ".join(sorted(free)) or "none"
+            raise ConfigError(f"{where}: sizes: the model has no free dimension {name}, only {known}")
+    if recipe.low > recipe.high:
+        raise ConfigError(f"{where}: low {recipe.low:g} is above high {recipe.high:g}; correct the recipe")
+    random = [spec for spec in inputs if spec.name not in constants]
+    shapes = {spec.name: _shape(source, spec, recipe) for spec in random}
+
+    def sample(number: int) -> Sample:
+        generator = np.random.default_rng([recipe.seed, number])
+        limits = recipe.low, recipe.high
+        drawn = {spec.name: random_array(spec, shapes[spec.name], generator, limits) for spec in random}
+        return Sample(f"{source}[{number}]", {**drawn, **constants})
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        return map(sample, range(total)[part])
+
+    note = f"{source}: random values: good for a smoke test; ranges and quality say nothing about real data"
+    return Samples(source, total, iterate, source, (note,))
+
+
+def random_array(
+    spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator, limits: tuple[float, float]
+) -> npt.NDArray[np.generic]:
+    """Return random values of an input.
+
+    Float values are uniform between the limits. Integers that select rows, as token ids do, are drawn from
+    the indices of these; all others are 1, as in an attention mask.
+
+    Raises:
+        DataError: the input holds no numbers.
+    """
+    if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
+        return np.asarray(generator.uniform(*limits, shape)).astype(spec.dtype)
+    if spec.dtype.kind not in "iub":
+        raise DataError(f"input '{spec.name}': {spec} cannot be made up; give samples with --data DIR")
+    if spec.rows is None or spec.dtype.kind == "b":
+        return np.ones(shape, spec.dtype)
+    return np.asarray(generator.integers(0, max(1, spec.rows), shape)).astype(spec.dtype)
+
+
+def _shape(source: str, spec: InputSpec, recipe: RandomRecipe) -> tuple[int, ...]:
+    if spec.shape is None:
+        raise DataError(
+            f"{source}: input '{spec.name}' has an unknown rank; give samples, or its value as a constant"
+        )
+    return tuple(dim if isinstance(dim, int) else recipe.sizes.get(str(dim), 1) for dim in spec.shape)

@@ -1,0 +1,200 @@
+"""`qprof quantize --data`: everything in one command, and a verdict."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+from qprof_onnx.cli.main import main
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
+FEW = DIGITS / "calibration"
+BROKEN = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--equalization", "off")
+"""Settings with which the model loses 15 dB."""
+
+
+def qprof(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)], prog_name="qprof")
+
+
+def quantize(*arguments: str | Path, data: Path = DATA) -> Result:
+    return qprof("quantize", MODEL, "--data", data, "--no-latency", *arguments)
+
+
+def lines(result: Result, name: str) -> list[str]:
+    return [line.removeprefix(name).strip() for line in result.stdout.splitlines() if line.startswith(name)]
+
+
+def test_samples_are_enough_for_a_model_a_profile_and_a_verdict(tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    result = quantize("--labels", LABELS, "-o", out)
+    assert result.exit_code == 0, result.stderr
+    (verdict,) = lines(result, "verdict")
+    assert verdict.startswith("good: output 'logits': ")
+    assert "% of 200 held-out rows (" in verdict
+    assert out.exists()
+    assert (tmp_path / "q.profile.yaml").exists()
+    assert lines(result, "size") == ["237.7 kB -> 75.6 kB, 3.14 times smaller"]
+    assert "% of the multiply-adds" in lines(result, "int8")[0]
+    assert not lines(result, "try")
+
+
+def test_the_profile_is_used_again_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    out, kept = tmp_path / "q.onnx", tmp_path / "q.profile.yaml"
+    first = quantize("-o", out, data=FEW)
+    before, profile, time = out.read_bytes(), kept.read_bytes(), kept.stat().st_mtime_ns
+    again = quantize("-o", out, data=FEW)
+    assert "q.profile.yaml: 17 tensors, 32 samples" in first.stderr
+    assert "q.profile.yaml: used again, model and data are the same" in again.stderr
+    assert (out.read_bytes(), kept.stat().st_mtime_ns) == (before, time)
+    kept.unlink()
+    quantize("-o", out, data=FEW)
+    assert (out.read_bytes(), kept.read_bytes()) == (before, profile)
+
+
+def test_the_profile_is_made_anew_for_other_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(FEW, data)
+    quantize("-o", tmp_path / "q.onnx", data=data)
+    with np.load(data / "03.npz") as found:
+        np.savez(data / "03.npz", image=found["image"] * np.float32(0.5))
+    assert "used again" not in quantize("-o", tmp_path / "q.onnx", data=data).stderr
+
+
+def test_a_damaged_profile_is_made_anew_and_another_file_is_left_alone(tmp_path: Path) -> None:
+    kept = tmp_path / "q.profile.yaml"
+    quantize("-o", tmp_path / "q.onnx", data=FEW)
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:2000])
+    assert quantize("-o", tmp_path / "q.onnx", data=FEW).exit_code == 0
+    assert kept.read_bytes() == whole
+    kept.write_text("my notes")
+    result = quantize("-o", tmp_path / "q.onnx", data=FEW)
+    assert result.exit_code == 2
+    assert "is no profile, and the profile is kept there; move it" in result.stderr
+    assert kept.read_text() == "my notes"
+
+
+def test_what_to_try_is_a_command_that_brings_what_it_says(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", *BROKEN, data=FEW)
+    assert lines(result, "verdict")[0].startswith("poor: ")
+    text = result.stdout.splitlines()
+    place = next(i for i, line in enumerate(text) if line.startswith("try") and "(measured)" in line)
+    brings, command = float(text[place].split()[1]), shlex.split(text[place + 1])
+    assert command[:2] == ["qprof", "quantize"]
+    applied = qprof(*command[1:])
+    (verdict,) = lines(applied, "verdict")
+    assert verdict.startswith("good: ")
+    assert f" {brings:.1f} dB" in verdict
+
+
+def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", *BROKEN, "--fix", "auto", data=FEW)
+    assert lines(result, "verdict")[0].startswith("good: ")
+    (fixed,) = lines(result, "fixed")
+    assert fixed.startswith("by --")
+    assert "(measured)" in fixed
+
+
+def test_without_a_budget_nothing_is_tried(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", *BROKEN, "--budget", "0", "--fix", "auto", data=FEW)
+    assert lines(result, "verdict")[0].startswith("poor: ")
+    assert lines(result, "try")
+    assert "(measured)" not in result.stdout
+
+
+def test_a_gate_that_is_not_met_ends_with_1_and_the_model_written(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", "--min-sqnr", "90", data=FEW)
+    assert result.exit_code == 1
+    assert lines(result, "FAILED")[0].startswith("--min-sqnr 90: output 'logits': ")
+    assert (tmp_path / "q.onnx").exists()
+    assert lines(quantize("-o", tmp_path / "q.onnx", "--min-sqnr", "20", data=FEW), "gate") == ["passed"]
+
+
+def test_the_verdict_as_json_keeps_to_its_schema(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", "--labels", LABELS, *BROKEN, "--budget", "1", "--json")
+    found = json.loads(result.stdout)
+    schema = json.loads(qprof("schema", "quantization").stdout)
+    Draft202012Validator(schema).validate(found)
+    verdict = found["judged"]["verdict"]
+    assert verdict["grade"] in ("good", "fair", "poor")
+    assert verdict["held_out"]["rows"] == 200
+    assert found["judged"]["profile"] == str(tmp_path / "q.profile.yaml")
+    assert "next" not in result.stderr
+
+
+def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
+    found = quantize(
+        *("-o", tmp_path / "q.onnx", "--holdout-data", DATA, "--labels", LABELS), data=DIGITS / "calibration"
+    )
+    assert "of 400 held-out rows" in lines(found, "verdict")[0]
+    assert "17 tensors, 64 samples" in found.stderr
+
+
+def test_the_samples_of_the_profile_flatter(tmp_path: Path) -> None:
+    found = quantize("-o", tmp_path / "q.onnx", "--holdout-data", FEW, data=FEW)
+    assert any("which flatters" in remark for remark in lines(found, "remark"))
+
+
+def test_few_samples_are_said_to_be_few(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    with np.load(DATA / "00.npz") as found:
+        for number in range(4):
+            np.savez(data / f"{number}.npz", image=found["image"][number : number + 1])
+    result = quantize("-o", tmp_path / "q.onnx", data=data)
+    assert any(
+        remark.startswith("few samples: 2 held-out samples of 4") for remark in lines(result, "remark")
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["--max-accuracy-drop", "1"], "max_accuracy_drop: accuracy needs labels"),
+        (["--budget", "-1"], "budget: -1 is no number of seconds"),
+        (["--metric", "scores:top1"], "has its truth in the order of the samples"),
+        (["--min-speedup", "1"], "min_speedup: latency is not measured"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_before_any_work(
+    tmp_path: Path, asked: list[str], message: str
+) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", *asked)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_profile_goes_without_judging(profile: Path, tmp_path: Path) -> None:
+    asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx"]
+    for options in (["--labels", LABELS], ["--min-sqnr", "20"], ["--fix", "auto"]):
+        result = qprof(*asked, *options)
+        assert result.exit_code == 2
+        assert f"{options[0]} is for --data without --profile" in result.stderr
+
+
+def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
+    result = quantize("-o", tmp_path / "q.onnx", "--mode", "weight-only", data=FEW)
+    assert lines(result, "verdict")[0].startswith("good: ")
+    assert not (tmp_path / "q.profile.yaml").exists()
+
+
+def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
+    result = qprof("quantize", MODEL, "--data", "random:8", "--no-latency", "-o", tmp_path / "q.onnx")
+    assert lines(result, "verdict")[0].startswith("none: random data: no verdict (random:8)")
+    assert not lines(result, "try")
+    gated = qprof("quantize", MODEL, "--data", "random:8", "--min-sqnr", "1", "-o", tmp_path / "g.onnx")
+    assert gated.exit_code == 2
+    assert "random:8: random values meet no limit" in gated.stderr
+
+
+def test_speed_is_not_measured_for_another_runtime(tmp_path: Path) -> None:
+    words = ["quantize", MODEL, "--data", FEW, "--target", "tensorrt", "-o", tmp_path / "q.onnx"]
+    assert lines(qprof(*words), "speed") == ["not measured"]
