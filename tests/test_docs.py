@@ -12,8 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 import yaml
+from qprof_onnx.cli.render.schemas.schema import schema_of
 from qprof_onnx.quantizer.cost_table.table import costs_of
 from qprof_onnx.quantizer.targets import target
 
@@ -81,6 +83,25 @@ def test_lines_are_compared_by_their_numbers_unless_they_tell_times() -> None:
     assert missing(("a", "...", "b 2"), "a\nx\nb 3\n") == ["b 2"]
     assert missing(("a",), "a\nb\n") == ["and no more, but printed: b"]
     assert not missing(("...", "b"), "a\nb\n")
+
+
+def written_examples() -> Iterator[tuple[str, str, object]]:
+    """Yield the recipes and configurations in YAML on pages: the page, the name of the schema, the value."""
+    for page in PAGES:
+        for block in blocks(page.read_text(encoding="utf-8"), "yaml"):
+            value = yaml.safe_load(block)
+            if isinstance(value, dict) and ("reader" in value or value.get("base") == "imagenet"):
+                yield name_of(page), "preprocess", value
+            elif isinstance(value, dict) and {"settings", "runtime"} & set(value):
+                yield name_of(page), "config", value
+
+
+def test_recipes_and_configurations_on_pages_are_valid() -> None:
+    examples = list(written_examples())
+    assert {name for _, name, _ in examples} == {"preprocess", "config"}
+    for page, name, value in examples:
+        faults = list(jsonschema.Draft202012Validator(schema_of(name)).iter_errors(value))
+        assert not faults, f"{page}: {value}: {faults[0].message}"
 
 
 def in_navigation(entries: object) -> Iterator[str]:
