@@ -55,7 +55,7 @@ def steps(page: str) -> list[Step]:
     """Return the commands of the console blocks of a page, in order."""
     found = []
     for block in blocks(page, "console"):
-        for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
+        for part in re.split(r"^\$ ", re.sub(r"\\\n +", "", block), flags=re.MULTILINE)[1:]:
             command, _, told = part.partition("\n")
             found.append(Step(command, tuple(told.rstrip("\n").splitlines())))
     return found

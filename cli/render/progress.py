@@ -13,6 +13,10 @@ from ..console import tell, tell_note
 SECONDS_BETWEEN_LINES = 5.0
 
 
+UNITS = {"trying": "fixes"}
+"""What stages count that do not count samples."""
+
+
 @contextmanager
 def progress(task: str, unit: str = "samples") -> Iterator[Progress]:
     """Yield the function that a run calls after each of its units; `task` names it, as in "profiling"."""
@@ -39,11 +43,12 @@ class Stages:
     def __call__(self, name: str) -> Progress:
         """Begin a stage, and return what is called after each of its units."""
         self._end()
-        self._shown = self._open.enter_context(progress(name))
+        unit = UNITS.get(name, "samples")
+        self._shown = self._open.enter_context(progress(name, unit))
 
         def report(done: int, total: int | None) -> None:
             if self._shown is None:  # it ended for a remark
-                self._shown = self._open.enter_context(progress(name))
+                self._shown = self._open.enter_context(progress(name, unit))
             self._shown(done, total)
 
         return report

@@ -38,9 +38,12 @@ from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from ..targets.validation import check_config
 from ..tuning.ranking import SAMPLES, ranked_nodes
-from ..verdict.fixes import Fix, Lack, NodeNoise, proposals
+from ..verdict.fixes import WORTH_DB, Fix, Lack, NodeNoise, proposals, tighter
 from ..verdict.grades import grade_of, output_grades
 from ..verdict.verdict import Verdict
+
+MOST_LIMITS = 2
+"""Noise limits that are tried after one that did not reach what is needed."""
 
 FEW_ROUNDS = LatencySettings(rounds=9, seconds=1.5, samples=2)
 """For a trial: enough to tell 5 %."""
@@ -108,8 +111,10 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
     attempts.make(proposals(lack, ()))
     ranking = _ranking(trials, attempts.has_time) if attempts.has_time() else ()
     attempts.make(proposals(lack, ranking))
+    for _ in range(MOST_LIMITS):
+        attempts.make(tighter(lack, tuple(attempts.fixes.values())))
     order = sorted(attempts.fixes.values(), key=lambda fix: (not fix.is_measured, -(fix.sqnr or 0.0)))
-    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) > lack.sqnr]
+    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) >= lack.sqnr + WORTH_DB]
     return Found(_cause(ranking, lack, order), (*useful, *quick))
 
 
@@ -254,6 +259,8 @@ def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: Sequence[Fix]) -> 
     worst = max(ranking, key=lambda one: (one.noise, one.nodes))
     kept = next((fix for fix in tried if fix.settings == {"keep_float": worst.nodes}), None)
     share = f"{100 * worst.noise / total:.0f} % of the noise"
-    if kept is not None and kept.is_measured and kept.sqnr is not None:
-        return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"
-    return f"{worst.nodes[-1]} adds {share}"
+    if kept is None or not kept.is_measured or kept.sqnr is None:
+        return f"{worst.nodes[-1]} adds {share}"
+    if kept.sqnr < lack.sqnr + WORTH_DB:
+        return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
+    return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -13,12 +13,14 @@ from typing import Literal
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.numbers import check_finite
 from ...profiles.base.tool import Progress
-from ...profiles.records.profile import DataId, Profile
+from ...profiles.readers.values import InputSpec
+from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
 from ..evaluation.evaluate import evaluate
 from ..evaluation.gates import Gate, check_gate
 from ..evaluation.measuring import Measuring
+from ..evaluation.order import ModelFile, speed_doubts
 from ..evaluation.result import Evaluation
 from ..metrics.opening import reads_truth
 from ..model.outputs import FilesRead, check_outputs
@@ -26,7 +28,7 @@ from ..outputs.limits import NoiseLimits, noise_limits
 from ..pipeline.quantization import OutputFiles, SampleSteps, quantize
 from ..pipeline.quantize_result import QuantizeResult
 from ..plan.plan import Kind
-from ..prepare.opening import PreparedModel, open_prepared
+from ..prepare.opening import open_prepared
 from ..runtime.latency import QUICK
 from ..scoring.objectives import int8_share
 from ..speed.float_fallback import SpeedDemand
@@ -144,18 +146,19 @@ def quantize_with_data(
     read = FilesRead((model,), (judging.labels,), sources)
     check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
     prepared = open_prepared(model)
-    parts = _split(prepared, data, judging, steps.limit, watching)
+    specs, identity = input_specs(prepared.model), prepared.identity
+    del prepared  # quantizing reads it again; a large model is not to be in memory twice
+    parts = _split(specs, data, judging, steps.limit, watching)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         labels = None if judging.labels is None else write_labels(Path(judging.labels), parts, Path(folder))
-        run = _Run(Path(model), prepared, parts, labels, kept, files, judging, steps, watching, recipe.config)
+        run = _Run(Path(model), identity, parts, labels, kept, files, judging, steps, watching, recipe.config)
         return replace(_judged(run, recipe), read=read)
 
 
 def _split(
-    prepared: PreparedModel, data: DataLike, judging: Judging, limit: int | None, watching: Watching
+    specs: Sequence[InputSpec], data: DataLike, judging: Judging, limit: int | None, watching: Watching
 ) -> Split:
     """Read all samples, and hold some out."""
-    specs = input_specs(prepared.model)
     assert not isinstance(data, ChosenSamples)
     found = read_digests(data, specs, limit, watching.stage("reading"))
     if judging.holdout_data is None:
@@ -170,7 +173,7 @@ class _Run:
     """What does not change from one quantization of a call to the next."""
 
     model: Path
-    prepared: PreparedModel
+    identity: ModelId
     parts: Split
     labels: Path | None
     kept: Path | None
@@ -233,10 +236,10 @@ def _why_none(run: _Run) -> str:
 def _profile(run: _Run) -> KeptProfile:
     data = (run.parts.profiled, run.parts.identity)
     progress = run.watching.stage("profiling")
-    found = kept_profile(
-        run.model, run.prepared.identity, data, run.kept, progress=progress, note=run.watching.note
-    )
+    found = kept_profile(run.model, run.identity, data, run.kept, progress=progress, note=run.watching.note)
     run.watching.note(found.sentence)
+    for text in (*found.profile.notes, *(hint.text for hint in found.profile.hints)):
+        run.watching.note(text)
     return found
 
 
@@ -263,13 +266,23 @@ def _quantized(run: _Run, recipe: Recipe, profile: KeptProfile | None, *, check_
         run.parts.judged,
         labels=run.labels,
         gate=judging.gate,
-        measuring=judging.measuring,
+        measuring=_measuring(judging, result.model_path),
         progress=run.watching.stage("evaluating"),
     )
-    measured = Profile(run.prepared.identity, DataId(), {}) if profile is None else profile.profile
-    limits = noise_limits(run.prepared.graph, measured, _with_kinds(run.config))
+    made = result.made
+    assert made is not None
+    assert made.facts is not None
+    measured = Profile(run.identity, DataId(), {}) if profile is None else profile.profile
+    limits = noise_limits(made.facts.prepared.graph, measured, _with_kinds(run.config))
     verdict = verdict_of(evaluation, limits, _composition(result, measured), run.parts.about)
     return _Done(result, evaluation, verdict, limits, time.perf_counter() - start)
+
+
+def _measuring(judging: Judging, file: Path) -> Measuring:
+    """Return how models are compared: without latency where this runtime says nothing of the target's."""
+    if judging.gate.min_speedup is None and speed_doubts(ModelFile(file)):
+        return replace(judging.measuring, latency=None)
+    return judging.measuring
 
 
 def _with_kinds(config: QuantConfig) -> QuantConfig:
@@ -297,10 +310,10 @@ def _fixes(run: _Run, done: _Done) -> Found:
         done.result.made,
         run.parts.judged,
         run.labels,
-        run.judging.measuring,
+        run.judging.measuring if done.evaluation.latency else replace(run.judging.measuring, latency=None),
         run.judging.budget,
         done.limits,
         done.seconds,
     )
-    progress = run.watching.stage("trying fixes") if run.judging.budget else None
+    progress = run.watching.stage("trying") if run.judging.budget else None
     return find_fixes(trials, done.verdict, progress)

@@ -109,6 +109,7 @@ def tune(
         model=task.prepared.identity.file,
         metric=split.tuning.metric.title,
         drop_unit=split.tuning.metric.kind.drop_unit,
+        assumed=split.tuning.metric.assumed,
         target=target,
         split=split.description,
         separate_holdout=not overlaps,

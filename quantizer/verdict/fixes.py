@@ -14,6 +14,9 @@ WORTH_DB, WORTH = 0.5, 0.25
 MOST_NODES = 12
 """Nodes that are named one by one at most: more is a question of the noise budget."""
 
+LEAST_STEP_DB = 3.0
+"""By which a noise limit that did not reach what is needed is raised at least."""
+
 HEADROOM_DB = 1.0
 """By which a fix aims above what is needed."""
 
@@ -134,6 +137,27 @@ def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
         if fix.sqnr is None or fix.sqnr >= lack.sqnr + least:
             unlike.setdefault(fix.options, fix)
     return tuple(unlike.values())
+
+
+def tighter(lack: Lack, tried: Sequence[Fix]) -> tuple[Fix, ...]:
+    """Return a noise limit above those that were tried and did not reach what is needed; () for none.
+
+    Args:
+        lack: what is wrong.
+        tried: the fixes so far.
+    """
+    limits = [fix for fix in tried if fix.is_measured and "min_output_sqnr" in fix.settings]
+    highest = max(limits, key=_limit, default=None)
+    if highest is None or highest.sqnr is None or highest.sqnr >= lack.needed:
+        return ()
+    step = max(LEAST_STEP_DB, 2.0 * (lack.needed - highest.sqnr))
+    return (Fix({"min_output_sqnr": round(_limit(highest) + step, 1)}, sqnr=lack.needed),)
+
+
+def _limit(fix: Fix) -> float:
+    value = fix.settings["min_output_sqnr"]
+    assert isinstance(value, float)
+    return value
 
 
 def _kept_float(lack: Lack, total: float, nodes: tuple[str, ...], noise: float) -> Fix:

@@ -51,7 +51,9 @@ def _size(verdict: Verdict) -> str:
 
 def _speed(verdict: Verdict) -> Iterator[str]:
     found = verdict.latency
-    if found is not None:
+    if found is None:
+        yield "not measured"
+    else:
         threads = f"{found.threads} thread{'s'[: found.threads != 1]}"
         yield (
             f"{found.speedup:.2f} times as fast as float ({found.speedup_low:.2f} to "

@@ -254,6 +254,8 @@ def _read_yolo(file: Path) -> Boxes:
     lines = [line.split() for line in read_text(str(file)).splitlines() if line.strip()]
     try:
         values = np.array([[float(cell) for cell in line[:5]] for line in lines], np.float64).reshape(-1, 5)
+        if not np.isfinite(values).all():
+            raise ValueError("a number is not finite")
     except ValueError as error:
         raise DataError(
             f"{file}: is no list of boxes ({error}); write class, centre and size as shares, one box a line"

@@ -94,7 +94,17 @@ def test_a_speedup_on_other_threads_is_not_compared(measured, earlier) -> None:
     assert "b.json: its speedup was measured on another number of threads" in found.remarks
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"format": "qprof-drift/1"}', "[[[", '{"subject": 3}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        '{"format": "qprof-drift/1"}',
+        "[[[",
+        '{"subject": 3}',
+        '{"outputs": [], "quantized_bytes": 1, "latency": {"speedup": "x"}}',
+    ],
+)
 def test_a_file_that_is_no_evaluation_is_refused(tmp_path, content) -> None:
     (tmp_path / "b.json").write_text(content)
     with pytest.raises(ConfigError, match=r"b.json: is no evaluation as JSON .*--save-baseline"):

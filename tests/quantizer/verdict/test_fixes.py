@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from qprof_onnx.quantizer.verdict.fixes import Fix, Lack, NodeNoise, best_fix, proposals, without
+from qprof_onnx.quantizer.verdict.fixes import Fix, Lack, NodeNoise, best_fix, proposals, tighter, without
 from qprof_onnx.quantizer.verdict.grades import Grade
 
 LACK = Lack(sqnr=12.0, needed=18.0, calibrator="mse", usual_calibrator="mse", limit=15.0)
@@ -80,3 +80,11 @@ def test_16_bits_are_tried_where_the_target_has_them() -> None:
     options = [fix.options for fix in proposals(lack, RANKING)]
     assert ("--keep-16bit", "a") in options
     assert ("--keep-16bit", "a") not in [fix.options for fix in proposals(LACK, RANKING)]
+
+
+def test_a_limit_that_did_not_reach_is_raised_further() -> None:
+    first = Fix({"min_output_sqnr": 22.0}, sqnr=13.0, is_measured=True, grade="fair")
+    (second,) = tighter(LACK, [first])
+    assert second.settings == {"min_output_sqnr": 32.0}
+    assert tighter(LACK, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) == ()
+    assert tighter(LACK, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) == ()
