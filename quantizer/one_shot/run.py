@@ -238,6 +238,8 @@ def _profile(run: _Run) -> KeptProfile:
     progress = run.watching.stage("profiling")
     found = kept_profile(run.model, run.identity, data, run.kept, progress=progress, note=run.watching.note)
     run.watching.note(found.sentence)
+    for text in (*found.profile.notes, *(hint.text for hint in found.profile.hints())):
+        run.watching.note(text)
     return found
 
 
@@ -308,7 +310,7 @@ def _fixes(run: _Run, done: _Done) -> Found:
         done.result.made,
         run.parts.judged,
         run.labels,
-        run.judging.measuring,
+        run.judging.measuring if done.evaluation.latency else replace(run.judging.measuring, latency=None),
         run.judging.budget,
         done.limits,
         done.seconds,
