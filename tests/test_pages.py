@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 TOPS = ("profiles", "quantizer", "cli")
 SOURCES = sorted(path for top in TOPS for path in (ROOT / top).rglob("*.py"))
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "quantizer" / "OPERATORS.md", ROOT / "tests/benchmarks/README.md"])
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 FOLDERS = ("profiles", "quantizer", "cli", "configs", "tests", "examples")
 ENDINGS = (
     "py",
@@ -31,6 +32,8 @@ ENDINGS = (
     "npy",
     "pb",
     "whl",
+    "xml",
+    "html",
 )
 OTHERS = (
     *(
@@ -74,6 +77,7 @@ OTHERS = (
         "openvino",
         "nncf",
     ),
+    *("CalibMethod", "QuantGranularity", "ScaleType", "advanced_parameters"),
 )
 """First parts of dotted names that are other projects' modules and classes, or operator domains."""
 MADE = ("out/", "build/")

@@ -20,6 +20,7 @@ SOURCES = sorted(
 )
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md")]
 PAGES += [ROOT / "quantizer" / "OPERATORS.md", *sorted((ROOT / "configs").glob("*.yaml"))]
+PAGES += sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "docs" / "llms.txt"])
 REFUSED = {
     r"reckon\w*": "estimated",
     r"even(?:ed|s)? out": "equalized, cross-layer equalization",

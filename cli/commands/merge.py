@@ -35,3 +35,5 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     for note in profile.notes:
         tell(f"note: {note}")
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles")
+    for hint in profile.hints():
+        tell(f"hint: {hint.text}")

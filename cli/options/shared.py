@@ -103,14 +103,16 @@ _data = option(
     required=True,
     type=DATA,
     metavar="DATA",
-    help="Samples: folder or file of pictures or arrays, or FILE.py:FUNCTION.",
+    help="Samples: folder, file or URL (s3://...) of pictures, text, sound, rows or arrays; FILE.py:FUNCTION;"
+    " or random:N.",
 )
 _preprocess = option(
     "--preprocess",
     group="Basic",
     type=RECIPE,
     metavar="RECIPE",
-    help="How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, preprocessor_config.json).",
+    help="How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, preprocessor_config.json, "
+    "tokenizer.json).",
 )
 _PREPARED = ("data", "holdout_data")
 """Parameters that name data."""

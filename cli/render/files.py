@@ -104,6 +104,8 @@ def print_profile(profile: Profile, named: bool = False) -> None:
         by = f", by {profile.tool}" if profile.tool else ""
         noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""
         echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
+    for note in profile.data.notes:
+        echo(f"note: {note}")
     odd = any(t.nan or t.inf for t in profile.values())
     ramp = ramp_of_terminal()
     named = named and any(t.extremes for t in profile.values())

@@ -80,6 +80,7 @@ def _lines(result: TuneResult, written: Path | None) -> Iterator[str]:
         f"{result.metric}; objective {target.objective}"
     )
     yield f"samples    {result.split}"
+    yield from (f"assumed    {text}" for text in result.assumed)
     if best is not None and best.score is not None:
         value = "" if best.value is None else f", {value_text(best.value, target.objective)}"
         yield f"best       {candidate_text(best.candidate)}: {best.quantized_nodes} nodes quantized{value}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
@@ -15,6 +16,24 @@ LOGGER = logging.getLogger("qprof_onnx")
 def note(text: str) -> None:
     """Tell the user what was assumed where nobody said it, as "where: what; how to choose otherwise"."""
     LOGGER.warning("%s", text)
+
+
+@contextmanager
+def notes_once() -> Iterator[None]:
+    """While it lasts, a note is not made twice: one step after another opens the same data."""
+    made: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        known = text in made
+        made.add(text)
+        return not known
+
+    LOGGER.addFilter(is_new)
+    try:
+        yield
+    finally:
+        LOGGER.removeFilter(is_new)
 
 
 def tool_name() -> str:

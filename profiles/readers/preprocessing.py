@@ -138,8 +138,8 @@ def recipe_file(text: str | os.PathLike[str] | None) -> Path | None:
 
 def _of_recipe(name: str, document: Mapping[str, Any], path: Path | None) -> Preprocessing:
     base = document.get("base")
-    if base is not None and base not in BUILT_IN:
-        raise ConfigError(f"{name}: base: {base!r} is no built-in recipe; they are {', '.join(BUILT_IN)}")
+    if base is not None and (not isinstance(base, str) or base not in BUILT_IN):
+        raise ConfigError(f"{name}: base: {base!r} is no built-in recipe; give {' or '.join(BUILT_IN)}")
     document = {**BUILT_IN.get(base or "", {}), **document}
     reader = document["reader"]
     if not isinstance(reader, str):

@@ -42,6 +42,20 @@ def is_random(source: str) -> bool:
     return FORM.fullmatch(source) is not None
 
 
+def check_not_random(source: str, use: str) -> None:
+    """Refuse random values for what judges quality.
+
+    Args:
+        source: what samples are read from.
+        use: what they are for, in words.
+
+    Raises:
+        DataError: it is "random:N".
+    """
+    if is_random(source):
+        raise DataError(f"{source}: random values say nothing about quality; give samples for {use}")
+
+
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return random samples: float values uniform between limits, integers as `random_array` draws them.
 

@@ -55,15 +55,45 @@ class DataId:
         samples: number of samples; a batch, whose inputs share a free leading dimension, counts as its rows.
         digest: 128-bit hex number, the sum modulo 2**128 of the digests of the samples: independent of
             order, batching and sharding, and added when profiles are merged.
+        random: whether some of the samples are random values ("random:N"), which gates refuse.
     """
 
     samples: int = 0
     digest: str = "0" * 32
+    random: bool = False
 
     def merged(self, other: DataId) -> DataId:
         """Return the identity of both data sets together."""
         total = (int(self.digest, 16) + int(other.digest, 16)) % (1 << 128)
-        return DataId(self.samples + other.samples, f"{total:032x}")
+        return DataId(self.samples + other.samples, f"{total:032x}", self.random or other.random)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of a profile of such data."""
+        if not self.random:
+            return ()
+        return (
+            "the profile is of random values: good for a smoke test, but ranges, and quality estimated from "
+            "them, say nothing about real data; profile the model on samples",
+        )
+
+
+def check_data_not_random(data: DataId, name: str, use: str) -> None:
+    """Refuse a profile of random values for what judges quality.
+
+    Args:
+        data: of the profile.
+        name: of its file.
+        use: what it is for, in words.
+
+    Raises:
+        ProfileError: some of its samples are random values.
+    """
+    if data.random:
+        raise ProfileError(
+            f"{name}: is a profile of random values, and {use} needs one of samples; make it with "
+            "'qprof dump-profile --data DIR'"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,11 +264,11 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what was left out of the profile: NaN and Inf, with the first sample and node."""
+        """Sentences on random samples, and on NaN and Inf, which are left out of the profile."""
         from .non_finite import non_finite_report
 
         report = non_finite_report(self)
-        return () if report is None else (report.sentence,)
+        return self.data.notes if report is None else (*self.data.notes, report.sentence)
 
     def input_checks(self) -> tuple[InputCheck, ...]:
         """Return type, sizes, range, mean and standard deviation of each input of the graph, in order."""
@@ -263,7 +293,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
     def headline(self) -> str:
         """Return the model's file, and how many tensors and samples there are."""
-        return f"{self.model.file or 'model'}, {len(self)} tensors, {self.data.samples} samples"
+        random = " OF RANDOM VALUES" if self.data.random else ""
+        return f"{self.model.file or 'model'}, {len(self)} tensors, {self.data.samples} samples{random}"
 
     def presentation(self) -> Presentation:
         """Return a table of the tensors with small histograms, whose heights are logarithmic."""

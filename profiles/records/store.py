@@ -6,7 +6,7 @@ A profile is one YAML document that ends with a line "...":
     tool: ...                      who wrote it
     origin: qprof                  or glow, while the keys are Glow's names
     model: file, structure, weights, opset
-    data: samples, digest, runs
+    data: samples, digest, runs, random (true where some samples are random values)
     tensors:                       in graph order
       NAME:
         dtype, shape (null where free; null for an unknown rank), minimum, maximum, count, zeros, nan, inf
@@ -107,7 +107,8 @@ def dumps(profile: Profile) -> str:
     head = {"format": f"{FAMILY}/{version}", "tool": profile.tool, "origin": profile.origin}
     lines = [block(head), "model:\n", block(model_fields(profile.model), 2)]
     data = {"samples": profile.data.samples, "digest": profile.data.digest}
-    lines += ["data:\n", block(data | ({"runs": profile.runs} if profile.runs else {}), 2)]
+    runs = {"runs": profile.runs} if profile.runs else {}
+    lines += ["data:\n", block(data | runs | ({"random": True} if profile.data.random else {}), 2)]
     others = {name: given for name, given in profile.inputs.items() if name not in profile}
     written = [*profile.values(), *(given.tensor for given in others.values())] if profile.runs else []
     rows = sample_rows(tensor.extremes for tensor in written)
@@ -182,7 +183,7 @@ def _profile(top: dict[str, object]) -> Profile:
     origin = text_at(top["origin"], "origin")
     if origin not in ("qprof", "glow"):
         raise MalformedError(f"origin '{origin}' is unknown", "use qprof or glow")
-    data = fields(top["data"], "data", ("samples", "digest"), ("runs",))
+    data = fields(top["data"], "data", ("samples", "digest"), ("runs", "random"))
     digest = text_at(data["digest"], "data: digest")
     if not re.fullmatch("[0-9a-f]{32}", digest):
         raise MalformedError(f"data: digest '{digest}' is not 32 hexadecimal digits")
@@ -195,7 +196,11 @@ def _profile(top: dict[str, object]) -> Profile:
     count, noise = noise_at(top["noise"], list(tensors)) if "noise" in top else (0, ())
     return Profile(
         model=model_at(top["model"]),
-        data=DataId(integer_at(data["samples"], "data: samples", 0), digest),
+        data=DataId(
+            integer_at(data["samples"], "data: samples", 0),
+            digest,
+            flag_at(data.get("random", False), "data: random"),
+        ),
         tensors=tensors,
         origin=origin,
         tool=text_at(top["tool"], "tool"),

@@ -185,7 +185,9 @@ _models = ModelCache()
 
 
 def _shard_text(model: ProfilingModel, job: Job, shard: Shard) -> str:
-    samples = open_samples(job.source, model.specs, job.settings.limit, by_row=job.settings.by_row)
+    samples = open_samples(
+        job.source, model.specs, job.settings.limit, by_row=job.settings.by_row, notes=False
+    )
     part = samples.part(shard.start, shard.stop, shard.step)
     smallest = SmallestSamples(job.settings.noise_samples, model.specs, hold=False)
     try:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..base.errors import DataError
+from ..storage.files import shown_location
 from .functions import items_of, user_code
 
 DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
@@ -74,12 +75,12 @@ ONCE = "an iterator can be read only once: give a list, or a function that retur
 
 
 def source_name(data: DataLike) -> str:
-    """Return what messages call data: the folder or "module:function"; "data" for an object."""
+    """Return what messages call data: the folder, URL (without secrets) or function; "data" for an object."""
     data = data.data if isinstance(data, ChosenSamples) else data
     if isinstance(data, PreprocessedData):
-        return data.source
+        return shown_location(data.source)
     raw = data.data if isinstance(data, Transformed) else data
-    return os.fspath(raw) if isinstance(raw, str | os.PathLike) else NAME
+    return shown_location(os.fspath(raw)) if isinstance(raw, str | os.PathLike) else NAME
 
 
 def iterable_of(data: object, ranks: Sequence[int | None]) -> object:

@@ -70,7 +70,12 @@ def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
 
 
 def open_samples(
-    source: DataLike, inputs: Sequence[InputSpec], limit: int | None = None, *, by_row: bool = False
+    source: DataLike,
+    inputs: Sequence[InputSpec],
+    limit: int | None = None,
+    *,
+    by_row: bool = False,
+    notes: bool = True,
 ) -> Samples:
     """Return the samples of a source, in a fixed order.
 
@@ -87,6 +92,7 @@ def open_samples(
         limit: number of samples, from the first; None for all.
         by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
             of 1 then takes batches.
+        notes: whether what was assumed is noted: not by each of several workers.
 
     Raises:
         ConfigError: the recipe cannot be read, or asks for what cannot be done; a library is missing.
@@ -114,7 +120,7 @@ def open_samples(
             )
         return _of_function(named.source, None, specs, limit)
     samples = open_source(named.source, specs, load_preprocessing(named.preprocess))
-    for text in samples.notes:
+    for text in samples.notes if notes else ():
         note(text)
     samples = samples if limit is None else samples.part(0, limit)
     return replace(samples, iterate=partial(_checked, samples, specs))

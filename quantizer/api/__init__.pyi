@@ -27,6 +27,7 @@ from .quantizer.front_door.quantizing import instrument as instrument
 from .quantizer.front_door.quantizing import merge as merge
 from .quantizer.front_door.quantizing import profile as profile
 from .quantizer.front_door.quantizing import quantize as quantize
+from .quantizer.front_door.report import report as report
 from .quantizer.front_door.results import TuneResult as TuneResult
 from .quantizer.front_door.settings import RunOptions as RunOptions
 from .quantizer.front_door.settings import Settings as Settings
@@ -43,6 +44,7 @@ from .quantizer.plan.store import PlanLike as PlanLike
 from .quantizer.plan.store import load_plan as load_plan
 from .quantizer.plan.store import save_plan as save_plan
 from .quantizer.prepare.opening import ProfileLike as ProfileLike
+from .quantizer.report.content import Report as Report
 from .quantizer.speed.float_fallback import SpeedDemand as SpeedDemand
 from .quantizer.targets.config import QuantConfig as QuantConfig
 from .quantizer.targets.loading import load_recipe as load_recipe

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +14,9 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.numbers import check_finite
 from .gates import GateFailure
 from .result import Evaluation, Subject
+
+Number: TypeAlias = float | Literal["inf", "-inf", "nan"] | None
+"""A number of a `--json` document: JSON has no infinity."""
 
 FORMAT = "qprof-evaluation/"
 _NEW = "make a new one with --save-baseline"
@@ -48,11 +52,11 @@ class Slack:
 class _Figure:
     """What a baseline is read for of a score, an output, or a latency."""
 
-    quantized_score: float | str | None = None
-    quantized_percent: float | str | None = None
-    speedup: float | str | None = None
+    quantized_score: Number = None
+    quantized_percent: Number = None
+    speedup: Number = None
     threads: int = 1
-    sqnr: float | str | None = None
+    sqnr: Number = None
 
 
 @dataclass(frozen=True)

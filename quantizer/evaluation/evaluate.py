@@ -9,10 +9,11 @@ from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.tool import Progress
+from ...profiles.readers.random_samples import check_not_random
 from ...profiles.readers.values import InputSpec, Sample
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import data_id
-from ...profiles.samples.objects import DataLike
+from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
 from ..metrics.labels import Labels, load_labels
@@ -117,6 +118,8 @@ def evaluate(
     labelled = labels is not None and not reads_truth(measuring.metric)
     by_metric = measuring.metric is not None
     check_gate(gate, labels=labelled, latency=measuring.latency is not None, metric=by_metric)
+    if gate != Gate():
+        check_not_random(source_name(data), "a gate")
     place = place_of(measuring.runtime, measuring.provider)
     floats, quantized = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
     check_not_instrumented(floats, quantized)
@@ -129,7 +132,7 @@ def evaluate(
     scoring = None
     if by_metric:
         truth = None if labelled else labels
-        request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis)
+        request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis, data)
         scoring = ScoreRun(lambda sample, outputs: open_metric(request, original, sample.arrays, outputs))
     task = _Task(
         pair,

@@ -6,16 +6,19 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
 
 from ...profiles.base.tool import Progress
 from ...profiles.samples.objects import DataSource
 from ..evaluation import evaluate as evaluation
 from ..evaluation import layers
+from ..evaluation.baseline import Slack, held_against, load_baseline
 from ..evaluation.gates import Gate
 from ..evaluation.layers import LayerReport
 from ..evaluation.measuring import Measuring
 from ..evaluation.result import Evaluation
+from ..metrics.opening import reads_truth
 from ..metrics.table import MetricName
 from ..metrics.user_functions import MetricFunction
 from ..model.files import ModelLike, model_file
@@ -53,7 +56,8 @@ class EvaluateOptions(LayerOptions, total=False):
 
     latency: False leaves it out; runtime: what runs both models; provider: its execution provider or device,
     such as "cpu" or "cuda"; scored_output: the output that labels and metric belong to, the first when None;
-    class_axis: axis of its classes, what its operator says when None.
+    class_axis: axis of its classes, what its operator says when None; baseline: an earlier evaluation, as
+    JSON, that no figure may be worse than; slack: by how much all the same (`Slack`).
     """
 
     latency: bool
@@ -61,6 +65,8 @@ class EvaluateOptions(LayerOptions, total=False):
     provider: str
     scored_output: str | None
     class_axis: int | None
+    baseline: str | os.PathLike[str] | None
+    slack: Mapping[Literal["score", "sqnr", "size", "speedup"], float]
 
 
 class SensitivityOptions(Settings, LayerOptions, total=False):
@@ -113,16 +119,27 @@ def evaluate(
 
     Raises:
         ModelError, DataError: what is wrong, where, and what to do.
-        ConfigError: a keyword is not known, or the gate asks for what is not measured.
+        ConfigError: a keyword is not known, the gate asks for what is not measured, there is no such metric,
+            runtime or provider, or the baseline is about something else.
     """
     others = dict(chosen("evaluate", options, EvaluateOptions).others)
     samples = samples_of(data, others.pop("transform", None), others.pop("preprocess", None))
     progress = others.pop("progress", None)
     measuring = replace(measuring_of(others), metric=metric)
-    with model_file(model) as path, quantized_file(quantized) as other, labels_file(labels) as truth:
-        return evaluation.evaluate(
+    baseline, slack = others.get("baseline"), Slack(**others.get("slack", {}))
+    earlier = None if baseline is None else load_baseline(baseline)
+    classes = not reads_truth(metric)
+    with (
+        model_file(model) as path,
+        quantized_file(quantized) as other,
+        labels_file(labels, classes=classes) as truth,
+    ):
+        found = evaluation.evaluate(
             path, other, samples, labels=truth, gate=gate, measuring=measuring, progress=progress
         )
+    if baseline is None or earlier is None:
+        return found
+    return held_against(found, earlier, Path(baseline).name, slack)
 
 
 def measuring_of(options: Mapping[str, Any]) -> Measuring:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.tool import Progress
+from ...profiles.base.tool import Progress, notes_once
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import load_profile, save_profile
@@ -151,7 +151,7 @@ def quantize(
     speed = given.others.get("speed")
     read = FilesRead((model,), (profile, plan, target), (samples, None if speed is None else speed.data))
     check_outputs([output, others.get("checkpoint")], read)
-    with model_file(model) as path, _output_file(output, path) as written:
+    with notes_once(), model_file(model) as path, _output_file(output, path) as written:
         if alone and samples is not None:
             result = judged_quantize(path, samples, written, recipe, others)
         else:

@@ -21,8 +21,9 @@ from .results import TuneResult
 QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
 """A quantized model: a path, a model, or the result that has one."""
 
-LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int]
-"""Classes of rows: a file with one integer a line or an .npy file, or the integers."""
+LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
+"""The truth that a metric reads: a file or folder, an array with a row for each row of the samples, or texts.
+Without a metric the class of each row: a file with one integer a line or an .npy file, or the integers."""
 
 Transform: TypeAlias = Callable[[Any], object]
 """Makes a sample of an item of the data."""
@@ -76,19 +77,29 @@ def quantized_name(name: str) -> str:
 
 
 @contextmanager
-def labels_file(labels: LabelsLike | None) -> Iterator[Path | None]:
+def labels_file(labels: LabelsLike | None, *, classes: bool = True) -> Iterator[Path | None]:
     """Yield the file of labels, which may be temporary; None for none.
 
+    Args:
+        labels: the truth.
+        classes: whether it has to be classes, or may be other numbers or texts.
+
     Raises:
-        DataError: the labels are no integers.
+        DataError: the labels are no integers, or nothing that a file can hold.
     """
     if labels is None or isinstance(labels, str | os.PathLike):
         yield None if labels is None else Path(labels)
         return
     values = np.asarray(labels if is_array(labels) else list(labels))
-    if values.dtype.kind not in "iu":
-        raise DataError(f"labels: are of type {values.dtype}; give one integer for each row")
+    if values.dtype.kind not in ("iu" if classes else "iufbU"):
+        what = "integer" if classes else "number or text"
+        raise DataError(f"labels: are of type {values.dtype}; give one {what} for each row")
     with temporary_folder() as folder:
+        if values.dtype.kind == "U":
+            texts = "\n".join(str(text).replace("\n", " ") for text in values.reshape(-1))
+            (folder / "labels.txt").write_text(f"{texts}\n", encoding="utf-8")
+            yield folder / "labels.txt"
+            return
         np.save(folder / "labels.npy", values)
         yield folder / "labels.npy"
 

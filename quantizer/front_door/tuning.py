@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.readers.preprocessing import recipe_file
 from ...profiles.samples.objects import DataSource
+from ..metrics.opening import reads_truth
 from ..metrics.table import MetricName
 from ..metrics.user_functions import MetricFunction
 from ..model.files import ModelLike, load_model, model_file, temporary_folder
@@ -102,12 +103,13 @@ def tune(
         (data, others.get("holdout_data"), others.get("metric")),
     )
     check_outputs([output, others.get("state")], read)
+    classes = not reads_truth(others.get("metric"))
     on_trial, state = others.pop("on_trial", None), others.pop("state", None)
     with (
         model_file(model) as path,
         temporary_folder() as folder,
-        labels_file(others.pop("labels", None)) as labels_path,
-        labels_file(others.pop("holdout_labels", None)) as holdout_path,
+        labels_file(others.pop("labels", None), classes=classes) as labels_path,
+        labels_file(others.pop("holdout_labels", None), classes=classes) as holdout_path,
     ):
         files = TuneFiles(
             folder / quantized_name(path.name), folder / "plan.yaml", None if state is None else Path(state)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import DataError
+from ...profiles.readers.images.classes import labels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +69,16 @@ _WRITE = "write it with numpy.save(file, labels.astype('int64')), or as text wit
 def load_labels(path: str | Path) -> Labels:
     """Return the labels in a file: `.npy` with a one-dimensional integer array, or text.
 
-    Text has one integer a line; empty lines are skipped.
+    Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
+    class, they are the classes of the pictures (`labels_of`).
 
     Raises:
         DataError: the file cannot be read, or holds something else, or a label is negative or does not
             fit into int64: the file, the row or line, what is wrong, and what to do.
     """
     file = Path(path)
+    if file.is_dir():
+        return Labels(str(file), labels_of(file))
     try:
         labels = _from_npy(file) if file.suffix == ".npy" else _from_text(file)
     except OSError as error:

@@ -10,6 +10,7 @@ from importlib import import_module
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.samples.objects import DataLike
 from ..differences.outputs import class_axes
 from .kinds.relative import relative_metric
 from .table import check_metric_name, named_metric
@@ -27,12 +28,14 @@ class MetricRequest:
         truth: file or folder that the metric reads; None for none.
         output: name of the output that is scored; None for the first.
         class_axis: axis of its classes; None for what its operator says.
+        data: the samples, which may say how pictures were put into the input; None where nobody knows.
     """
 
     metric: str | MetricFunction | None = None
     truth: str | os.PathLike[str] | None = None
     output: str | None = None
     class_axis: int | None = None
+    data: DataLike | None = None
 
 
 def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: Outputs) -> Metric:
@@ -63,7 +66,7 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
     asked = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
     if asked is not None:
         maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
-        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first))
+        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, request.data))
     assert metric is not None
     if truth is not None:
         raise ConfigError(

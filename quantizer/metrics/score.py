@@ -44,7 +44,7 @@ class Score:
 def score_text(score: Score) -> str:
     """Return both figures with their unit, as in "71.20 % float, 70.90 % quantized"."""
     unit = f" {score.unit}" if score.unit else ""
-    digits = ".2f" if score.unit else ".6g"
+    digits = ".6g" if score.drop_unit.startswith("%") else ".2f"
     return f"{score.float_score:{digits}}{unit} float, {score.quantized_score:{digits}}{unit} quantized"
 
 
@@ -64,7 +64,7 @@ def score_of(kind: MetricKind, samples: int, floats: Figures, quantized: Figures
     a, b = floats.value, quantized.value
     drop = float(_drops(kind, np.array([a]), np.array([b]))[0])
     if floats.scores is not None and quantized.scores is not None and kind.drop != "relative":
-        limit = 100.0 if kind.unit == "%" else math.inf
+        limit = 100.0 if kind.drop == "points" else math.inf
         low, high = drop_interval(_drops(kind, floats.scores, quantized.scores), limit)
     else:
         low, high = bootstrap_interval(

@@ -49,7 +49,7 @@ class MetricKind:
         truth: what file it reads.
         without_truth: what stands for the truth where no file is given; "" where one is needed.
         higher_is_better: whether a larger figure is the better one.
-        unit: of its figure: "%", "dB" or "" for that of the output.
+        unit: of its figure: "%", "dB" or "" for that of the output, or of the function.
         drop: in what its drop is counted: "points" (percentage points of the figure), "dB", or "relative"
             (percent of the float model's figure).
         interval: how the 95 % interval of a drop is found: "paired" from the scores of rows or samples, or
@@ -105,7 +105,12 @@ _PICTURES = "pictures (.npy, .png), one for each sample, or one .npy"
 _NUMBERS = "numbers for each row: .npy, .csv, or a folder of .npy"
 
 KINDS: tuple[MetricKind, ...] = (
-    MetricKind("top-K", "top-K accuracy", "kinds.classification:top_k", "class of each row: text or .npy"),
+    MetricKind(
+        "top-K",
+        "top-K accuracy",
+        "kinds.classification:top_k",
+        "class of each row: text, .npy, or a folder of pictures in a folder for each class",
+    ),
     MetricKind(
         "f1",
         "F1 of boxes",
@@ -213,7 +218,7 @@ AGREEMENT = MetricKind("agreement", "top-1 agreement with the float model", "", 
 CORRELATION = MetricKind(
     "correlation", "correlation with the float model's outputs", "", "none", "the float model"
 )
-OWN = MetricKind("file.py:function", "a function of one's own", "", "what the function reads")
+OWN = MetricKind("file.py:function", "a function of one's own", "", "what the function reads", unit="")
 """Metrics that no name of the table asks for."""
 
 _NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.errors import ConfigError, DataError, QprofError
 from .table import NamedMetric
 from .values import MetricSource, Place
 
@@ -38,7 +38,7 @@ def digest_of(asked: NamedMetric, path: str | None, more: str = "") -> str:
 
 
 def _files(path: Path) -> Sequence[Path]:
-    return sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +111,22 @@ def _read(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]])
         raise DataError(f"{file}: is no {' or '.join(readers)} file; give one, or a folder of them")
     try:
         return reader(file)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{file}: cannot be read: {error}; check the file of the truth") from error
+    except QprofError:
+        raise
+    except Exception as error:  # NumPy parses headers as Python, which may raise anything
+        text = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{file}: cannot be read: {text}; check the file of the truth") from error
 
 
 def read_npy(file: Path) -> npt.NDArray[Any]:
-    """Return the array of an .npy file of numbers."""
-    return np.asarray(np.load(file, allow_pickle=False))
+    """Return the array of an .npy file of numbers; raise ValueError for another one."""
+    with file.open("rb") as stream:
+        if stream.read(2) == b"PK":
+            raise ValueError("it is a zip archive (.npz) and not one array")
+    found = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub" or not found.ndim:
+        raise ValueError("it holds no array of numbers")
+    return found
 
 
 def read_text(path: str) -> str:

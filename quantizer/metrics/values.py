@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.samples.objects import DataLike
 from .table import MetricKind, NamedMetric
 
 Floats = npt.NDArray[np.float64]
@@ -116,6 +117,7 @@ class MetricSource:
         model: the float model.
         inputs: its inputs in the first sample.
         first: its outputs on it.
+        data: the samples; None where nobody knows.
     """
 
     asked: NamedMetric
@@ -125,6 +127,7 @@ class MetricSource:
     model: ir.Model
     inputs: Inputs
     first: Outputs
+    data: DataLike | None = None
 
     @property
     def output_name(self) -> str:

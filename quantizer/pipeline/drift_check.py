@@ -19,7 +19,7 @@ from ...profiles.base.numbers import check_finite
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
-from ...profiles.records.profile import Dim, Profile, TensorProfile
+from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
 from ...profiles.records.store import loads
 from ..evaluation.gates import GateFailure
 from ..model.identity import check_model
@@ -178,6 +178,9 @@ def diff(
     config = (recipe or load_recipe()).config
     before, after = _read(old), _read(new)
     names = _named(old, "the old profile"), _named(new, "the new profile")
+    if limits != DriftLimits():
+        check_data_not_random(before.data, names[0], "a gate")
+        check_data_not_random(after.data, names[1], "a gate")
     notes = check_comparable(before, after, names, allow_different=allow_different)
     every = compare(before, after, covers_of(before, config), notes)
     drift = every if model_path is None else _kept(every, _needed(model_path, before, names[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
+from ...profiles.readers.random_samples import is_random
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
 from ...profiles.runner.calibrate import calibrate
@@ -20,7 +22,7 @@ from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.cluster import calibrate_sharded
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.custom_operators import load_custom_operators
-from ...profiles.samples.objects import DataLike, PreprocessedData
+from ...profiles.samples.objects import DataLike, PreprocessedData, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
 from ..model.outputs import FilesRead, check_outputs
@@ -89,6 +91,8 @@ def dump_profile(
         profile = calibrate_sharded(model, source, identity, settings, reported, smallest=smallest)
     else:
         profile = calibrate(model, samples, identity, settings, reported, smallest=smallest)
+    if is_random(source_name(data)):
+        profile = replace(profile, data=replace(profile.data, random=True))
     if format != "glow":
         batches = any(place.rows > 1 for place in smallest.places())
         chosen = Chosen(partial(smallest.samples, samples), batches)

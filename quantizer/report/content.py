@@ -119,6 +119,7 @@ class GateResult:
         unit: of the limit.
         passed: whether it is kept.
         failures: where it is not, and by how much, as sentences.
+        subject: what is held against it, where there are several: a profile; else "".
     """
 
     name: str
@@ -126,6 +127,18 @@ class GateResult:
     unit: str
     passed: bool
     failures: tuple[str, ...] = ()
+    subject: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name with the limit, and what is held against it."""
+        words = (self.name, self.limit_text, f"({self.subject})" if self.subject else "")
+        return " ".join(filter(None, words))
+
+    @property
+    def limit_text(self) -> str:
+        """The limit with its unit; "" for none."""
+        return "" if self.limit is None else f"{self.limit:g} {self.unit}".strip()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ..differences.outputs import OutputResult
 from ..evaluation.gates import GateFailure
@@ -172,8 +172,7 @@ def drift_gates(report: DriftReport) -> Iterator[GateResult]:
         limit = getattr(report.limits, field.name)
         if limit is not None:
             failed = [f for f in report.failures if f.demand == field.name]
-            found = gate_result(field.name, limit, failed)
-            yield GateResult(f"{found.name} ({report.new_profile})", limit, "", found.passed, found.failures)
+            yield replace(gate_result(field.name, limit, failed), subject=report.new_profile)
 
 
 def drift_record(report: DriftReport) -> DriftRecord:
@@ -183,6 +182,7 @@ def drift_record(report: DriftReport) -> DriftRecord:
         profile=report.new_profile,
         samples=report.new_samples,
         passed=report.passed,
+        gated=report.gated,
         tensors=tuple(
             TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
             for t in report.worst(MOST_DRIFT)

@@ -277,6 +277,7 @@ class DriftRecord:
         profile: name of the newer profile.
         samples: that it was made from.
         passed: whether it exceeds no limit.
+        gated: whether there is any limit.
         tensors: those that drifted most, the worst first.
         notes: remarks.
     """
@@ -284,5 +285,6 @@ class DriftRecord:
     profile: str
     samples: int
     passed: bool
+    gated: bool
     tensors: tuple[TensorDriftRecord, ...]
     notes: tuple[str, ...] = ()

@@ -42,6 +42,9 @@ SHOWN_BINS = 128
 JOINED = 16
 """Equal bins that are joined to one."""
 
+MOST_KL = 400
+"""Quantized tensors of a model up to which calibrator kl is asked too: it takes 20 ms for each."""
+
 MOST_TENSORS = 1200
 """Activations of which a report has a record; those that stay float are left out first."""
 
@@ -61,10 +64,11 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
         kept = [n for n in names if n in plan.tensors]
         kept += [n for n in names if n not in plan.tensors][: max(0, MOST_TENSORS - len(kept))]
         names = [n for n in names if n in set(kept)]
-    return tuple(_record(name, analysis, groups.get(name), name in equalized) for name in names)
+    kl = sum(name in plan.tensors for name in names) <= MOST_KL
+    return tuple(_record(name, analysis, groups.get(name), name in equalized, kl=kl) for name in names)
 
 
-def _record(name: str, analysis: Analysis, group: int | None, equalized: bool) -> TensorRecord:
+def _record(name: str, analysis: Analysis, group: int | None, equalized: bool, *, kl: bool) -> TensorRecord:
     graph, plan, tensor = analysis.graph, analysis.plan, analysis.profile[name]
     producer = graph.producer(name)
     effective, following = _effective(name, analysis)
@@ -85,7 +89,7 @@ def _record(name: str, analysis: Analysis, group: int | None, equalized: bool) -
         non_finite=tensor.nan + tensor.inf,
         histogram=shown_bins(tensor),
         parameters=None if params is None else parameters_of(tensor, params, effective),
-        calibrators=tuple(_choices(name, analysis, params, effective)),
+        calibrators=tuple(_choices(name, analysis, params, effective, kl=kl)),
         following=following,
         is_equalized=equalized,
         group=group,
@@ -151,7 +155,7 @@ def _effective(name: str, analysis: Analysis) -> tuple[tuple[float, float], str]
 
 
 def _choices(
-    name: str, analysis: Analysis, params: QuantParams | None, effective: tuple[float, float]
+    name: str, analysis: Analysis, params: QuantParams | None, effective: tuple[float, float], *, kl: bool
 ) -> Iterator[CalibratorChoice]:
     """Yield what each calibrator chooses for a tensor that is quantized, in its type."""
     if params is None:
@@ -160,7 +164,7 @@ def _choices(
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]
     qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
-    for calibrator in CALIBRATOR_NAMES:
+    for calibrator in (found for found in CALIBRATOR_NAMES if kl or found != "kl"):
         try:
             if calibrator == own and analysis.activations is not None:
                 chosen = analysis.activations.calibrated(name, qtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...profiles.base.errors import QprofError
 from ..costs.predicted import CostModel, total_microseconds
-from ..noise.sources import NoiseEstimator, WeightErrors
+from ..noise.sources import NoiseEstimator
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.chains import expanded
@@ -32,6 +32,9 @@ SETS = (1, 2, 4, 8)
 
 NOISE_CODES = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.CHEAP_FIRST_LAYER)
 """Reasons of nodes that stay float for the quality of the outputs."""
+
+MOST_RECALIBRATED = 600
+"""Quantized tensors of a model up to which other calibrators are tried: each is calibrated anew."""
 
 OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
 """Calibrators that are tried in place of the plan's; kl takes its time, and is better by chance alone."""
@@ -82,22 +85,24 @@ class _Trials:
         self.floats: FloatReasons = {
             name: entry.float_reason for name, entry in noise.plan.nodes.items() if entry.stays_float
         }
+        table = noise.facts.recipe.costs
+        graph = analysis.prepared.graph
+        self.costs = None if table is None else CostModel(graph, noise.measured, table)
         self.now = self.of(noise.facts, noise.plan)
 
     def of(self, facts: PlanningFacts, plan: QuantPlan) -> _Trial | None:
         """Return what a plan of the contracted model is estimated to be; None where it has no noise."""
         known = self.noise.estimator
-        estimator = NoiseEstimator(facts.activations, known.gains, WeightErrors(facts.graph))
+        estimator = NoiseEstimator(facts.activations, known.gains, known.errors)
         sqnr = estimator.estimated_sqnr(plan).get(self.output)
         if sqnr is None:
             return None
-        prepared, table = self.analysis.prepared, facts.recipe.costs
-        whole = expanded(plan, replace(self.noise.facts, graph=prepared.graph))
+        graph = self.analysis.prepared.graph
+        whole = expanded(plan, replace(self.noise.facts, graph=graph))
         microseconds = None
-        if table is not None:
-            model = CostModel(prepared.graph, self.noise.measured, table)
-            microseconds = total_microseconds(model.costs(whole), prepared.graph, whole)
-        return _Trial(sqnr, microseconds, saved_bytes(whole, prepared.graph))
+        if self.costs is not None:
+            microseconds = total_microseconds(self.costs.costs(whole), graph, whole)
+        return _Trial(sqnr, microseconds, saved_bytes(whole, graph))
 
     def made(self, floats: FloatReasons, facts: PlanningFacts | None = None) -> _Trial | None:
         """Return what a plan with these nodes in float is estimated to be; None where there is none."""
@@ -162,6 +167,8 @@ def _all_quantized(trials: _Trials) -> Iterator[WhatIf]:
 def _calibrators(trials: _Trials) -> Iterator[WhatIf]:
     """Yield other calibrators, where they are estimated to be better."""
     facts = trials.noise.facts
+    if len(trials.noise.plan.tensors) > MOST_RECALIBRATED:
+        return
     for name in OTHER_CALIBRATORS:
         if name == facts.config.calibrator.partition(":")[0] or trials.now is None:
             continue

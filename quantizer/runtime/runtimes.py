@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.runtime.profiling_session import check_provider
@@ -110,11 +111,13 @@ class _OpenVinoSession:
 
     runtime_title = "OpenVINO"
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: Any, outputs: Sequence[str]) -> None:
         self._request = compiled.create_infer_request()
         self._inputs = [_Value(value.any_name, _type(value)) for value in compiled.inputs]
-        self._outputs = [_Value(value.any_name, _type(value)) for value in compiled.outputs]
-        self._places = {name: at for at, value in enumerate(compiled.outputs) for name in value.names}
+        # A tensor may have several names, where OpenVINO left nodes out between them.
+        pairs = zip(outputs, compiled.outputs, strict=True)
+        self._outputs = [_Value(name, _type(value)) for name, value in pairs]
+        self._places = {name: at for at, name in enumerate(outputs)}
 
     def get_inputs(self) -> Sequence[_Value]:
         """Return the inputs in the model's order."""
@@ -180,7 +183,8 @@ def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session
         settings |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
     core = _openvino().Core()
     try:
-        return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings))
+        names = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
+        return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings), names)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
             f"{name}: OpenVINO cannot load it: {_reason(error)}; compare it with --runtime "

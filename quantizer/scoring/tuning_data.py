@@ -219,7 +219,7 @@ def read_samples(
     if not samples:
         raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
-    request = MetricRequest(data.metric, data.labels, data.output, data.class_axis)
+    request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
     metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
     truths, row = [], 0
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):

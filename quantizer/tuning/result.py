@@ -19,6 +19,7 @@ class TuneResult(Presented):
         model: file name.
         metric: what the score is, for people.
         drop_unit: in what its drop is counted.
+        assumed: what the metric took the outputs and its truth for.
         target: the quality target.
         split: how the tuning and the held-out samples were separated, as a sentence.
         separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
@@ -45,6 +46,7 @@ class TuneResult(Presented):
     quantized_bytes: int | None
     seconds: float
     drop_unit: str = "percentage points"
+    assumed: tuple[str, ...] = ()
 
     def headline(self) -> str:
         """Return the model, whether the target is met, and the score on the held-out samples."""

@@ -18,14 +18,16 @@ from ...profiles.base.atomic_files import read_text, replacing_together
 from ...profiles.base.errors import ProfileError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
-from ...profiles.records.profile import Profile
+from ...profiles.readers.random_samples import check_not_random
+from ...profiles.records.profile import Profile, check_data_not_random
 from ...profiles.records.store import dumps
+from ...profiles.samples.objects import source_name
 from ..model.files import model_bytes
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
-from ..prepare.opening import ProfileLike, open_prepared, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, profile_name, read_profile
 from ..ranges.calibrators import CALIBRATORS
 from ..runtime.sessions import open_session
 from ..scoring.quality_target import QualityTarget
@@ -91,7 +93,9 @@ def tune(
     check_without_samples(recipe.config)
     read = read_by(model_path, profile_path, data)
     check_outputs([files.model, files.plan, files.state], read)
+    _check_not_random(data)
     task = opened_task(Path(model_path), profile_path, recipe, target)
+    check_data_not_random(task.profile.data, profile_name(profile_path), "tuning")
     split = read_split(task.float_session, task.prepared.model, data, target.seed, target.side_by_side)
     overlaps = split.overlaps(task.profile.data)
     state = _opened_state(files.state, _key(task, split, profile_path))
@@ -105,6 +109,7 @@ def tune(
         model=task.prepared.identity.file,
         metric=split.tuning.metric.title,
         drop_unit=split.tuning.metric.kind.drop_unit,
+        assumed=split.tuning.metric.assumed,
         target=target,
         split=split.description,
         separate_holdout=not overlaps,
@@ -117,6 +122,17 @@ def tune(
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
+
+
+def _check_not_random(data: TuningData) -> None:
+    """Refuse random values as samples that plans are scored on.
+
+    Raises:
+        DataError: they are.
+    """
+    for samples in (data.data, data.holdout_data):
+        if samples is not None:
+            check_not_random(source_name(samples), "tuning")
 
 
 def read_by(model: object, profile: object, data: TuningData) -> FilesRead:

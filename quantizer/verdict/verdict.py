@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...profiles.base.presentation import size_text
+from ...profiles.base.presentation import Presentation, Presented, size_text
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.result import Evaluation
 from ..metrics.score import Score, score_text
@@ -14,6 +14,7 @@ from ..outputs.limits import NoiseLimits
 from ..runtime.latency import Latency
 from .fixes import Fix
 from .grades import Drop, Grade, OutputGrade, grade_of, output_grades
+from .wording import presentation_of
 
 FEW = 16
 """Held-out rows below which a verdict says that they are few."""
@@ -72,8 +73,8 @@ class Composition:
     floats: tuple[FloatNodes, ...]
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Presented):
     """How good a quantized model is, and what to try.
 
     Attributes:
@@ -135,6 +136,14 @@ class Verdict:
         parts += [] if self.score is None else [metric_text(self.metric, self.score)]
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
         return f"{self.grade}: {'; '.join(parts) or 'nothing that is float could be compared'}{on}"
+
+    def headline(self) -> str:
+        """Return the sentence."""
+        return self.sentence
+
+    def presentation(self) -> Presentation:
+        """Return size, speed, share of int8, what costs most, and what to try."""
+        return presentation_of(self)
 
     def _expected(self, output: str) -> str:
         found = next((check for check in self.estimates if check.output == output), None)

@@ -175,3 +175,60 @@ def test_a_gate_does_not_pass_on_labels_that_cannot_be_right(files, labels, mess
     result = run("evaluate", files, "--labels", str(files / "labels.txt"), *gate)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+METRIC = ("--no-latency", "--metric", "top-1", "--labels")
+
+
+def test_a_metric_is_told_with_what_was_lost(files) -> None:
+    result = run("evaluate", files, *METRIC, str(files / "labels.txt"))
+    assert result.exit_code == 0, result.output
+    assert "top-1      100.00 % float, 50.00 % quantized of 2: top-1 accuracy of output 'y'" in result.stdout
+    assert "drop 50.00 percentage points, 95 % interval" in result.stdout
+    found = json.loads(run("evaluate", files, *METRIC, str(files / "labels.txt"), "--json").stdout)
+    assert (found["metric"], found["score"]["quantized_score"], found["accuracy"]) == ("top-1", 50.0, None)
+
+
+def test_gates_on_metric_and_size_fail_with_what_is_missing(files) -> None:
+    limits = ("--max-drop", "1", "--min-score", "90", "--max-size", "0.1kB")
+    result = run("evaluate", files, *METRIC, str(files / "labels.txt"), *limits)
+    assert result.exit_code == 1
+    assert "FAILED     --max-drop 1: " in result.stdout
+    assert "upper end of the interval: drop 50.00" in result.stdout
+    assert "FAILED     --min-score 90: 50.00 %, 40.00 % off (the float model has 100)" in result.stdout
+    assert "FAILED     --max-size 100: " in result.stdout
+    assert run("evaluate", files, "--max-drop", "1").exit_code == 2
+
+
+def test_a_metric_that_there_is_not_is_refused_with_the_names(files) -> None:
+    result = run("evaluate", files, "--metric", "top1")
+    assert result.exit_code == 2
+    assert "there is no such metric; use one of top-1, f1, map, map50" in result.stderr
+    assert "Did you mean 'top-1'?" in result.stderr
+
+
+def test_a_baseline_is_saved_and_held_against(files) -> None:
+    baseline = str(files / "b.json")
+    labelled = ("evaluate", files, "--no-latency", "--labels", str(files / "labels.txt"))
+    assert run(*labelled, "--save-baseline", baseline).exit_code == 0
+    onnx.save(onnx.parser.parse_model(MODEL.format(c="0, 0, 0.25")), files / "b.onnx")  # a better model
+    result = run(*labelled, "--baseline", baseline, "--slack", "sqnr=0")
+    assert "--baseline" not in result.stdout
+    onnx.save(onnx.parser.parse_model(MODEL.format(c="0, 0, 0.75")), files / "b.onnx")
+    result = run(*labelled, "--baseline", baseline)
+    assert result.exit_code == 1
+    assert "FAILED     --baseline: output 'y': SQNR 13.7438 dB, b.json has 17.2656" in result.stdout
+    other = run("evaluate", files, "--no-latency", "--baseline", baseline)
+    assert other.exit_code == 2
+    assert "b.json: is about another truth" in other.stderr
+    assert run("evaluate", files, "--slack", "sqnrs=1").exit_code == 2
+
+
+def test_models_run_in_openvino(files) -> None:
+    result = run("evaluate", files, "--no-latency", "--runtime", "openvino")
+    assert result.exit_code == 0, result.output
+    assert "on 1 samples, openvino with CPU" in result.stdout
+    assert "17.27" in result.stdout
+    wrong = run("evaluate", files, "--provider", "tpu")
+    assert wrong.exit_code == 2
+    assert "CPUExecutionProvider" in wrong.stderr

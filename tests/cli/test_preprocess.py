@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,9 @@ def test_pictures_give_the_profile_of_the_same_arrays(profile: Path, tmp_path: P
     ok("dump-profile", MODEL, "--data", DIGITS / "calibration", "--limit", "4", "-o", tmp_path / "p.yaml")
     pictures, arrays = qprof.load_profile(profile), qprof.load_profile(tmp_path / "p.yaml")
     assert pictures.data == arrays.data
-    assert {name: pictures[name] for name in pictures} == {name: arrays[name] for name in arrays}
+    assert list(pictures) == list(arrays)
+    for name, tensor in pictures.items():
+        assert (tensor.histogram, tensor.zeros) == (arrays[name].histogram, arrays[name].zeros)
 
 
 def test_worker_processes_read_the_pictures_themselves_and_what_is_made_of_them_is_noted_once(
@@ -192,3 +195,15 @@ def test_recipes_are_completed() -> None:
 def test_data_with_its_recipe_is_a_value() -> None:
     assert PreprocessedData("photos", "raw") == PreprocessedData("photos", "raw")
     assert len({PreprocessedData("photos"), PreprocessedData("photos")}) == 1
+
+
+def test_the_folders_of_pictures_are_their_labels(
+    folder: Path, given: tuple[str, ...], tmp_path: Path
+) -> None:
+    for number, path in enumerate(sorted((folder / "photos").iterdir())):
+        (tmp_path / "classes" / str(number % 10)).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / "classes" / str(number % 10))
+    data = ("--data", tmp_path / "classes", *given[2:], "--labels", tmp_path / "classes")
+    result = ok("evaluate", MODEL, MODEL, *data, "--no-latency", "--json")
+    assert json.loads(result.stdout)["samples"] == 32
+    assert "the folders are 10 classes, numbered as they are named: 0 '0', 1 '1'" in result.stderr

@@ -93,7 +93,7 @@ def _plain(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
         with wave.open(io.BytesIO(content)) as file:
             channels, width, rate, frames, _, _ = file.getparams()
             data = file.readframes(frames)
-    except (wave.Error, EOFError):
+    except (wave.Error, EOFError, RuntimeError):  # the last, on chunks that are longer than the file
         return None
     if width not in FULL_SCALE or not channels or len(data) != frames * channels * width:
         return None

@@ -125,8 +125,8 @@ def _size_of(
         return height, width
     words = recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center"
     if words:
-        built_in = where.isidentifier()
-        advice = f"write the pixels: --preprocess {where}:224, or {where}:192x256 for height and width"
+        built_in, usual = where.isidentifier(), 640 if where == "yolo" else 224
+        advice = f"write the pixels: --preprocess {where}:{usual}, or {where}:192x256 for height and width"
         raise ConfigError(
             f"{where}: the size is not known: input '{spec.name}' is {spec}; "
             f"{advice if built_in else 'write size: 224, or size: [192, 256] for height and width'}"

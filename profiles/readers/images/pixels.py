@@ -36,6 +36,8 @@ def upright(image: Image, color: str) -> Image:
     from PIL import ImageOps
 
     turned = ImageOps.exif_transpose(image)
+    if turned.mode == "P" and "transparency" in turned.info:  # Pillow warns of the direct way
+        turned = turned.convert("RGBA")
     return turned if turned.mode == MODES[color] else turned.convert(MODES[color])
 
 
@@ -108,7 +110,7 @@ def _letterboxed(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Im
     """Return the whole picture amid borders, as ultralytics' LetterBox does."""
     height, width = size
     ratio = min(height / image.height, width / image.width)
-    inner = round(image.height * ratio), round(image.width * ratio)
+    inner = max(1, round(image.height * ratio)), max(1, round(image.width * ratio))
     resized = _resized(image, inner, recipe)
     top, left = (height - inner[0]) / 2, (width - inner[1]) / 2
     corner = (0, 0) if recipe.place == "top-left" else (round(left - 0.1), round(top - 0.1))

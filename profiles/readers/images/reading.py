@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from ...base.errors import DataError
+from ...base.tool import note
 from ...storage.files import place_of, shown_location
 from ..batches import in_batches, of_one_row
 from ..preprocessing import BUILT_IN, Preprocessing
@@ -51,8 +52,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         for file in files[part]:
             yield make.sample(file.name, io.BytesIO(file.read()), str(file))
 
-    note = f"{shown}: {len(files)} pictures, each as {make.description()}"
-    return make.batched(Samples(shown, len(files), iterate, place_of(source), (note,)))
+    noted = f"{shown}: {len(files)} pictures, each as {make.description()}"
+    return make.batched(Samples(shown, len(files), iterate, place_of(source), (noted,)))
 
 
 class ImageSamples:
@@ -86,10 +87,15 @@ class ImageSamples:
             where: the picture, for messages.
 
         Raises:
-            DataError: it is broken, no picture, or has more than 8 bits for a channel.
+            DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
         """
-        color = self._where.color
-        fitting = fitted(upright(_image(file, where), color), self._recipe, self._where.size)
+        color, image = self._where.color, _image(file, where)
+        try:
+            fitting = fitted(upright(image, color), self._recipe, self._where.size)
+        except (ValueError, MemoryError, OSError) as error:  # of a size that Pillow cannot make
+            raise DataError(
+                f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
+            ) from error
         return Sample(name, self._where.arrays(values_of(fitting, self._recipe, color, self._arithmetic)))
 
     def description(self) -> str:
@@ -143,6 +149,7 @@ def _image(file: IO[bytes], where: str) -> Image:
 
     try:
         with PillowImage.open(file) as image:
+            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
             image.load()
     except OSError as error:
         reason = error.strerror or str(error)
@@ -155,4 +162,6 @@ def _image(file: IO[bytes], where: str) -> Image:
             f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "
             "bits, or give samples as FILE.py:FUNCTION"
         )
+    if pages > 1:
+        note(f"{where}: has {pages} pages or frames, of which the first is taken; save others as files")
     return image

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from ...base.errors import DataError
 from ...storage.extras import library
 from ...storage.files import DataFile, decoded, is_url, joined, local_path, shown_location
@@ -139,7 +141,9 @@ def _batches(arrow: Any, file: DataFile) -> Iterator[Any]:
     with _readable(file):
         stream = file.open() if is_url(file.location) else arrow.memory_map(local_path(file.location))
         with stream, arrow.ipc.open_stream(stream) as reader:
-            yield from reader
+            for batch in reader:
+                batch.validate(full=True)  # offsets of a damaged file lead out of its memory
+                yield batch
 
 
 def _features(features: Mapping[str, object]) -> dict[str, str]:
@@ -162,7 +166,7 @@ def _value(scalar: Any) -> object:
     """Return a value: a list of numbers as an array, and of a stored file its bytes."""
     values = getattr(scalar, "values", None)  # of a struct it is a method
     if values is not None and not callable(values) and values.type.num_fields == 0 and not values.null_count:
-        return values.to_numpy(zero_copy_only=False)
+        return np.array(values.to_numpy(zero_copy_only=False))  # none of the file, which is closed
     value = scalar.as_py()
     if isinstance(value, dict) and value.keys() == {"bytes", "path"}:
         return value["bytes"] if value["bytes"] is not None else value["path"]
@@ -185,6 +189,6 @@ def _readable(file: DataFile) -> Iterator[None]:
     arrow = library("pyarrow", str(file), "tables")
     try:
         yield
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, ValueError, MemoryError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise DataError(f"{file}: is broken or cannot be read ({line}); write the file again") from error

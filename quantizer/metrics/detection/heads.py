@@ -26,6 +26,9 @@ FORMS: Mapping[str, str] = {
 }
 """The forms of outputs."""
 
+MOST_PICTURES = 4096
+"""In one sample."""
+
 CANDIDATES = 30000
 """Boxes of one picture, the best, that suppression looks at."""
 
@@ -120,25 +123,33 @@ def _ssd(head: Head, arrays: list[Array]) -> list[Boxes]:
 def _boxes(head: Head, arrays: list[Array]) -> list[Boxes]:
     boxes, scores, classes = (a[None] if a.ndim == n else a for a, n in zip(arrays, (2, 1, 1), strict=True))
     rows = zip(boxes, scores, classes, strict=True)
-    return [boxes_of(head.pixels(row), kinds.astype(np.int64), likely) for row, likely, kinds in rows]
+    return [boxes_of(head.pixels(row), _numbers(kinds), likely) for row, likely, kinds in rows]
+
+
+def _numbers(values: Array) -> npt.NDArray[np.int64]:
+    """Return numbers of classes or pictures; what is not finite is 0."""
+    return np.asarray(np.clip(np.nan_to_num(values), -1e9, 1e9), np.float64).astype(np.int64)
+
+
+def _by_picture(rows: Array) -> list[Array]:
+    """Return the rows of each picture, whose number stands first."""
+    pictures = np.clip(_numbers(rows[:, 0]), 0, MOST_PICTURES - 1)
+    return [rows[pictures == picture] for picture in range(int(pictures.max(initial=0)) + 1)]
 
 
 def _rows6(head: Head, arrays: list[Array]) -> list[Boxes]:
     rows = arrays[0] if arrays[0].ndim == 3 else arrays[0][None]
-    return [boxes_of(head.pixels(row[:, :4]), row[:, 5].astype(np.int64), row[:, 4]) for row in rows]
+    return [boxes_of(head.pixels(row[:, :4]), _numbers(row[:, 5]), row[:, 4]) for row in rows]
 
 
 def _rows7(head: Head, arrays: list[Array]) -> list[Boxes]:
-    rows = arrays[0]
-    pictures = range(int(rows[:, 0].max(initial=0.0)) + 1)
-    parts = [rows[rows[:, 0] == picture] for picture in pictures]
-    return [boxes_of(head.pixels(part[:, 1:5]), part[:, 5].astype(np.int64), part[:, 6]) for part in parts]
+    parts = _by_picture(arrays[0])
+    return [boxes_of(head.pixels(part[:, 1:5]), _numbers(part[:, 5]), part[:, 6]) for part in parts]
 
 
 def _ssd_output(head: Head, arrays: list[Array]) -> list[Boxes]:
-    rows = arrays[0].reshape(-1, 7)
-    parts = [rows[rows[:, 0] == picture] for picture in range(int(rows[:, 0].max(initial=0.0)) + 1)]
-    return [boxes_of(head.pixels(part[:, 3:7]), part[:, 1].astype(np.int64), part[:, 2]) for part in parts]
+    parts = _by_picture(arrays[0].reshape(-1, 7))
+    return [boxes_of(head.pixels(part[:, 3:7]), _numbers(part[:, 1]), part[:, 2]) for part in parts]
 
 
 _READERS = {

@@ -11,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.readers.preprocessing import load_preprocessing
+from ....profiles.samples.objects import DataLike, PreprocessedData
 from ..truth_files import by_stem, read_text, stem_of
 from ..values import MetricSource, Place
 from .boxes import Boxes, boxes_of
 from .heads import input_size
 
-PLACEMENTS = ("input", "letterbox", "stretch")
-"""How pictures came into the model's input: as they are; scaled with borders around them; stretched."""
+PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
+"""How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
+below; stretched."""
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -50,7 +53,7 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
         raise ConfigError(
             f"metric '{source.asked.text}': placement={given} is none of {', '.join(PLACEMENTS)}; correct it"
         )
-    placement = None if given is None else str(given)
+    placement = _recipe(source.data) if given is None else str(given)
     if path.is_dir():
         return _yolo(source, path, placement)
     if path.suffix.lower() == ".json":
@@ -58,6 +61,18 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
     raise DataError(
         f"{path}: true boxes are a COCO .json file or a folder of YOLO .txt files; give one of them"
     )
+
+
+def _recipe(data: DataLike | None) -> str | None:
+    """Return the placement that a recipe for pictures makes; None without one, or where it crops them."""
+    if not isinstance(data, PreprocessedData) or data.preprocess is None:
+        return None
+    settings = load_preprocessing(data.preprocess).settings
+    if settings.get("crop", "none") != "none":
+        return None
+    if settings.get("resize") == "letterbox":
+        return "top-left" if settings.get("place") == "top-left" else "letterbox"
+    return "stretch" if settings.get("resize") == "exact" else None
 
 
 def placed(
@@ -74,9 +89,10 @@ def placed(
     if how == "input":
         return corners
     scale = np.array(target, np.float64) / size
-    if how == "letterbox":
+    if how != "stretch":
         scale = np.full(2, scale.min())
     border = (np.array(target) - np.array(size) * scale) / 2.0
+    border = np.zeros(2) if how == "top-left" else border
     return np.asarray(corners * np.tile(scale, 2) + np.tile(border, 2), np.float64)
 
 
@@ -175,9 +191,11 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
     files = by_stem(folder, (".txt",))
     target = input_size(source)
     where = source.asked.options["images"]
-    pictures = {} if where is None else by_stem(_folder(Path(str(where))), PICTURES)
+    if where is None and isinstance(source.data, PreprocessedData) and Path(source.data.source).is_dir():
+        where = source.data.source
+    pictures = {} if where is None else _pictures(Path(str(where)))
     placement = placement or ("letterbox" if pictures else "stretch")
-    if placement == "letterbox" and not pictures:
+    if placement in ("letterbox", "top-left") and not pictures:
         raise ConfigError(
             f"metric '{source.asked.text}': a letterbox needs the sizes of the pictures; name their "
             "folder as in "
@@ -192,7 +210,7 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         if stem not in files:  # a picture without objects has no file
             return [boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))]
         known.append(stem)
-        size = _picture_size(pictures, stem) if placement == "letterbox" else target
+        size = target if placement in ("stretch", "input") else _picture_size(pictures, stem)
         found = _read_yolo(files[stem])
         corners = placed(found.corners * np.tile(size, 2), size, target, placement or "stretch")
         return [replace(found, corners=corners)]
@@ -207,10 +225,11 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
     return TrueBoxes(of, check, f"true boxes are shares of pictures in placement {placement}")
 
 
-def _folder(path: Path) -> Path:
+def _pictures(path: Path) -> dict[str, Path]:
+    """Return the pictures of a folder by their names without suffix; {} for one of other files."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder of pictures; check the path")
-    return path
+    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix.lower() in PICTURES}
 
 
 def _picture_size(pictures: Mapping[str, Path], stem: str) -> tuple[int, int]:
@@ -235,6 +254,8 @@ def _read_yolo(file: Path) -> Boxes:
     lines = [line.split() for line in read_text(str(file)).splitlines() if line.strip()]
     try:
         values = np.array([[float(cell) for cell in line[:5]] for line in lines], np.float64).reshape(-1, 5)
+        if not np.isfinite(values).all():
+            raise ValueError("a number is not finite")
     except ValueError as error:
         raise DataError(
             f"{file}: is no list of boxes ({error}); write class, centre and size as shares, one box a line"

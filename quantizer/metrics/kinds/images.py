@@ -27,6 +27,8 @@ def psnr(source: MetricSource) -> Metric:
 
     def score(wanted: Picture, found: Picture, most: float) -> float:
         error = float(np.mean((wanted - found) ** 2)) / most**2
+        if not np.isfinite(error):
+            return 0.0
         return float(min(MOST_DECIBELS, -10.0 * np.log10(max(error, 1e-300))))
 
     return _metric(source, score)
@@ -36,7 +38,7 @@ def ssim(source: MetricSource) -> Metric:
     """Return the structural similarity in percent, the mean over channels, of each picture."""
 
     def score(wanted: Picture, found: Picture, most: float) -> float:
-        return 100.0 * similarity(wanted, found, most)
+        return 100.0 * float(np.nan_to_num(similarity(wanted, found, most)))
 
     return _metric(source, score)
 
@@ -87,6 +89,8 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
 
     def scored(wanted: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
         found = np.clip(outputs[output].astype(np.float64), 0.0, most)
+        if min(found.shape[2:], default=0) <= 2 * RADIUS and source.asked.kind.name == "ssim":
+            raise ModelError(f"output '{output}': is smaller than the window of SSIM, 11 by 11; take psnr")
         if found.shape != wanted.shape:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
         return np.array([score(w, f, most) for w, f in zip(wanted, found, strict=True)])

@@ -52,8 +52,9 @@ def cosine(source: MetricSource) -> Metric:
 def _unit_rows(values: npt.NDArray[Any]) -> Floats:
     """Return the rows of an output as vectors of length 1; zeros stay zeros."""
     rows = values.astype(np.float64).reshape(values.shape[0] if values.ndim else 1, -1)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), np.float64)
+    with np.errstate(all="ignore"):  # a row that is not finite stays so
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), np.float64)
 
 
 def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:

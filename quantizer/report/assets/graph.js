@@ -32,7 +32,7 @@ function drawLegend() {
 
 function drawMap() {
   const map = byId("map"), count = nodes.names.length;
-  const columns = Math.max(24, Math.min(count, Math.ceil(Math.sqrt(count * 14)))), size = 1000 / columns;
+  const columns = Math.max(24, Math.min(count, 140, Math.ceil(Math.sqrt(count * 12)))), size = 1000 / columns;
   const rowHeight = Math.min(size, 26);
   map.setAttribute("viewBox", `0 0 1000 ${(Math.ceil(count / columns) * rowHeight + 2).toFixed(1)}`);
   map.replaceChildren(...nodes.names.map((name, at) => {
@@ -130,13 +130,13 @@ function drawGraph(at) {
   });
   const boxes = chosen.map((other) => {
     const n = node(other), spot = layout.spots.get(other), y = top(spot);
-    const box = svg("rect", { class: "box", x: spot.x.toFixed(1), y, width: BOX.width, height: BOX.height, rx: 7 });
+    const box = svg("rect", { class: "box", x: spot.x.toFixed(1), y, width: BOX.width, height: BOX.height, rx: 7 }, svg("title", {}, `${n.name}: ${n.op}, ${n.kind}`));
     box.style.fill = paint(n);
     const dark = colour.mode !== "kind" && level(n) === 4 ? " dark" : "";
     const more = nodes.rows[other][9].length + readers[other].length > spot.up.length + spot.down.length ? " …" : "";
     const open = () => showNode(other);
-    return svg("g", { class: `node ${n.isInt ? "int" : "float"}${other === at ? " on" : ""}`, tabindex: 0, role: "button", "aria-pressed": String(other === at), "aria-label": `${n.name}, ${n.op}, ${n.kind}, ${figureOf(n)}`, "data-at": other, onclick: open, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); byId("graph-view").querySelector(".node.on").focus(); } } },
-      svg("title", {}, n.name), box,
+    return svg("g", { class: `node ${n.isInt ? "int" : "float"}${other === at ? " on" : ""}`, tabindex: 0, role: "button", "aria-pressed": String(other === at), "data-at": other, onclick: open, onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); byId("graph-view").querySelector(".node.on").focus(); } } },
+      box,
       svg("text", { class: "name" + dark, x: spot.x + 9, y: y + 18 }, n.op + more),
       svg("text", { class: "small" + dark, x: spot.x + BOX.width - 9, y: y + 18, "text-anchor": "end" }, figureOf(n)),
       svg("text", { class: "small" + dark, x: spot.x + 9, y: y + 34 }, shortName(n)));

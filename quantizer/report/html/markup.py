@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .text import visible
+from .text import DASH, visible
 
 
 def esc(text: object) -> str:
@@ -81,22 +81,38 @@ def table(
     id_: str = "",
     attrs: Iterable[str] = (),
 ) -> str:
-    """Return a table in a region that scrolls by itself; `attrs` has the attributes of each row, if any."""
-    attributes = iter(attrs)
-    body = "".join(f"<tr{next(attributes, '')}>{''.join(map(_cell, row))}</tr>\n" for row in rows)
-    heads = "".join(map(_column, columns))
+    """Return a table in a region that scrolls by itself; a single row needs no sorting.
+
+    Args:
+        caption: what it shows.
+        columns: their titles.
+        rows: of cells, one for each column.
+        id_: of the table, if the script looks for it.
+        attrs: the attributes of each row, if any.
+    """
+    found, attributes = list(rows), iter(attrs)
+    body = "".join(f"<tr{next(attributes, '')}>{''.join(map(_cell, row))}</tr>\n" for row in found)
+    heads = "".join(_column(column, len(found) > 1) for column in columns)
     named = f' id="{id_}"' if id_ else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{esc(caption)}" tabindex="0"><table{named}>'
+        f'<div class="scroll" role="region" aria-label="Table: {esc(caption)}" tabindex="0"><table{named}>'
         f'<caption class="sr">{esc(caption)}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>\n{body}</tbody></table></div>"
     )
 
 
-def _column(column: Column) -> str:
+def without_empty(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Return columns and rows without the columns in which every cell says that there is nothing."""
+    kept = [at for at in range(len(columns)) if any(row[at].html != DASH for row in rows)]
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _column(column: Column, several: bool) -> str:
     css = ' class="n"' if column.is_number else ""
     hint = f' title="{esc(column.hint)}"' if column.hint else ""
-    if not column.sortable:
+    if not (column.sortable and several):
         return f'<th scope="col"{css}{hint}>{esc(column.title)}</th>'
     return (
         f'<th scope="col" aria-sort="none"{css}{hint}><button type="button">{esc(column.title)}</button></th>'

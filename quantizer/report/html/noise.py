@@ -212,7 +212,7 @@ def _scatter(records: Sequence[TensorNoiseRecord]) -> str:
     )
     ticks = "".join(
         f'<text x="{x(tick):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{number(tick)}</text>'
-        for tick in range(int(low), int(high) + 1, 20)
+        for tick in range(int(low), int(high) + 1, 10 if high - low <= 80 else 20)
     )
     dots = "".join(_point(x(r.estimated or 0.0), _y(r.measured or 0.0, low, high), r) for r in both)
     titles = ("Measured against estimated", "● int8, ○ float", "estimated dB")

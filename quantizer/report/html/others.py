@@ -20,15 +20,14 @@ def drift_section(report: Report) -> str:
         "values (0 alike, 1 apart), how many saturate, by how much ranges have grown."
     )
     body = _nights(report.drift) if len(report.drift) > 1 else ""
-    body += "\n".join(
-        details(
-            f"{d.profile}: {plural(d.samples, 'sample')}, {'passed' if d.passed else 'failed'}",
-            _one(d),
-            at == len(report.drift) - 1,
-        )
-        for at, d in enumerate(report.drift)
-    )
+    last = len(report.drift) - 1
+    body += "\n".join(details(_night(d), _one(d), at == last) for at, d in enumerate(report.drift))
     return section("drift", "Drift", intro, body)
+
+
+def _night(drift: DriftRecord) -> str:
+    result = ", within limits" if drift.passed else ", exceeds limits"
+    return f"{drift.profile}: {plural(drift.samples, 'sample')}{result if drift.gated else ''}"
 
 
 def _nights(nights: tuple[DriftRecord, ...]) -> str:

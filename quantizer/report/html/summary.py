@@ -6,7 +6,21 @@ from collections.abc import Iterator
 
 from ..content import OutputQuality, Report, WhatIf
 from ..measured import sqnr_of
-from .markup import Cell, Column, badge, bar, details, esc, figure, head, name_html, section, table, text
+from .markup import (
+    Cell,
+    Column,
+    badge,
+    bar,
+    details,
+    esc,
+    figure,
+    head,
+    name_html,
+    section,
+    table,
+    text,
+    without_empty,
+)
 from .text import (
     DASH,
     MINUS,
@@ -35,6 +49,7 @@ SCALE_DB = 60.0
 def hero(report: Report) -> str:
     """Return verdict and figures."""
     sign, word = LEVELS[report.verdict.level]
+    word = word if report.passed else "Failed"
     causes = "".join(f"<li>{esc(cause)}</li>" for cause in report.verdict.causes)
     return (
         f'<section id="summary" aria-labelledby="summary-h" class="hero">'
@@ -126,7 +141,7 @@ def outputs_section(report: Report) -> str:
         for o in report.outputs
     ]
     facts = "".join(f"<dt>{esc(f.name)}</dt><dd>{esc(f.text)}</dd>" for f in report.facts)
-    body = table("Outputs", columns, rows) + (f"<dl>{facts}</dl>" if facts else "")
+    body = table("Outputs", *without_empty(columns, rows)) + (f"<dl>{facts}</dl>" if facts else "")
     intro = (
         "SQNR compares the signal of an output with the noise that quantization adds: 20 dB is a tenth of "
         "the signal, 40 dB a hundredth. The bar shows the expected band, a thin line the estimate, a thick "
@@ -141,8 +156,8 @@ def gates_section(report: Report) -> str:
         return ""
     rows = [
         [
-            head(f"<code>{esc(gate.name)}</code>"),
-            figure(DASH if gate.limit is None else f"{gate.limit:g} {gate.unit}", gate.limit),
+            head(f'<code>{esc(gate.name)}</code><span class="muted">{esc(gate.subject)}</span>'),
+            figure(gate.limit_text or DASH, gate.limit),
             Cell(badge("✓ passed", "good") if gate.passed else badge("✗ failed", "poor")),
             text("; ".join(gate.failures) or DASH),
         ]

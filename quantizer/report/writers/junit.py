@@ -33,8 +33,7 @@ def junit(report: Report) -> str:
 
 
 def _case(suite: ElementTree.Element, gate: GateResult, title: str) -> None:
-    name = gate.name if gate.limit is None else f"{gate.name} {gate.limit:g} {gate.unit}".strip()
-    attributes = {"name": _allowed(name), "classname": _allowed(f"qprof.{title}"), "time": "0"}
+    attributes = {"name": _allowed(gate.title), "classname": _allowed(f"qprof.{title}"), "time": "0"}
     case = ElementTree.SubElement(suite, "testcase", attributes)
     if not gate.passed:
         words = _allowed("; ".join(gate.failures))

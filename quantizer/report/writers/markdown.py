@@ -17,7 +17,8 @@ WORST = 5
 
 def markdown(report: Report) -> str:
     """Return the verdict, the gates, the worst layers and drift: short."""
-    return "\n".join(_lines(report)) + "\n"
+    lines = "\n".join(_lines(report)).split("\n")
+    return "\n".join(a for a, b in zip(lines, [*lines[1:], "end"], strict=True) if a or b) + "\n"
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -29,9 +30,9 @@ def _lines(report: Report) -> Iterator[str]:
     gates = [
         (
             _code(g.name),
-            "" if g.limit is None else f"{g.limit:g} {g.unit}",
+            g.limit_text,
             "✅ passed" if g.passed else "❌ failed",
-            _text("; ".join(g.failures)),
+            _text("; ".join((*filter(None, [g.subject]), *g.failures))),
         )
         for g in report.gates
     ]
@@ -75,7 +76,7 @@ def _worst(report: Report) -> list[tuple[str, ...]]:
 def _drift(report: Report) -> Iterator[str]:
     for night in report.drift:
         result = "✅ within limits" if night.passed else "❌ exceeds limits"
-        yield f"### {_text(night.profile)}: {result}\n"
+        yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
         rows = [
             (
                 _code(t.tensor),
@@ -90,7 +91,7 @@ def _drift(report: Report) -> Iterator[str]:
 
 def _changes(report: Report) -> Iterator[str]:
     helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
-    if not helpful:
+    if not helpful or report.verdict.level == "good":
         return
     yield "<details><summary>What to try</summary>\n"
     for change in helpful[:WORST]:

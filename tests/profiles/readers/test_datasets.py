@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import soundfile
 from PIL import Image
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
 
 from .opening import opened, read, refusal, spec, written
 from .test_text import IDS, saved_tokenizer
@@ -132,6 +134,15 @@ def test_a_picture_that_is_only_a_path_is_refused(saved: Path) -> None:
 def test_a_broken_file_of_a_data_set_is_named(saved: Path, name: str) -> None:
     (saved / name).write_bytes(b"nothing of the kind")
     assert name in refusal(saved, [X])
+
+
+def test_damaged_bytes_of_a_data_set_are_refused_or_are_other_values(saved: Path) -> None:
+    path = saved / "data-00000-of-00002.arrow"
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 61):  # lengths and offsets among them
+        path.write_bytes(whole[:position] + b"\xff" * 8 + whole[position + 8 :])
+        with suppress(DataError, ConfigError):
+            read(saved, [X])
 
 
 # --------------------------------------------------------------------------------------------- WebDataset

@@ -319,7 +319,7 @@ def test_no_damaged_byte_of_a_checkpoint_is_taken(stopped: Path) -> None:
 
 def test_deep_json_in_a_checkpoint_is_refused(stopped: Path) -> None:
     deep = "[" * 100_000 + "\n"
-    stopped.write_text(f"qprof-checkpoint/3 {checkpoint_module._digest(deep)}\n{deep}")
+    stopped.write_text(f"qprof-checkpoint/4 {checkpoint_module._digest(deep)}\n{deep}")
     with pytest.raises(ProfileError, match=r"c: .*"):
         run(stopped)
 

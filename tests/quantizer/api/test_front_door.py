@@ -56,6 +56,7 @@ def test_every_public_function_says_what_each_argument_is() -> None:
         "merge",
         "diff",
         "explain",
+        "report",
     ):
         function = getattr(qprof, name)
         assert function.__doc__ is not None

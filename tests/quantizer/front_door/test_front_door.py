@@ -244,3 +244,34 @@ def test_errors_of_a_model_in_memory_name_no_temporary_folder(loader: Any) -> No
 def test_a_quantized_model_that_is_not_there_is_named(path: Path, loader: Any) -> None:
     with pytest.raises(qprof.ModelError, match=r"nowhere\.onnx: no such file"):
         qprof.evaluate(path, "nowhere.onnx", loader)
+
+
+def test_a_metric_of_the_table_reads_its_truth_and_a_baseline_holds(
+    path: Path, result: Any, heldout: Any, labels: Any, tmp_path: Path
+) -> None:
+    found = qprof.evaluate(path, result, heldout, metric="top-1", labels=labels, latency=False)
+    assert found.score is not None
+    assert found.accuracy is None
+    assert found.score.float_score > 90.0
+    found.save(tmp_path / "before.json")
+    again = qprof.evaluate(
+        path,
+        result,
+        heldout,
+        metric="top-1",
+        labels=labels,
+        latency=False,
+        baseline=tmp_path / "before.json",
+        slack={"sqnr": 0.0},
+    )
+    assert (again.passed, again.baseline) == (True, "before.json")
+    with pytest.raises(qprof.ConfigError, match="another truth"):
+        qprof.evaluate(
+            path,
+            result,
+            heldout,
+            metric="top-1",
+            labels=labels[::-1],
+            latency=False,
+            baseline=tmp_path / "before.json",
+        )

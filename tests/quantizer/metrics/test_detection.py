@@ -8,6 +8,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.metrics.detection.boxes import boxes_of, hits, in_crowds, overlaps, suppressed
 from qprof_onnx.quantizer.metrics.detection.truth import placed
 
@@ -258,6 +259,19 @@ def test_boxes_go_where_the_letterbox_puts_the_picture(tmp_path) -> None:
     output = {"y": np.array([[[5.0, 26.0, 25.0, 46.0, 0.9, 0.0]]])}
     metric = opened(f"f1:iou=0.99,images={tmp_path / 'images'}", output, tmp_path / "labels")
     assert scored(metric, [output], [output]).float_score == 100.0
+
+
+def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
+    for recipe, box in (("yolo", [16.0, 24.0, 48.0, 40.0]), ("raw", [16.0, 16.0, 48.0, 48.0])):
+        output = {"y": np.array([[[*box, 0.9, 0.0]]])}
+        data = PreprocessedData(str(tmp_path / "images"), recipe)
+        metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=data)
+        assert scored(metric, [output], [output]).float_score == 100.0
+    assert placed(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [[0.0, 0.0, 0.0, 0.0]]
 
 
 def test_boxes_in_a_crowd_are_neither_right_nor_wrong() -> None:

@@ -39,6 +39,14 @@ def test_top_k_is_that_of_scikit_learn(tmp_path, k) -> None:
     assert found.drop_low < found.drop < found.drop_high
 
 
+def test_the_folders_of_pictures_are_their_classes(tmp_path) -> None:
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    found = scored(opened("top-1", rows(0, 0, 1), tmp_path), [rows(0, 0, 1)], [rows(0, 1, 1)])
+    assert (found.float_score, found.quantized_score) == (100.0, pytest.approx(200 / 3))
+
+
 def test_an_output_with_fewer_rows_is_wrong_in_all_of_them(tmp_path) -> None:
     (tmp_path / "l.txt").write_text("0\n1\n")
     found = scored(opened("top-2", rows(0, 1), tmp_path / "l.txt"), [rows(0, 1)], [rows(0)])
@@ -243,3 +251,28 @@ def test_an_output_that_is_no_picture_is_refused(tmp_path) -> None:
     np.save(tmp_path / "t.npy", np.zeros((2, 4)))
     with pytest.raises(ModelError, match="is no picture"):
         scored(opened("psnr", rows(0, 1), tmp_path / "t.npy"), [rows(0, 1)], [rows(0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("name", "score"), [("psnr", 0.0), ("ssim", 0.0), ("rmse", np.nan), ("cosine", 0.0), ("miou", None)]
+)
+def test_an_output_that_is_not_finite_scores_as_badly_as_can_be(tmp_path, name, score) -> None:
+    floats = {"y": RNG.random((2, 1, 16, 16))}
+    np.save(tmp_path / "t.npy", floats["y"])
+    truth = tmp_path / "t.npy" if name in ("psnr", "ssim", "rmse") else None
+    broken = {"y": np.full_like(floats["y"], np.nan)}
+    found = scored(opened(name, floats, truth), [floats, floats][:1], [broken])
+    if score is not None:
+        assert found.quantized_score == pytest.approx(score, nan_ok=True)
+    assert found.drop > 0.0
+    assert found.drop_high >= found.drop
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"PK\x03\x04rubbish", "texts"])
+def test_a_file_that_holds_no_numbers_is_refused(tmp_path, content) -> None:
+    if content == "texts":
+        np.save(tmp_path / "t.npy", np.array(["a", "b"]))
+    else:
+        (tmp_path / "t.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"t.npy: cannot be read: .*; check the file of the truth"):
+        opened("rmse", rows(0, 1), tmp_path / "t.npy")

@@ -126,6 +126,37 @@ def test_a_picture_that_is_cut_off_is_named(photos: Path) -> None:
     assert "3.jpg: cannot be read as a picture" in refusal(photos, "raw")
 
 
+def test_of_several_pages_the_first_is_taken_with_a_note(
+    photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = picture(9, 9)
+    first.save(photos / "3.tiff", save_all=True, append_images=[picture(7, 7)])
+    first.save(photos / "4.png")
+    pages, alone = arrays(photos, "raw")[3:]
+    assert np.array_equal(pages, alone)
+    assert "3.tiff: has 2 pages or frames, of which the first is taken" in caplog.text
+
+
+def test_a_palette_with_transparency_is_read(photos: Path) -> None:
+    picture(9, 9).quantize(8).save(photos / "3.png", transparency=bytes([0, 255]))
+    assert len(arrays(photos, "raw")) == 4
+
+
+@pytest.mark.parametrize("size", [(1, 300), (300, 1), (1, 1)])
+def test_pictures_of_any_proportions_are_prepared(tmp_path: Path, size: tuple[int, int]) -> None:
+    picture(*size).save(tmp_path / "a.png")
+    for name in ("imagenet", "clip", "yolo", "raw"):
+        assert arrays(tmp_path, name)[0].shape == (1, 3, 8, 8)
+
+
+def test_a_picture_that_cannot_be_resized_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(Image.Image, "resize", fails)
+    assert "0.png: 20 x 12 pixels cannot be resized (too large); remove it" in refusal(photos, "raw")
+
+
 def test_16_bit_pictures_are_refused_rather_than_cut(photos: Path) -> None:
     Image.fromarray(np.full((9, 9), 40000, np.uint16)).save(photos / "3.png")
     assert "3.png: has more than 8 bits" in refusal(photos, "raw")

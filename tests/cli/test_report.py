@@ -1,0 +1,90 @@
+"""`qprof report`, and `--report` of other commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL = DIGITS / "model.onnx"
+FILES = ["junit.xml", "report.html", "report.json", "report.md"]
+
+
+def qprof(*arguments: str | Path) -> Result:
+    """Run the command line inside this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of the files in a folder, in order."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def made(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with plan.yaml, out.onnx, and the report of the quantization in q/."""
+    folder = tmp_path_factory.mktemp("made")
+    outputs = ("-o", folder / "out.onnx", "--save-plan", folder / "plan.yaml", "--report", folder / "q")
+    result = qprof("quantize", MODEL, "--profile", profile, *outputs)
+    assert result.exit_code == 0, result.output
+    assert "report.html" in result.stderr
+    return folder
+
+
+def test_a_report_is_made_of_model_plan_and_profile(made: Path, profile: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data.json"
+    arguments = (MODEL, made / "plan.yaml", "--profile", profile, "-o", tmp_path / "r", "--node-data", data)
+    result = qprof("report", *arguments)
+    assert result.exit_code == 0, result.output
+    assert names(tmp_path / "r") == FILES
+    assert json.loads(data.read_text())["results"]
+
+
+def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path: Path) -> None:
+    measured = ("--quantized", made / "out.onnx", "--data", DIGITS / "heldout", "--limit", "2")
+    arguments = (*measured, "--no-latency", "--min-sqnr", "200", "-o", tmp_path / "r")
+    result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, *arguments)
+    assert result.exit_code == 1, result.output
+    assert 'failures="1"' in (tmp_path / "r" / "junit.xml").read_text()
+
+
+def test_quantize_writes_its_report(made: Path) -> None:
+    assert names(made / "q") == FILES
+    assert json.loads((made / "q" / "report.json").read_text())["tensors"]
+
+
+def test_evaluate_writes_its_report(made: Path, tmp_path: Path) -> None:
+    arguments = (MODEL, made / "out.onnx", "--data", DIGITS / "heldout", "--limit", "2", "--no-latency")
+    result = qprof("evaluate", *arguments, "--min-sqnr", "10", "--report", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert [gate["name"] for gate in report["gates"]] == ["--min-sqnr"]
+
+
+def test_diff_writes_its_report(profile: Path, tmp_path: Path) -> None:
+    result = qprof("diff", profile, profile, "--max-clipping", "0.5", "--report", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["drift"]
+
+
+def test_tune_writes_its_report(profile: Path, tmp_path: Path) -> None:
+    arguments = ("--profile", profile, "--data", DIGITS / "heldout", "--limit", "4", "--max-drop", "50")
+    result = qprof("tune", MODEL, *arguments, "-o", tmp_path / "t.onnx", "--report", tmp_path / "r")
+    assert (tmp_path / "r" / "report.html").exists(), result.output
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["trials"]
+
+
+def test_a_report_is_not_written_over_what_is_read(made: Path, profile: Path) -> None:
+    (made / "report.json").write_bytes(profile.read_bytes())
+    result = qprof("report", MODEL, made / "plan.yaml", "--profile", made / "report.json", "-o", made)
+    assert result.exit_code == 2
+    assert "report.json" in result.stderr
+
+
+def test_a_file_is_no_folder(made: Path, profile: Path) -> None:
+    result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, "-o", made / "plan.yaml")
+    assert result.exit_code == 2

@@ -1,0 +1,178 @@
+"""The documentation site: it builds without a warning, and its blocks of code do what the pages tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from qprof_onnx.quantizer.cost_table.table import costs_of
+from qprof_onnx.quantizer.targets import target
+
+from .consoles import ROOT, blocks, files, is_same_line, missing, run, steps
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+EXECUTED = [page for page in PAGES if steps(page.read_text(encoding="utf-8"))]
+SCRIPTED = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), "python")]
+BUILDERS = ("zensical", "mkdocstrings_handlers", "markdown_exec")
+"""Modules of the extra `docs`."""
+
+
+def name_of(page: Path) -> str:
+    """Return the path of a page within the docs."""
+    return str(page.relative_to(DOCS))
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Make the folder in which the blocks of pages run: the examples, and what the quick start makes in out/.
+
+    With the times that were measured for the target, as a user has them.
+    """
+    folder = tmp_path_factory.mktemp("workshop")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "out").mkdir()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(target, "costs_of", costs_of)
+        patched.chdir(folder)
+        patched.syspath_prepend(folder)
+        for page in PAGES:
+            for name, text in files(page.read_text(encoding="utf-8")).items():
+                (folder / name).write_text(text, encoding="utf-8")
+        for step in steps((DOCS / "quick-start.md").read_text(encoding="utf-8")):
+            if not re.search("qprof evaluate|qprof quantize .*--data", step.command):
+                run(step, folder)
+        yield folder
+
+
+@pytest.mark.parametrize("page", EXECUTED, ids=name_of)
+def test_console_blocks_print_what_the_page_tells(page: Path, workshop: Path) -> None:
+    for step in steps(page.read_text(encoding="utf-8")):
+        printed = run(step, workshop)
+        assert printed.exit_code == step.exit_code, f"$ {step.command}\n{printed.text}"
+        assert not missing(step.told, printed.text), f"$ {step.command}\n{printed.text}"
+
+
+@pytest.mark.parametrize("page", SCRIPTED, ids=name_of)
+def test_python_blocks_run_and_print_what_follows_them(
+    page: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    pattern = r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?"
+    for source, told in re.findall(pattern, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        exec(compile(source, name_of(page), "exec"), names)
+        printed = capsys.readouterr().out
+        assert not told or not missing(tuple(told.rstrip("\n").splitlines()), printed), printed
+
+
+def test_lines_are_compared_by_their_numbers_unless_they_tell_times() -> None:
+    assert is_same_line("logits  38.96", "logits   38.97")
+    assert not is_same_line("logits  38.96", "logits   30.97")
+    assert is_same_line("latency 0.8 ms", "latency 1.9 ms")
+    assert missing(("a", "...", "b 2"), "a\nx\nb 3\n") == ["b 2"]
+    assert missing(("a",), "a\nb\n") == ["and no more, but printed: b"]
+    assert not missing(("...", "b"), "a\nb\n")
+
+
+def in_navigation(entries: object) -> Iterator[str]:
+    """Yield the pages of a navigation."""
+    if isinstance(entries, str):
+        yield entries
+    elif isinstance(entries, dict):
+        yield from (page for part in entries.values() for page in in_navigation(part))
+    elif isinstance(entries, list):
+        yield from (page for part in entries for page in in_navigation(part))
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(in_navigation(settings["nav"])) == sorted(name_of(page) for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_of_a_page_lead_to_files_that_are_there(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    targets = [place.partition("#")[0] for place in re.findall(r"\]\(([^)\s]+)\)", prose)]
+    places = [place for place in targets if place and not place.startswith("https://")]
+    assert not [place for place in places if not (page.parent / place).is_file()]
+
+
+@pytest.mark.parametrize("drawing", sorted(DOCS.rglob("*.svg")), ids=name_of)
+def test_a_drawing_has_a_title_and_takes_the_colours_of_the_page(drawing: Path) -> None:
+    text = drawing.read_text(encoding="utf-8")
+    names = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(text).iter()}
+    assert {"title", "desc"} <= names
+    assert "currentColor" in text
+    assert "\n\n" not in text  # it is put into pages as it is, and an empty line would end it there
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site in a copy of the checkout's pages, strictly, and return its folder."""
+    absent = [name for name in BUILDERS if find_spec(name) is None]
+    if absent:
+        pytest.skip(f"the site is not built: {', '.join(absent)} missing; pip install 'qprof-onnx[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(DOCS, folder / "docs")
+    for part in ("profiles", "quantizer", "cli", "configs", "examples", "tests", ".typing"):
+        (folder / part).symlink_to(ROOT / part)
+    for part in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml"]:
+        shutil.copy(part, folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"NO_COLOR": "1"}
+    )
+    if done.returncode:
+        pytest.fail((done.stdout + done.stderr)[-2000:], pytrace=False)
+    return folder / "build" / "site"
+
+
+def test_the_site_has_every_page_with_its_parts(site: Path) -> None:
+    for page in PAGES:
+        html = (site / page.relative_to(DOCS).with_suffix(".html")).read_text(encoding="utf-8")
+        assert "<h1" in html
+        assert not re.search(r"Traceback|--8&lt;--|::: ", html), page
+
+
+def test_the_site_asks_no_other_host_for_anything(site: Path) -> None:
+    pattern = r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)"
+    asked = {
+        place
+        for html in site.rglob("*.html")
+        for place in re.findall(pattern, html.read_text(encoding="utf-8"))
+        if 'rel="canonical"' not in place
+    }
+    assert not asked
+
+
+def test_the_api_page_has_every_public_name(site: Path) -> None:
+    stub = (ROOT / "quantizer" / "api" / "__init__.pyi").read_text(encoding="utf-8")
+    names = set(re.findall(r" as (\w+)$", stub, re.MULTILINE)) - {"__version__"}
+    html = (site / "reference" / "api.html").read_text(encoding="utf-8")
+    assert not [name for name in names if f'id="qprof_onnx.{name}"' not in html]
+
+
+def test_the_pages_of_commands_and_targets_have_all_of_them(site: Path) -> None:
+    from qprof_onnx import target_names
+    from qprof_onnx.cli.main import COMMANDS
+
+    commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    targets = (site / "reference" / "targets.html").read_text(encoding="utf-8")
+    assert not [name for name in COMMANDS if f"qprof {name}" not in commands]
+    assert not [name for name in target_names() if f'id="{name}"' not in targets]
+
+
+def test_the_page_for_programs_links_to_pages_that_are_there() -> None:
+    text = (DOCS / "llms.txt").read_text(encoding="utf-8")
+    places = re.findall(r"\]\(([^)]+\.html)\)", text)
+    assert places
+    assert not [place for place in places if not (DOCS / place).with_suffix(".md").is_file()]
