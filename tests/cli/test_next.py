@@ -55,6 +55,11 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
             {"keep_float_found": ("a", "b")},
             "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --keep-float a --keep-float b",
         ),
+        (
+            "evaluate",
+            {"failed": True, "data": "https://me:secret@host/set/?sig=secret"},
+            "compare-layers 'my model.onnx' q.onnx --data https://host/set/ --worst 10",
+        ),
         ("tune", {"failed": True}, "sensitivity 'my model.onnx' --profile p.yaml --data samples/"),
     ],
 )

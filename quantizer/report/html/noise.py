@@ -176,6 +176,7 @@ def _y(value: float, low: float, high: float) -> float:
 
 def _along(records: Sequence[TensorNoiseRecord]) -> str:
     """Return SQNR over the position in the graph: a line for the estimates, points for what was measured."""
+    records = [r for r in records if _known([r.estimated, r.measured])]
     low, high = _ends(_known([r.estimated for r in records] + [r.measured for r in records]))
     step = (WIDTH - MARGIN - 16.0) / max(len(records) - 1, 1)
     x = [MARGIN + 4.0 + step * at for at in range(len(records))]
