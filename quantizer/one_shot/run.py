@@ -238,7 +238,7 @@ def _profile(run: _Run) -> KeptProfile:
     progress = run.watching.stage("profiling")
     found = kept_profile(run.model, run.identity, data, run.kept, progress=progress, note=run.watching.note)
     run.watching.note(found.sentence)
-    for text in (*found.profile.notes, *(hint.text for hint in found.profile.hints)):
+    for text in (*found.profile.notes, *(hint.text for hint in found.profile.hints())):
         run.watching.note(text)
     return found
 

@@ -55,6 +55,11 @@ def test_a_command_that_only_shows_something_ends_there(name: str) -> None:
             {"keep_float_found": ("a", "b")},
             "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --keep-float a --keep-float b",
         ),
+        (
+            "evaluate",
+            {"failed": True, "data": "https://me:secret@host/set/?sig=secret"},
+            "compare-layers 'my model.onnx' q.onnx --data https://host/set/ --worst 10",
+        ),
         ("tune", {"failed": True}, "sensitivity 'my model.onnx' --profile p.yaml --data samples/"),
     ],
 )
