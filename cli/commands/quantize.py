@@ -26,8 +26,8 @@ from ..render.quantization import findings, summary_json, summary_text
 def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> None:
     """Write a quantized model from a float model and its profile, or from samples.
 
-    With --data and no --profile everything is done: samples are profiled (the profile stays beside OUT for
-    the next time), a quarter is held out, the result is judged on these, and what to try is told. A profile
+    With --data and no --profile everything is done: samples are profiled (profile and plan stay beside OUT
+    for the next time), a quarter is held out, the result is judged on these, and what to try is told. A profile
     needs no samples, but for --check-speed and --rounding gptq or gptaq; --mode dynamic needs neither.
 
     \b

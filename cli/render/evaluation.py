@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 BAD_DROP, BAD_SQNR = 6.0, 30.0
 """A node is marked when it drops SQNR by at least the first (dB) and leaves less than the second."""
 
+NAMED = 3
+"""Samples with the lowest SQNR that are named; JSON and reports have a few more."""
+
 UNITS = {
     "min_sqnr": "dB",
     "min_group_sqnr": "dB",
@@ -53,6 +56,7 @@ def evaluation_text(result: Evaluation) -> str:
         "",
         *table([header, *(_row(output) for output in result.outputs)]),
         *(line for output in result.outputs for line in _remarks(output)),
+        *_worst_samples(result),
         "",
         *(_accuracy(result.accuracy) if result.accuracy else ()),
         *(_score(result, result.score) if result.score else ()),
@@ -102,6 +106,13 @@ def _row(output: OutputResult) -> tuple[str, ...]:
         f"{d.max_abs_value:.4g}",
         agreement,
     )
+
+
+def _worst_samples(result: Evaluation) -> Iterator[str]:
+    """Yield a line that names the samples on which the outputs differ most."""
+    named = ", ".join(f"{one.sample} {decibel_text(one.sqnr)} dB" for one in result.worst_samples[:NAMED])
+    if named:
+        yield f"samples with the lowest SQNR: {named}"
 
 
 def _remarks(output: OutputResult) -> Iterator[str]:

@@ -16,6 +16,7 @@ from ...profiles.samples.digest import data_id
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
+from ..differences.samples import SampleDifference, most_different, sample_difference
 from ..metrics.labels import Labels, load_labels
 from ..metrics.opening import MetricRequest, open_metric, reads_truth
 from ..metrics.score_run import ScoreRun
@@ -77,6 +78,7 @@ class _Sums:
         samples: how many were run.
         digest: identity of the samples.
         first: the samples that latency is measured on.
+        worst: the samples on which the models differ most.
     """
 
     outputs: tuple[OutputSums, ...]
@@ -84,6 +86,7 @@ class _Sums:
     samples: int = 0
     digest: DataId = field(default_factory=DataId)
     first: tuple[Sample, ...] = ()
+    worst: tuple[SampleDifference, ...] = ()
 
 
 def evaluate(
@@ -185,6 +188,7 @@ def evaluate(
         metric="" if metric is None else metric.name,
         metric_title="" if metric is None else metric.title,
         score=score,
+        worst_samples=sums.worst if sums.samples > 1 else (),
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(
@@ -231,6 +235,7 @@ def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
     if task.scoring is not None:
         task.scoring.add(sample, floats, quantized)
     pairs = zip(task.pair.outputs, sums.outputs, strict=True)
+    compared = ((name, floats[name], quantized[name]) for name in task.pair.outputs)
     return replace(
         sums,
         outputs=tuple(s.added(floats[name], quantized[name]) for name, s in pairs),
@@ -238,6 +243,7 @@ def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
         samples=sums.samples + 1,
         digest=sums.digest.merged(data_id(sample.arrays, task.specs)),
         first=(*sums.first, sample) if len(sums.first) < task.timed else sums.first,
+        worst=most_different(sums.worst, sample_difference(sample.name, compared)),
     )
 
 

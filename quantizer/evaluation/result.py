@@ -7,6 +7,7 @@ from typing import Any
 
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ..differences.outputs import OutputResult
+from ..differences.samples import SampleDifference
 from ..metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..plan.provenance import Provenance
@@ -53,6 +54,7 @@ class Evaluation(Presented):
         metric: the metric that was asked for, such as "map50"; "" without one.
         metric_title: the same for people.
         score: of both models by that metric; None without one.
+        worst_samples: those on which the outputs differ most, the worst first; of one sample none.
         runtime: what ran both models, such as "onnxruntime".
         provider: its execution provider, or device.
         subject: digests of what was compared on what; None in a record of an older version.
@@ -76,6 +78,7 @@ class Evaluation(Presented):
     metric: str = ""
     metric_title: str = ""
     score: Score | None = None
+    worst_samples: tuple[SampleDifference, ...] = ()
     runtime: str = "onnxruntime"
     provider: str = "CPUExecutionProvider"
     subject: Subject | None = None

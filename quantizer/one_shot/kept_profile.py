@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ...profiles.base.destinations import destination
 from ...profiles.base.errors import ConfigError, ProfileError
@@ -43,16 +44,16 @@ class KeptProfile:
         return f"{name}: {'used again, model and data are the same' if self.is_reused else samples}"
 
 
-def profile_beside(output: str | Path) -> Path | None:
-    """Return the file of the profile beside a model that is written; None for one that goes to a stream.
+def file_beside(output: str | Path, kind: Literal["profile", "plan"]) -> Path | None:
+    """Return the file of the profile, or the plan, beside a model that is written; None for a stream.
 
     Raises:
-        ConfigError: the output cannot be written, or is what the profile would be.
+        ConfigError: the output cannot be written, or is what the file would be.
     """
     if destination(output).is_stream:
         return None
     path = Path(output)
-    return path.with_name(f"{path.stem}.profile.yaml")
+    return path.with_name(f"{path.stem}.{kind}.yaml")
 
 
 def kept_profile(

@@ -39,7 +39,7 @@ from ..verdict.fixes import Fix, best_fix
 from ..verdict.verdict import Composition, FloatNodes, Judged, Verdict, no_verdict, verdict_of
 from .fixing import Found, Trials, find_fixes, with_fix
 from .held_out import Split, is_random, read_digests, split, split_by_source, write_labels
-from .kept_profile import KeptProfile, kept_profile, profile_beside
+from .kept_profile import KeptProfile, file_beside, kept_profile
 
 BUDGET = 20.0
 """Seconds for trying fixes, where nobody says."""
@@ -120,7 +120,8 @@ def quantize_with_data(
     Args:
         model: float ONNX model.
         samples: the data, how many samples of it are used, and the checkpoint of rounding; nothing else.
-        files: where to write the model and the plan; the profile is kept beside the model.
+        files: where to write the model and the plan; the profile is kept beside the model, and so is a plan
+            that no place is given for.
         recipe: settings and target; None for the default target's.
         judging: on what it is judged; None for the defaults.
         watching: who is told.
@@ -142,7 +143,8 @@ def quantize_with_data(
                 f"{source_name(source)}: random values meet no limit; give samples as the model will see "
                 "them, or no limit"
             )
-    kept = None if recipe.config.mode in DATA_FREE else profile_beside(files.model)
+    kept = None if recipe.config.mode in DATA_FREE else file_beside(files.model, "profile")
+    files = replace(files, plan=files.plan or file_beside(files.model, "plan"))
     read = FilesRead((model,), (judging.labels,), sources)
     check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
     prepared = open_prepared(model)

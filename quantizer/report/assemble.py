@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...profiles.base.tool import tool_name
@@ -15,7 +15,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ..scoring.objectives import saved_bytes
 from .analysis import Analysis
-from .content import Fact, GateResult, OutputQuality, Report, Size, Speed, Verdict, WhatIf
+from .content import Fact, GateResult, OutputQuality, Report, SampleRecord, Size, Speed, Verdict, WhatIf
 from .measured import (
     Results,
     drift_gates,
@@ -84,7 +84,7 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         tensors=() if analysis is None else tensor_records(analysis),
         nodes=nodes,
         float_groups=() if plan is None else float_groups(plan, nodes),
-        samples=() if analysis is None else sample_records(analysis),
+        samples=_samples(analysis, results),
         shared=() if plan is None else shared_groups(plan),
         drift=tuple(map(drift_record, results.drift)),
         trials=() if results.tuning is None else tuple(trials_of(results.tuning)),
@@ -105,6 +105,16 @@ def _verdict(
         grade = measured_grade(results.evaluation, limits)
     doubts = () if results.evaluation is None else results.evaluation.doubts
     return verdict_of(*known, grade, doubts=doubts)
+
+
+def _samples(analysis: Analysis | None, results: Results) -> tuple[SampleRecord, ...]:
+    """Return the samples on which the models differ most, then those that make the extremes."""
+    measured = () if results.evaluation is None else results.evaluation.worst_samples
+    lowest = {one.sample: one.sqnr for one in measured}
+    extreme = () if analysis is None else sample_records(analysis)
+    ends = {record.sample: record for record in extreme}
+    first = (replace(ends.get(name, SampleRecord(name, 0, 0)), sqnr=sqnr) for name, sqnr in lowest.items())
+    return (*first, *(record for record in extreme if record.sample not in lowest))
 
 
 def _changes(

@@ -172,17 +172,19 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """A sample with extreme values.
+    """A sample with extreme values, or one on which the models differ most.
 
     Attributes:
         sample: its name.
         extremes: number of tensors whose smallest or largest value it made.
         clipped: number of quantized tensors in which its extreme values saturate.
+        sqnr: of the output that differs most on it, in dB; None where it is none of the most different ones.
     """
 
     sample: str
     extremes: int
     clipped: int
+    sqnr: float | None = None
 
 
 @dataclass(frozen=True)

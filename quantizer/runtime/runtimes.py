@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -154,7 +155,7 @@ def _reason(error: Exception) -> str:
     return "; ".join(line.lstrip("- ").rstrip(".") for line in said[:2])[:300] or type(error).__name__
 
 
-def _openvino() -> Any:
+def _openvino_core() -> Any:
     try:
         import openvino
     except ModuleNotFoundError as error:
@@ -162,11 +163,22 @@ def _openvino() -> Any:
             "runtime 'openvino': OpenVINO is not installed; install it with: "
             "pip install 'qprof-onnx[openvino]'"
         ) from error
-    return openvino
+    return _only_core(openvino)
+
+
+@cache
+def _only_core(openvino: Any) -> Any:
+    """Return the one core of the module, which is never freed.
+
+    Each core of the CPU plugin puts a stack for signals in place and puts back what it found when it ends:
+    of two that end in the order in which they came the second leaves one that is not there any more, and the
+    next signal, such as Ctrl-C, ends in a segmentation fault.
+    """
+    return openvino.Core()
 
 
 def _openvino_device(provider: str) -> str:
-    present: Sequence[str] = _openvino().Core().available_devices
+    present: Sequence[str] = _openvino_core().available_devices
     for device in present:
         if provider.lower() in (device.lower(), device.partition(".")[0].lower()):
             return str(device)
@@ -181,7 +193,7 @@ def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
     if provider == "CPU":
         settings |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
-    core = _openvino().Core()
+    core = _openvino_core()
     try:
         names = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
         return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings), names)

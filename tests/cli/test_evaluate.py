@@ -119,6 +119,7 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "metric",
         "metric_title",
         "score",
+        "worst_samples",
         "runtime",
         "provider",
         "subject",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....profiles.base.presentation import decibels
 from ..content import Report
 from ..records import DriftRecord, TensorDriftRecord
 from .markup import Cell, Column, badge, details, esc, figure, head, name_html, section, table, text
@@ -83,19 +84,22 @@ def samples_section(report: Report) -> str:
         return ""
     columns = [
         Column("sample"),
+        Column("SQNR dB", True, True, "of the output that differs most on it, where it is one of the lowest"),
         Column("makes the extremes of", True, True, "tensors whose smallest or largest value it made"),
         Column("is clipped in", True, True, "quantized tensors in which its extreme values saturate"),
     ]
     rows = [
         [
             head(f"<code>{esc(s.sample)}</code>"),
+            figure(DASH if s.sqnr is None else decibels(s.sqnr), s.sqnr),
             figure(plural(s.extremes, "tensor"), s.extremes),
             figure(plural(s.clipped, "tensor"), s.clipped),
         ]
         for s in report.samples
     ]
     intro = (
-        "Samples that hold the most extreme values decide the ranges. One that does so in far more tensors "
+        "The samples with the lowest SQNR are those on which the quantized model differs most. Samples that "
+        "hold the most extreme values decide the ranges. One that does so in far more tensors "
         "than the others is an outlier, or the only one of its kind: look at it first."
     )
     return section("samples", "Samples that stand out", intro, table("Samples", columns, rows))

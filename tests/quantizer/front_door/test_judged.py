@@ -27,7 +27,7 @@ def test_arrays_and_labels_lead_to_a_model_with_a_verdict(tmp_path: Path) -> Non
     result.save(tmp_path / "q.onnx")
 
 
-def test_a_file_is_written_with_its_profile_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_written_with_its_profile_and_plan_beside_it(tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
     for reused in (False, True):
         result = qprof.quantize(MODEL, None, out, data=DIGITS / "calibration", latency=False)
@@ -36,6 +36,7 @@ def test_a_file_is_written_with_its_profile_beside_it(tmp_path: Path) -> None:
             str(tmp_path / "q.profile.yaml"),
             reused,
         )
+    assert qprof.load_plan(tmp_path / "q.plan.yaml") == result.plan
 
 
 def test_a_limit_that_is_not_met_is_in_the_result() -> None:

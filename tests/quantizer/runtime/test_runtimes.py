@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
@@ -80,3 +81,17 @@ def test_a_session_that_runs_elsewhere_is_refused(model: str, monkeypatch: pytes
         ModelError, match="not run it with CUDAExecutionProvider but with CPUExecutionProvider"
     ):
         place.open(model, "m.onnx", 1)
+
+
+def test_a_signal_after_two_models_ran_in_openvino_is_no_crash(model: str) -> None:
+    script = (
+        "import signal\n"
+        "from qprof_onnx.quantizer.runtime.runtimes import place_of\n"
+        "place = place_of('openvino', 'cpu')\n"
+        f"sessions = [place.open({model!r}, 'm.onnx', 1) for _ in range(2)]\n"
+        "del sessions[0], sessions[0]\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('alive'))\n"
+        "signal.raise_signal(signal.SIGINT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

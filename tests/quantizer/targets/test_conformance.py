@@ -75,7 +75,8 @@ def test_openvino_gives_what_onnxruntime_gives(profile: Path) -> None:
     plain = ort.SessionOptions()
     plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     (expected,) = ort.InferenceSession(path, plain).run(None, {"image": images})
-    compiled = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU")
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(path), "CPU")
     got = compiled({"image": images})[0]
     # OpenVINO rounds sums in other places: a code of the last activations, a few hundredths of the logits.
     assert np.abs(got - expected).max() <= 0.05 * np.abs(expected).max()
