@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import ConfigError, DataError
+from ..constants import exact_array
 from ..values import InputSpec
 from .recipe import ImageRecipe, pair
 
@@ -175,12 +176,7 @@ def _constants(where: str, others: Sequence[InputSpec], recipe: ImageRecipe) -> 
 
 def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
     """Return the value of an input: with axes of 1 before it as need be, or everywhere the same number."""
-    try:
-        array = np.asarray(value).astype(spec.dtype)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{where}: constants: {spec.name}: {value!r} is no {spec} ({error}); correct it"
-        ) from None
+    array = exact_array(f"{where}: constants: {spec.name}", value, spec.dtype)
     shape = spec.shape
     if shape is None:
         return array

@@ -176,8 +176,11 @@ def test_lines_of_json_are_rows(tmp_path: Path) -> None:
         ("columns: {x: [a, d, c]}", "has no column 'd', only a, b, c"),
         ("columns: {x: [a, b, c]}; rows: 0", "rows: 0 is not allowed; give N from 1"),
         ("columns: {x: a}; constants: {x: none}", "constants: x: cannot be float32"),
+        ("columns: {x: a}; constants: {b: 1.5}", "constants: b: cannot be int64"),
+        ("columns: {x: a}; constants: {b: 1.0e+30}", "constants: b: cannot be int64"),
+        ("columns: {x: a}; constants: {b: {value: 0, shape: [-1]}}", "shape: is [-1]; give a list"),
         ("columns: {x: 3}", "columns: {'x': 3} is not allowed; give for inputs"),
     ],
 )
 def test_a_wrong_recipe_is_refused(table: Path, tmp_path: Path, recipe: str, says: str) -> None:
-    assert says in refusal(table, [X], written(tmp_path, f"reader: table; {recipe}"))
+    assert says in refusal(table, [X, B], written(tmp_path, f"reader: table; {recipe}"))
