@@ -25,7 +25,7 @@ from ..plan.provenance import Provenance, model_fingerprint
 from ..runtime.latency import Latency, measure
 from ..runtime.runtimes import place_of
 from .accuracy import RowCounts, accuracy_of
-from .gates import Gate, check_gate, failures_of
+from .gates import WORTHLESS, Gate, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
@@ -160,6 +160,8 @@ def evaluate(
     elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
     wanted = gate.min_speedup is not None
     assumed = () if metric is None else metric.assumed
+    scored = score or accuracy
+    worthless = (WORTHLESS,) if scored is not None and scored.is_worthless else ()
     return Evaluation(
         float_model=floats.name,
         quantized_model=quantized.name,
@@ -175,6 +177,7 @@ def evaluate(
         ),
         doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
         remarks=(
+            *worthless,
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
