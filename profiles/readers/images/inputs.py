@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ...base.errors import ConfigError, DataError
 from ..constants import exact_array
-from ..values import InputSpec
+from ..values import InputSpec, type_text
+from .pixels import whole_values
 from .recipe import ImageRecipe, pair
 
 CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
@@ -76,6 +77,11 @@ def image_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) ->
         )
     _check_channels(where, recipe, CHANNELS[color])
     dtype = _dtype(where, recipe.dtype) if recipe.dtype else spec.dtype
+    if not whole_values(recipe, CHANNELS[color], dtype):
+        raise ConfigError(
+            f"{where}: input '{spec.name}' takes {type_text(dtype)}, and scale, mean and std make numbers of "
+            "pixels that it cannot hold; write a recipe that makes whole ones, as scale: 1, mean: [128]"
+        )
     constants = _constants(where, [other for other in inputs if other is not spec], recipe)
     return ImageInput(spec, size, first, color, len(shape) == 4, dtype, constants)
 
