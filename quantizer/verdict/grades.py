@@ -149,7 +149,8 @@ def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
         needed: dB from which on it is good.
         same: how often both models give the same answer, where there is one.
     """
-    grades = [_by_sqnr(sqnr, needed), *([] if same is None else _by_answers(same))]
+    usable = sqnr is not None and sqnr > 0.0  # else all answers may be the same without any signal left
+    grades = [_by_sqnr(sqnr, needed), *(_by_answers(same) if same is not None and usable else ())]
     return min(grades, key=lambda grade: ORDER[grade])
 
 
