@@ -76,6 +76,28 @@ def test_python_blocks_run_and_print_what_follows_them(
         assert not told or not missing(tuple(told.rstrip("\n").splitlines()), printed), printed
 
 
+def test_what_the_readme_shows_is_run_on_a_page() -> None:
+    run_on_pages = {
+        (step.command, line)
+        for page in EXECUTED
+        for step in steps(page.read_text("utf-8"))
+        for line in step.told
+    }
+    shown = steps((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert shown
+    assert not [line for step in shown for line in step.told if (step.command, line) not in run_on_pages]
+
+
+def test_the_first_lines_of_python_are_typed(tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    script.write_text(
+        blocks((DOCS / "how-to" / "python.md").read_text("utf-8"), "python")[0], encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_lines_are_compared_by_their_numbers_unless_they_tell_times() -> None:
     assert is_same_line("logits  38.96", "logits   38.97")
     assert not is_same_line("logits  38.96", "logits   30.97")

@@ -1,4 +1,4 @@
-"""Runs the notebooks of this folder, each in a fresh folder: `run.py [NAME ...] [--write]`; fails on an error."""
+"""Runs the notebooks of this folder, each in a fresh folder: `run.py [NAME ...] [--write]`; an error fails."""
 
 from __future__ import annotations
 

@@ -150,7 +150,9 @@ def quantize_with_data(
     del prepared  # quantizing reads it again; a large model is not to be in memory twice
     parts = _split(specs, data, judging, steps.limit, watching)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        labels = None if judging.labels is None else write_labels(Path(judging.labels), parts, Path(folder))
+        labels = None if judging.labels is None else Path(judging.labels)
+        if labels is not None and judging.classes_only:  # other truth is the metric's to read
+            labels = write_labels(labels, parts, Path(folder))
         run = _Run(Path(model), identity, parts, labels, kept, files, judging, steps, watching, recipe.config)
         return replace(_judged(run, recipe), read=read)
 

@@ -19,6 +19,9 @@ from .wording import presentation_of
 FEW = 16
 """Held-out rows below which a verdict says that they are few."""
 
+LEAST_FLOAT = 10.0
+"""Percent below which a float model's own score is more likely a mistake in labels, recipe or metric."""
+
 SHOWN = 3
 """Outputs and reasons that are shown."""
 
@@ -189,7 +192,7 @@ def verdict_of(
         evaluation.quantized_bytes,
         evaluation.latency,
         composition,
-        remarks=(*_about(held_out), *evaluation.remarks),
+        remarks=(*_about(held_out), *_about_float(evaluation), *evaluation.remarks),
     )
     return replace(found, alarms=_alarms(found))
 
@@ -206,6 +209,23 @@ def _about(held_out: HeldOut) -> Sequence[str]:
         few = f"{held_out.samples} held-out sample{'s'[: held_out.samples != 1]}"
         return (f"few samples: {few} of {held_out.of_samples}; more make the verdict surer",)
     return ()
+
+
+def _about_float(evaluation: Evaluation) -> Sequence[str]:
+    """Return a remark where the float model does so badly that the truth is likely to be at fault."""
+    score, accuracy = evaluation.score, evaluation.accuracy
+    if score is not None and score.unit == "%":
+        shown, high = score.float_score, score.higher_is_better
+    elif score is None and accuracy is not None:
+        shown, high = accuracy.float_percent, True
+    else:
+        return ()
+    if (shown if high else 100.0 - shown) >= LEAST_FLOAT:
+        return ()
+    return (
+        f"the float model itself scores {shown:.2f} %: labels, preprocessing or metric may not be those that "
+        "it was trained for",
+    )
 
 
 def _alarms(found: Verdict) -> tuple[str, ...]:

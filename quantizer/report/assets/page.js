@@ -1,5 +1,6 @@
 "use strict";
 /* Elements, theme, sorting, searching, copying. Text only ever enters by textContent. */
+document.documentElement.classList.add("script");
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
