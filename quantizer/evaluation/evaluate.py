@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.tool import Progress
+from ...profiles.readers.batches import fixed_batch
 from ...profiles.readers.random_samples import check_not_random
 from ...profiles.readers.values import InputSpec, Sample
 from ...profiles.records.profile import DataId
@@ -151,7 +152,8 @@ def evaluate(
         raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
     cut = sums.samples == measuring.limit
     if task.labels is not None:
-        task.labels.labels.check_rows(sums.rows.rows, cut=cut)
+        unused = task.labels.labels.classes.size - sums.rows.rows  # of rows that fill no batch of the model
+        task.labels.labels.check_rows(sums.rows.rows, cut=cut or 0 < unused < fixed_batch(task.specs))
     metric, score = (None, None) if scoring is None else scoring.result(cut)
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
     accuracy = None if task.labels is None else accuracy_of(task.labels.output, sums.rows)
