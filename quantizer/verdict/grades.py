@@ -91,7 +91,7 @@ class OutputGrade:
     def text(self) -> str:
         """Return what was measured, and what is needed."""
         if self.sqnr is None:
-            return f"output '{self.output}': has another shape than the float model's"
+            return f"output '{self.output}': has another shape than the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
         measured = "no difference" if self.sqnr == inf else f"{self.sqnr:.1f} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
