@@ -189,7 +189,7 @@ def write_labels(labels: str | Path, parts: Split, folder: Path) -> Path:
     if not each:
         raise DataError(
             f"{labels}: {count} labels, but the samples have {parts.batch * parts.rows} rows; give one "
-            "label for each row, or give other samples to judge on, with labels of their own: --holdout-data DIR"
+            "label for each row, or give others to judge on, with labels of their own: --holdout-data DIR"
         )
     chosen = [found.classes[each * first : each * (first + rows)] for first, rows in parts.rows_before]
     file = folder / "labels.npy"
