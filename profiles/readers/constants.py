@@ -45,15 +45,10 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
     if isinstance(constant, dict):
         if not constant.keys() <= {"value", "shape"} or "value" not in constant:
             raise ConfigError(f"{where}: holds {', '.join(constant)}; give the keys value and shape")
-        value, shape = constant["value"], tuple(constant.get("shape", spec.shape or ()))
+        value, shape = constant["value"], _shape(where, constant.get("shape", spec.shape or ()))
     if spec.dtype.kind != "O":
         value = {"zeros": 0, "ones": 1}.get(value, value) if isinstance(value, str) else value
-    try:
-        values = np.asarray(value, spec.dtype)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{where}: cannot be {type_text(spec.dtype)} ({error}); give zeros, ones, a number or a list"
-        ) from None
+    values = exact_array(where, value, spec.dtype)
     if isinstance(value, list):
         return values
     if shape is None or any(not isinstance(dim, int) for dim in shape[1:]):
@@ -62,6 +57,36 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
         )
     sizes = [dim if isinstance(dim, int) else 1 for dim in shape]
     return np.full(sizes, values)
+
+
+def _shape(where: str, given: object) -> tuple[int | str | None, ...]:
+    sizes = tuple(given) if isinstance(given, list | tuple) else (-1,)
+    if any(isinstance(size, int) and size < 0 for size in sizes):
+        raise ConfigError(f"{where}: shape: is {given!r}; give a list of sizes from 0")
+    return sizes
+
+
+def exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return a value as an array of a type, if no number changes but for rounding to a float type.
+
+    Args:
+        where: the constant, for messages.
+        value: a number, text, or lists of them.
+        dtype: of the input.
+
+    Raises:
+        ConfigError: it cannot be of this type.
+    """
+    problem = "the type does not hold these values"
+    try:
+        array = np.asarray(value, dtype)
+        if dtype.kind not in "biu" or np.array_equal(array, np.asarray(value)):
+            return array
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = str(error)
+    raise ConfigError(
+        f"{where}: cannot be {type_text(dtype)} ({problem}); give zeros, ones, a number or a list"
+    )
 
 
 def checked_names(where: str, names: Mapping[str, Any], known: list[str]) -> None:

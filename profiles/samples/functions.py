@@ -57,7 +57,8 @@ def load_function(source: str) -> Callable[[], object]:
 def _loaded(source: str, file: Path) -> ModuleType:
     """Return the module that a file holds, which is run the first time.
 
-    It is known to Python by its path, so that files of one name in two folders are two modules.
+    It is known to Python by its path and content, so that files of one name in two folders are two modules,
+    and one that was changed, as from a notebook, is run again.
 
     Raises:
         DataError: there is no such file, or it raises.
@@ -70,17 +71,18 @@ def _loaded(source: str, file: Path) -> ModuleType:
 
 
 def _module_of(source: str, file: Path, path: Path) -> ModuleType:
-    name = f"_qprof_{path.stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}"
+    with user_code(source, "check the file"):
+        content = path.read_bytes()
+    name = f"_qprof_{path.stem}_{hashlib.sha256(os.fsencode(path) + bytes(1) + content).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     assert spec is not None  # its name ends in .py
-    assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module  # before it runs: dataclasses and pickle look it up
     try:
         with _importable(os.fspath(path.parent)), user_code(f"{source}: running '{file}'", "repair the file"):
-            spec.loader.exec_module(module)
+            exec(compile(content, path, "exec"), module.__dict__)  # no .pyc of older content
     except BaseException:
         del sys.modules[name]
         raise

@@ -22,7 +22,8 @@ class Accuracy:
         float_percent, quantized_percent: accuracy in percent.
         drop: float_percent - quantized_percent, in percentage points; below 0 when the quantized model is
             better.
-        drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`paired_interval`).
+        drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`paired_interval`); all
+            that there can be where the float model has no row right.
         p_value: of McNemar's exact test: how likely such a difference is when both models are equally good.
     """
 
@@ -38,6 +39,11 @@ class Accuracy:
     drop_low: float
     drop_high: float
     p_value: float
+
+    @property
+    def is_worthless(self) -> bool:
+        """Whether the float model has no row right, so that nothing can be lost."""
+        return not self.float_right
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ def accuracy_of(output: str, counts: RowCounts) -> Accuracy:
     rows, float_right = counts.rows, counts.both + counts.only_float
     quantized_right = counts.both + counts.only_quantized
     low, high = paired_interval(counts.only_float, counts.only_quantized, rows)
+    if not float_right:  # nothing to lose
+        low, high = -1.0, 1.0
     return Accuracy(
         output=output,
         rows=rows,

@@ -160,7 +160,8 @@ def _worse(now: Evaluation, earlier: Baseline, name: str, slack: Slack) -> Itera
         if figure is None or figure.sqnr is None:
             continue
         wanted = float(figure.sqnr)
-        measured = -float("inf") if output.difference is None else output.difference.sqnr
+        alike = output.difference is not None and not output.shape_mismatches
+        measured = output.difference.sqnr if output.difference is not None and alike else -float("inf")
         if measured < wanted - slack.sqnr:
             yield failure("sqnr", f"output '{output.name}'", measured, wanted - slack.sqnr, wanted)
     largest = earlier.quantized_bytes * (1.0 + slack.size / 100.0)

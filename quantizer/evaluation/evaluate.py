@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.tool import Progress
+from ...profiles.readers.batches import fixed_batch
 from ...profiles.readers.random_samples import check_not_random
 from ...profiles.readers.values import InputSpec, Sample
 from ...profiles.records.profile import DataId
@@ -26,7 +27,7 @@ from ..plan.provenance import Provenance, model_fingerprint
 from ..runtime.latency import Latency, measure
 from ..runtime.runtimes import place_of
 from .accuracy import RowCounts, accuracy_of
-from .gates import Gate, check_gate, failures_of
+from .gates import WORTHLESS, Gate, check_gate, failures_of
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
@@ -154,7 +155,8 @@ def evaluate(
         raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
     cut = sums.samples == measuring.limit
     if task.labels is not None:
-        task.labels.labels.check_rows(sums.rows.rows, cut=cut)
+        unused = task.labels.labels.classes.size - sums.rows.rows  # of rows that fill no batch of the model
+        task.labels.labels.check_rows(sums.rows.rows, cut=cut or 0 < unused < fixed_batch(task.specs))
     metric, score = (None, None) if scoring is None else scoring.result(cut)
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
     accuracy = None if task.labels is None else accuracy_of(task.labels.output, sums.rows)
@@ -163,6 +165,8 @@ def evaluate(
     elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
     wanted = gate.min_speedup is not None
     assumed = () if metric is None else metric.assumed
+    scored = score or accuracy
+    worthless = (WORTHLESS,) if scored is not None and scored.is_worthless else ()
     return Evaluation(
         float_model=floats.name,
         quantized_model=quantized.name,
@@ -178,6 +182,7 @@ def evaluate(
         ),
         doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
         remarks=(
+            *worthless,
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),

@@ -20,6 +20,12 @@ from ..metrics.score import Score
 from ..runtime.latency import Latency
 from .accuracy import Accuracy
 
+WORTHLESS = (
+    "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "
+    "--preprocess belong to this model?"
+)
+"""Remark on truth that judges nothing."""
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -172,9 +178,13 @@ def _too_inaccurate(limit: float, accuracy: Accuracy | None) -> Iterator[GateFai
         interval = f"drop {a.drop:.2f}, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f} on {a.rows} rows"
         rows = rows_to_show(a.only_float, a.only_quantized, a.rows, limit / 100.0)
         more = (
-            "the drop itself is above the limit"
-            if rows is None
-            else f"about {rows} rows would show that it is kept, if they differ as often as these"
+            WORTHLESS
+            if a.is_worthless
+            else (
+                "the drop itself is above the limit"
+                if rows is None
+                else f"about {rows} rows would show that it is kept, if they differ as often as these"
+            )
         )
         yield _failure(
             "max_accuracy_drop", "", a.drop_high, limit, f"upper end of the interval: {interval}; {more}"
@@ -193,7 +203,7 @@ def _worse(gate: Gate, score: Score) -> Iterator[GateFailure]:
     if gate.max_drop is not None and not score.drop_high <= gate.max_drop:
         reason = (
             f"upper end of the interval: drop {score.drop:.2f}, 95 % interval {score.drop_low:.2f} to "
-            f"{score.drop_high:.2f} on {score.rows} scored"
+            f"{score.drop_high:.2f} on {score.rows} scored" + (f"; {WORTHLESS}" if score.is_worthless else "")
         )
         failure = _failure("max_drop", "", score.drop_high, gate.max_drop, reason)
         yield replace(failure, unit=score.drop_unit)

@@ -23,7 +23,7 @@ class Score:
         float_score, quantized_score: of both models, in `unit`.
         drop: how much worse the quantized model is, in `drop_unit`; negative when it is better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`,
-            `bootstrap_interval`); infinite where one unit alone was scored.
+            `bootstrap_interval`); infinite where one unit alone was scored, or the float model has 0 %.
         unit: "%", "dB", or "" for the unit of the output.
         drop_unit: "percentage points", "dB", or "% of float's".
         higher_is_better: whether a larger score is the better one.
@@ -39,6 +39,11 @@ class Score:
     unit: str = "%"
     drop_unit: str = "percentage points"
     higher_is_better: bool = True
+
+    @property
+    def is_worthless(self) -> bool:
+        """Whether the float model has 0 %, so that nothing can be lost."""
+        return self.higher_is_better and self.unit == "%" and self.float_score <= 0.0
 
 
 def score_text(score: Score) -> str:
@@ -71,6 +76,8 @@ def score_of(kind: MetricKind, samples: int, floats: Figures, quantized: Figures
             lambda weights: _drops(kind, floats.figure(weights), quantized.figure(weights)), floats.units
         )
     better = kind.higher_is_better
+    if better and kind.unit == "%" and a <= 0.0:  # nothing to lose
+        low, high = -math.inf, math.inf
     return Score(samples, floats.units, a, b, drop, low, high, kind.unit, kind.drop_unit, better)
 
 

@@ -80,6 +80,7 @@ _BOXES: Mapping[str, Option] = {
     "confidence": 0.25,
     "max": 300,
     "boxes": None,
+    "units": None,
     "background": None,
     "size": None,
     "placement": None,

@@ -78,10 +78,10 @@ def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[An
     if not place.is_dir():
         whole = _read(place, readers)
         return ArrayTruth(path, lambda at, rows: (whole[at.row : at.row + rows], rows), len(whole))
-    files = by_stem(place, tuple(readers))
+    files, stem_once = by_stem(place, tuple(readers)), stems(path)
 
     def of(at: Place, rows: int) -> tuple[npt.NDArray[Any], int]:
-        file = files.get(stem_of(at.name))
+        file = files.get(stem_once(at.name))
         if file is None:
             raise DataError(
                 f"{path}: has no file for sample {at.name}; name each after its sample, as in "
@@ -103,6 +103,29 @@ def by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
 def stem_of(name: str) -> str:
     """Return the name of a sample without folder and suffix."""
     return Path(os.fspath(name)).stem
+
+
+def stems(path: str) -> Callable[[str], str]:
+    """Return a function that gives the stem of a sample's name, and refuses that of another sample.
+
+    Args:
+        path: of the truth, for messages.
+
+    Raises:
+        DataError, in that function: two samples have one stem, as a/1.jpg and b/1.jpg, or rows of one file.
+    """
+    known: dict[str, str] = {}
+
+    def stem(name: str) -> str:
+        found = stem_of(name)
+        if known.setdefault(found, name) != name:
+            raise DataError(
+                f"{path}: samples {known[found]} and {name} would both have the truth of '{found}'; "
+                "give each file a name of its own, in samples and truth"
+            )
+        return found
+
+    return stem
 
 
 def _read(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:

@@ -233,6 +233,7 @@ def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
             is_measured=True,
             grade=grade_of(outputs, scored),
             drop=None if scored is None else scored.drop,
+            drop_unit=Fix.drop_unit if result.score is None else result.score.drop_unit,
             predicted=_speed(trials.made.planned, trials) / max(_speed(planned, trials), 1e-9),
         )
     ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
+from ...profiles.readers.batches import fixed_batch
 from ...profiles.readers.random_samples import is_random as is_random_source
 from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import DataId
@@ -33,11 +34,15 @@ class Digests:
 
     Attributes:
         data: the samples.
-        rows: digests of the rows of each sample, in order.
+        rows: digests of the rows of each sample, in order; one of a batch that the model fixes.
+        batch: rows that the model fixes for a batch; 1 for none.
+        is_cut: whether there may be more samples, that a limit left out.
     """
 
     data: WholeData
     rows: tuple[tuple[int, ...], ...]
+    batch: int = 1
+    is_cut: bool = False
 
     def identity(self, positions: Sequence[int]) -> DataId:
         """Return the identity of some of the samples, as a profile has it."""
@@ -56,6 +61,7 @@ class Split:
         rows_before: of each sample of the whole data that is held out the place of its first row, and how
             many it has; () for another source, whose labels are its own.
         rows: of the whole data.
+        batch, is_cut: as of `Digests`.
     """
 
     profiled: DataLike
@@ -64,6 +70,8 @@ class Split:
     about: HeldOut
     rows_before: tuple[tuple[int, int], ...] = ()
     rows: int = 0
+    batch: int = 1
+    is_cut: bool = False
 
 
 def is_random(data: DataLike) -> bool:
@@ -90,7 +98,7 @@ def read_digests(
             progress(len(rows), source.total)
     if not rows:
         raise DataError(f"{source.source}: no samples; there is nothing to profile")
-    return Digests(data, tuple(rows))
+    return Digests(data, tuple(rows), fixed_batch(inputs), len(rows) == limit)
 
 
 def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -133,6 +141,8 @@ def split(found: Digests) -> Split:
         about,
         tuple((int(starts[i]), len(found.rows[i])) for i in out),
         total,
+        found.batch,
+        found.is_cut,
     )
 
 
@@ -145,6 +155,19 @@ def split_by_source(found: Digests, other: Digests) -> Split:
     )
     data = ChosenSamples(found.data, tuple(every))
     return Split(data, found.identity(every), ChosenSamples(other.data, tuple(judged)), about)
+
+
+def _labels_of_each(count: int, parts: Split) -> int:
+    """Return how many labels belong to each row that has a digest; 0 where they do not fit.
+
+    As many as the model takes rows at a time, or one, where labels are left: of rows beyond a limit, or that
+    fill no batch. Else all have as many, as each pixel or token has one.
+    """
+    each = parts.batch if parts.batch * parts.rows <= count else 1
+    unused = count - each * parts.rows
+    if parts.is_cut or 0 < unused < parts.batch:
+        return each if unused >= 0 else 0
+    return 0 if parts.rows == 0 or count % parts.rows else count // parts.rows
 
 
 def write_labels(labels: str | Path, parts: Split, folder: Path) -> Path:
@@ -162,12 +185,12 @@ def write_labels(labels: str | Path, parts: Split, folder: Path) -> Path:
     count = found.classes.size
     if not parts.rows_before:
         return Path(labels)
-    if parts.rows == 0 or count % parts.rows:
+    each = _labels_of_each(count, parts)
+    if not each:
         raise DataError(
-            f"{labels}: {count} labels, but the samples have {parts.rows} rows; give one label for each row, "
-            "or give other samples to judge on, with labels of their own: --holdout-data DIR"
+            f"{labels}: {count} labels, but the samples have {parts.batch * parts.rows} rows; give one "
+            "label for each row, or give others to judge on, with labels of their own: --holdout-data DIR"
         )
-    each = count // parts.rows
     chosen = [found.classes[each * first : each * (first + rows)] for first, rows in parts.rows_before]
     file = folder / "labels.npy"
     np.save(file, np.concatenate(chosen))

@@ -20,6 +20,8 @@ from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataLike
 from ..pipeline.profiling import dump_profile
+from ..pipeline.run_settings import settings_for
+from ..prepare.opening import open_prepared
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def kept_profile(
         ConfigError: the file is there and is no profile.
     """
     found = None if file is None or not file.exists() else _read(file)
-    if found is not None and _is_of(found, identity, data[1]):
+    if found is not None and _is_of(found, identity, data[1]) and _has_channels(found, model):
         return KeptProfile(found, file, True)
     profile = dump_profile(model, data[0], file, progress=progress, note=note)
     return KeptProfile(profile, file, False)
@@ -95,6 +97,12 @@ def _read(file: Path) -> Profile | None:
         raise ConfigError(
             f"{file}: is no profile, and the profile is kept there; move it, or choose another output"
         ) from error
+
+
+def _has_channels(profile: Profile, model: str | Path) -> bool:
+    """Whether a profile has channels, where the model has some to record: other settings leave them out."""
+    settings = settings_for(open_prepared(model).graph, RunSettings())
+    return not settings.channels or any(one.channels is not None for one in profile.values())
 
 
 def _is_of(profile: Profile, identity: ModelId, data: DataId) -> bool:

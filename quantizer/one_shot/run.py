@@ -44,6 +44,11 @@ from .kept_profile import KeptProfile, file_beside, kept_profile
 BUDGET = 20.0
 """Seconds for trying fixes, where nobody says."""
 
+CHOSEN = (
+    "the fix was chosen on the held-out samples, which flatters a little: others tell, with qprof evaluate"
+)
+"""Remark on a verdict after a fix."""
+
 Stages = Callable[[str], Progress]
 """Called when a stage begins, with its name; returns what is called after each of its units."""
 
@@ -214,7 +219,8 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
     run.watching.note(f"fix: {' '.join(fix.options)}")
     speed = run.judging.check_speed or fix.check_speed
     fixed = _quantized(run, with_fix(recipe, fix), profile, check_speed=speed)
-    return _with(fixed, replace(fixed.verdict, applied=fix), profile)
+    remarks = (*fixed.verdict.remarks, CHOSEN) if fix.is_measured else fixed.verdict.remarks
+    return _with(fixed, replace(fixed.verdict, applied=fix, remarks=remarks), profile)
 
 
 def _to_apply(verdict: Verdict) -> Fix | None:

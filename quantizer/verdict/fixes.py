@@ -47,8 +47,9 @@ class Fix:
         speedup: times as fast as float then, as measured; None where it was not.
         is_measured: whether it was tried.
         grade: of the model then, where it was tried.
-        drop: of the accuracy or metric then, in percentage points; None without labels.
+        drop: of the accuracy or metric then, in `drop_unit`; None without labels.
         predicted: predicted time over that of the model as it is; 1 for unknown.
+        drop_unit: "percentage points", or that of the metric.
     """
 
     settings: Mapping[str, str | float | tuple[str, ...]] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Fix:
     grade: Grade = "none"
     drop: float | None = None
     predicted: float = 1.0
+    drop_unit: str = "percentage points"
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -75,7 +77,7 @@ class Fix:
         """Return what it brings, in words."""
         parts = [] if self.sqnr is None else [f"{self.sqnr:.1f} dB"]
         if self.drop is not None:
-            parts.append(f"{0.0 - self.drop:+.2f} points")
+            parts.append(f"{0.0 - self.drop:+.2f} {self.drop_unit.removeprefix('percentage ')}")
         if self.speedup is not None:
             parts.append(f"{self.speedup:.2f} times as fast as float")
         if self.check_speed and not self.is_measured:

@@ -91,7 +91,7 @@ class OutputGrade:
     def text(self) -> str:
         """Return what was measured, and what is needed."""
         if self.sqnr is None:
-            return f"output '{self.output}': has another shape than the float model's"
+            return f"output '{self.output}': has another shape than the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
         measured = "no difference" if self.sqnr == inf else f"{self.sqnr:.1f} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
@@ -149,7 +149,8 @@ def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
         needed: dB from which on it is good.
         same: how often both models give the same answer, where there is one.
     """
-    grades = [_by_sqnr(sqnr, needed), *([] if same is None else _by_answers(same))]
+    usable = sqnr is not None and sqnr > 0.0  # else all answers may be the same without any signal left
+    grades = [_by_sqnr(sqnr, needed), *(_by_answers(same) if same is not None and usable else ())]
     return min(grades, key=lambda grade: ORDER[grade])
 
 

@@ -68,6 +68,14 @@ def test_the_profile_is_made_anew_for_other_data(tmp_path: Path) -> None:
     assert "used again" not in quantize("-o", tmp_path / "q.onnx", data=data).stderr
 
 
+def test_a_profile_that_other_settings_left_without_channels_is_made_anew(tmp_path: Path) -> None:
+    bare = ("--data", FEW, "--channels", "off", "-o", tmp_path / "q.profile.yaml")
+    assert qprof("dump-profile", MODEL, *bare).exit_code == 0
+    first, again = (quantize("-o", tmp_path / "q.onnx", "--holdout-data", DATA, data=FEW) for _ in "12")
+    assert "used again" not in first.stderr
+    assert "used again" in again.stderr
+
+
 def test_a_damaged_profile_is_made_anew_and_another_file_is_left_alone(tmp_path: Path) -> None:
     kept = tmp_path / "q.profile.yaml"
     quantize("-o", tmp_path / "q.onnx", data=FEW)
@@ -101,6 +109,7 @@ def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None
     (fixed,) = lines(result, "fixed")
     assert fixed.startswith("by --")
     assert "(measured)" in fixed
+    assert "remark    the fix was chosen on the held-out samples" in result.stdout
 
 
 def test_without_a_budget_nothing_is_tried(tmp_path: Path) -> None:

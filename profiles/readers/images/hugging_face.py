@@ -39,6 +39,7 @@ REFUSED = (
     "crop_pct",
     "include_top",
     "rescale_offset",
+    "keep_aspect_ratio",
 )
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import ConfigError, DataError
-from ..values import InputSpec
+from ..constants import exact_array
+from ..values import InputSpec, type_text
+from .pixels import whole_values
 from .recipe import ImageRecipe, pair
 
 CHANNELS = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
@@ -75,6 +77,11 @@ def image_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe) ->
         )
     _check_channels(where, recipe, CHANNELS[color])
     dtype = _dtype(where, recipe.dtype) if recipe.dtype else spec.dtype
+    if not whole_values(recipe, CHANNELS[color], dtype):
+        raise ConfigError(
+            f"{where}: input '{spec.name}' takes {type_text(dtype)}, and scale, mean and std make numbers of "
+            "pixels that it cannot hold; write a recipe that makes whole ones, as scale: 1, mean: [128]"
+        )
     constants = _constants(where, [other for other in inputs if other is not spec], recipe)
     return ImageInput(spec, size, first, color, len(shape) == 4, dtype, constants)
 
@@ -175,12 +182,7 @@ def _constants(where: str, others: Sequence[InputSpec], recipe: ImageRecipe) -> 
 
 def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
     """Return the value of an input: with axes of 1 before it as need be, or everywhere the same number."""
-    try:
-        array = np.asarray(value).astype(spec.dtype)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{where}: constants: {spec.name}: {value!r} is no {spec} ({error}); correct it"
-        ) from None
+    array = exact_array(f"{where}: constants: {spec.name}", value, spec.dtype)
     shape = spec.shape
     if shape is None:
         return array

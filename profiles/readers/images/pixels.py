@@ -154,6 +154,21 @@ def values_of(image: Image, recipe: ImageRecipe, color: str, arithmetic: Arithme
     return np.ascontiguousarray(ordered).astype(arithmetic.dtype, copy=False)
 
 
+def whole_values(recipe: ImageRecipe, channels: int, dtype: np.dtype[Any]) -> bool:
+    """Return whether a type holds what a recipe makes of pixels: always but for integers.
+
+    Args:
+        recipe: scale, mean and std.
+        channels: of a picture.
+        dtype: of the result.
+    """
+    if dtype.kind not in "iu" or dtype == np.uint8:
+        return True
+    every = np.repeat(np.arange(256, dtype=np.uint8)[:, None], channels, axis=1)
+    values, limits = _normalised(every, recipe), np.iinfo(dtype)
+    return bool(((values == np.rint(values)) & (values >= limits.min) & (values <= limits.max)).all())
+
+
 def _normalised(pixels: npt.NDArray[np.uint8], recipe: ImageRecipe) -> npt.NDArray[Any]:
     """Return the values in float32."""
     factor = recipe.factor

@@ -54,11 +54,25 @@ def _columns(file: DataFile, delimiter: str, header: Sequence[str]) -> tuple[str
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{file}: line 1: has column '{twice}' twice; rename one")
+    if _is_data(names):
+        raise DataError(
+            f"{file}: line 1: names the columns, and holds the numbers {', '.join(names[:4])}; write names "
+            "above them, or give them as header: [NAME, ...] in a recipe with reader: table"
+        )
     if not delimiter and len(names) == 1 and any(mark in names[0] for mark in ";|\t"):
         raise DataError(
             f"{file}: has one column only, '{names[0]}'; set delimiter in a recipe with reader: table"
         )
     return names
+
+
+def _is_data(names: Sequence[str]) -> bool:
+    """Return whether a first line is one of numbers; whole ones that count up may be names of columns."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return False
+    return [number - numbers[0] for number in numbers] != list(range(len(numbers)))
 
 
 def _rows(file: DataFile, columns: Sequence[str], delimiter: str, has_no_header: bool) -> Iterator[Row]:

@@ -179,7 +179,14 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
     values = np.asarray(source.first[names[0]], np.float64)
     coordinates = {"yolov8": values[:, :4] if values.ndim == 3 else values, "ssd-output": values[..., 3:]}
     numbers = coordinates.get(form, values[..., 1:5] if form == "rows7" else values[..., :4])
-    shares = form == "ssd-output" or float(np.abs(np.nan_to_num(numbers)).max(initial=0.0)) <= 2.0
+    units = _one_of(source, "units", ("pixels", "shares"))
+    largest = float(np.abs(np.nan_to_num(numbers)).max(initial=0.0))
+    if units is None and form != "ssd-output" and not largest:
+        raise ConfigError(
+            f"metric '{asked.text}': the first sample has no box to tell pixels from shares of the picture; "
+            f"say which, as in {asked.kind.name}:units=pixels, or put another sample first"
+        )
+    shares = units == "shares" or (units is None and (form == "ssd-output" or largest <= 2.0))
     size = (1.0, 1.0)
     if shares:
         width, height = input_size(source)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.readers.preprocessing import load_preprocessing
 from ....profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData
-from ..truth_files import by_stem, read_text, stem_of
+from ..truth_files import by_stem, read_text, stem_of, stems
 from ..values import MetricSource, Place
 from .boxes import Boxes, boxes_of
 from .heads import input_size
@@ -153,8 +153,10 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
     for entries, size in zip(listed.values(), sizes, strict=True):
         found = _coco_boxes(entries, classes)
         boxes.append(replace(found, corners=placed(found.corners, size, target, placement)))
-    names = {stem_of(image.file_name or str(image.id)): at for at, image in enumerate(record.images)}
-    return _by_name_or_order(str(path), boxes, names, f"true boxes of pictures in placement {placement}")
+    listed_names = [image.file_name or str(image.id) for image in record.images]
+    return _by_name_or_order(
+        str(path), boxes, listed_names, f"true boxes of pictures in placement {placement}"
+    )
 
 
 def _coco_boxes(entries: Sequence[_Annotation], classes: Mapping[int, int]) -> Boxes:
@@ -164,12 +166,30 @@ def _coco_boxes(entries: Sequence[_Annotation], classes: Mapping[int, int]) -> B
     return replace(found, crowd=np.array([bool(entry.iscrowd) for entry in entries], np.bool_))
 
 
-def _by_name_or_order(path: str, boxes: Sequence[Boxes], names: Mapping[str, int], note: str) -> TrueBoxes:
-    """Return boxes that samples find by their names where they have those of the pictures, else by order."""
+def _by_name_or_order(path: str, boxes: Sequence[Boxes], listed: Sequence[str], note: str) -> TrueBoxes:
+    """Return boxes that samples find by their names where they have those of the pictures, else by order.
+
+    Args:
+        path: of the truth, for messages.
+        boxes: of each picture.
+        listed: names of the pictures.
+        note: what was assumed.
+    """
+    names = {stem_of(name): at for at, name in enumerate(listed)}
+    stem_once, ways = stems(path), dict[bool, str]()
 
     def of(place: Place, rows: int) -> list[Boxes]:
-        at = names.get(stem_of(place.name))
-        if at is not None and rows == 1:
+        at = names.get(stem_of(place.name)) if rows == 1 else None
+        ways.setdefault(at is not None, place.name)
+        if len(ways) == 2:
+            raise DataError(
+                f"{path}: lists the picture of sample {ways[True]}, but none of the name of {ways[False]}; "
+                "list all pictures, those without boxes too, or leave that sample out"
+            )
+        if at is not None:
+            if len(names) < len(listed):
+                raise DataError(f"{path}: two pictures have one name; give each its own, in any folder")
+            stem_once(place.name)
             return [boxes[at]]
         if place.row + rows > len(boxes):
             raise DataError(
@@ -203,11 +223,12 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
             f"{source.asked.kind.name}:images=DIR"
         )
     known: list[str] = []
+    stem_once = stems(str(folder))
 
     def of(place: Place, rows: int) -> list[Boxes]:
-        stem = stem_of(place.name)
         if rows != 1:
             raise DataError(f"{folder}: sample {place.name} holds {rows} pictures; give one picture a sample")
+        stem = stem_once(place.name)
         if stem not in files:  # a picture without objects has no file
             return [boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))]
         known.append(stem)

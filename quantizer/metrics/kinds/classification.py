@@ -58,11 +58,12 @@ def _figures(hits: Sequence[Floats]) -> Figures:
 def _ranks(
     values: npt.NDArray[Any], classes: ClassAxis, wanted: npt.NDArray[np.int64], where: str
 ) -> npt.NDArray[np.int64]:
-    """Return how many classes come before the wanted one in each row; of equals the first comes first."""
+    """Return how many classes come before the wanted one in each row; the first of equals, NaN last."""
     axis = classes.axis_in(values.shape)
     if not is_float(values) or axis is None:
         return np.where(classes_of(values, classes, where)[: wanted.size] == wanted, 0, 1 << 30)
     rows = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis])[: wanted.size]
     own = np.take_along_axis(rows, wanted[:, None], axis=1)
     earlier = np.arange(rows.shape[1]) < wanted[:, None]
-    return np.asarray(((rows > own) | ((rows == own) & earlier)).sum(axis=1), np.int64)
+    before = ((rows > own) | ((rows == own) & earlier)).sum(axis=1)
+    return np.asarray(np.where(np.isnan(own[:, 0]), 1 << 30, before), np.int64)

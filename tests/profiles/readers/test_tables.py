@@ -98,6 +98,13 @@ def test_a_broken_table_is_refused(tmp_path: Path, text: str, says: str) -> None
     assert says in refusal(saved(tmp_path, text), [A, B])
 
 
+def test_a_first_line_of_numbers_is_no_line_of_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("5.1,3.5,1\n1,2,3\n")
+    assert "line 1: names the columns, and holds the numbers 5.1" in refusal(tmp_path / "t.csv", [X])
+    (tmp_path / "t.csv").write_text("0,1,2\n1,2,3\n")
+    assert len(read(tmp_path / "t.csv", [X])) == 1
+
+
 def test_cells_may_be_parted_otherwise_and_have_no_header(tmp_path: Path) -> None:
     recipe = written(tmp_path, "reader: table; delimiter: ';'; header: [a, b]".replace("';'", '"|"'))
     (sample,) = read(saved(tmp_path, "1|2\n"), [A, B], recipe)
@@ -176,8 +183,11 @@ def test_lines_of_json_are_rows(tmp_path: Path) -> None:
         ("columns: {x: [a, d, c]}", "has no column 'd'; name one of a, b, c"),
         ("columns: {x: [a, b, c]}; rows: 0", "rows: 0 is not allowed; give N from 1"),
         ("columns: {x: a}; constants: {x: none}", "constants: x: cannot be float32"),
+        ("columns: {x: a}; constants: {b: 1.5}", "constants: b: cannot be int64"),
+        ("columns: {x: a}; constants: {b: 1.0e+30}", "constants: b: cannot be int64"),
+        ("columns: {x: a}; constants: {b: {value: 0, shape: [-1]}}", "shape: is [-1]; give a list"),
         ("columns: {x: 3}", "columns: {'x': 3} is not allowed; give for inputs"),
     ],
 )
 def test_a_wrong_recipe_is_refused(table: Path, tmp_path: Path, recipe: str, says: str) -> None:
-    assert says in refusal(table, [X], written(tmp_path, f"reader: table; {recipe}"))
+    assert says in refusal(table, [X, B], written(tmp_path, f"reader: table; {recipe}"))

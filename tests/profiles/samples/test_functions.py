@@ -68,6 +68,12 @@ def test_a_file_is_run_once(tmp_path: Path) -> None:
     assert [load_function(f"{tmp_path}/data.py:value")() for _ in range(2)] == [1, 2]
 
 
+def test_a_file_that_was_changed_is_run_again(tmp_path: Path) -> None:
+    for value in (1, 2):
+        (tmp_path / "data.py").write_text(f"def value(): return {value}\n")
+        assert load_function(f"{tmp_path}/data.py:value")() == value
+
+
 def test_a_file_may_define_a_dataclass(tmp_path: Path) -> None:
     head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
     (tmp_path / "data.py").write_text(f"{head}@dataclass\nclass A:\n    x: int\n")

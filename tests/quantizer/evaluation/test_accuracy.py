@@ -1,5 +1,6 @@
 import numpy as np
 from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
+from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
 
 
 def test_accuracy_and_drop_are_percent() -> None:
@@ -17,3 +18,10 @@ def test_a_counts_takes_the_labels_from_where_it_stands() -> None:
 
 def test_another_number_of_answers_counts_as_wrong() -> None:
     assert RowCounts().added(np.array([1, 1]), np.array([1, 1]), np.array([1])) == RowCounts(2, 0, 2, 0)
+
+
+def test_a_float_model_that_has_nothing_right_shows_nothing() -> None:
+    found = accuracy_of("y", RowCounts(rows=5000))
+    assert (found.drop, found.drop_low, found.drop_high) == (0.0, -100.0, 100.0)
+    (failure,) = failures_of(Gate(max_accuracy_drop=1.0), (), found, None, 1)
+    assert "the float model has nothing right" in failure.reason

@@ -8,9 +8,10 @@ from PIL import Image
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
-from qprof_onnx.profiles.samples.objects import PreprocessedData
+from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.quantizer.metrics.detection.boxes import boxes_of, hits, in_crowds, overlaps, suppressed
 from qprof_onnx.quantizer.metrics.detection.truth import placed
+from qprof_onnx.quantizer.metrics.values import Place
 
 from .running import model_of, opened, scored
 
@@ -326,3 +327,45 @@ def test_what_is_no_truth_of_boxes_is_refused(tmp_path) -> None:
         scored(opened("f1", output, tmp_path / "yolo"), [output], [output])
     with pytest.raises(ModelError, match="are no boxes of a known form"):
         opened("f1", {"y": np.zeros((2, 3))}, None, model_of("y"))
+
+
+def listed(*names: str) -> str:
+    """Return a COCO file of pictures of twice the width of the input, each with a box at its left."""
+    images = [{"id": at, "width": 2 * SIDE, "height": SIDE, "file_name": n} for at, n in enumerate(names)]
+    boxes = [{"image_id": at, "category_id": 1, "bbox": [0, 0, SIDE, SIDE]} for at in range(len(names))]
+    return json.dumps({"images": images, "annotations": boxes})
+
+
+ONE = {"y": np.array([[[0, 0, 32, 64, 0.9, 0]]], np.float32)}
+
+
+def test_samples_are_all_found_by_name_or_none(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png", "c.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric.truth(Place(0, "a.png", 0), ONE)
+    with pytest.raises(DataError, match=r"none of the name of b.png"):
+        metric.truth(Place(1, "b.png", 1), ONE)
+
+
+def test_two_samples_with_the_name_of_one_picture_are_refused(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("1.png", "2.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric.truth(Place(0, "a/1.png", 0), ONE)
+    with pytest.raises(DataError, match=r"samples a/1.png and b/1.png would both"):
+        metric.truth(Place(1, "b/1.png", 1), ONE)
+
+
+def test_chosen_samples_have_the_placement_of_their_recipe(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png"))
+    (tmp_path / "r.yaml").write_text("reader: image\nresize: exact\n")
+    data = PreprocessedData(str(tmp_path), str(tmp_path / "r.yaml"))
+    for chosen in (data, ChosenSamples(data, (0,))):
+        found = opened("f1", ONE, tmp_path / "t.json", data=chosen)
+        assert found.assumed[1].endswith("in placement stretch")
+
+
+def test_a_first_sample_without_boxes_does_not_tell_their_units() -> None:
+    empty = {"y": np.zeros((1, 0, 6), np.float32)}
+    with pytest.raises(ConfigError, match="f1:units=pixels"):
+        opened("f1", empty)
+    assert "in pixels" in opened("f1:units=pixels", empty).assumed[0]

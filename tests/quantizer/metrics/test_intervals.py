@@ -12,6 +12,9 @@ from qprof_onnx.quantizer.metrics.intervals import (
     rows_to_show,
     student95,
 )
+from qprof_onnx.quantizer.metrics.score import score_of
+from qprof_onnx.quantizer.metrics.table import named_metric
+from qprof_onnx.quantizer.metrics.values import mean_of
 from scipy import stats
 
 
@@ -116,3 +119,11 @@ def test_the_bootstrap_of_a_mean_is_about_as_wide_as_students_interval() -> None
 
 def test_one_sample_says_nothing_of_others() -> None:
     assert bootstrap_interval(lambda weights: weights[:, 0], 1) == (-math.inf, math.inf)
+
+
+def test_a_float_model_with_nothing_right_shows_nothing() -> None:
+    nothing = mean_of(np.zeros(5000))
+    asked = named_metric("top-1")
+    assert asked is not None
+    found = score_of(asked.kind, 5000, nothing, nothing)
+    assert (found.drop_low, found.drop_high, found.is_worthless) == (-math.inf, math.inf, True)

@@ -53,6 +53,13 @@ def test_an_output_with_fewer_rows_is_wrong_in_all_of_them(tmp_path) -> None:
     assert (found.float_score, found.quantized_score) == (100.0, 0.0)
 
 
+def test_a_class_whose_score_is_nan_is_not_among_the_first(tmp_path) -> None:
+    (tmp_path / "l.txt").write_text("0\n1\n")
+    broken = {"y": np.full((2, 4), np.nan, np.float32)}
+    found = scored(opened("top-2", rows(0, 1), tmp_path / "l.txt"), [rows(0, 1)], [broken])
+    assert (found.float_score, found.quantized_score) == (100.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("name", "library"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,23 @@ def test_labels_that_are_none_for_some_rows_are_refused(tmp_path: Path) -> None:
     found = split(read_digests(data(1, 1), SPECS, None))
     with pytest.raises(DataError, match="3 labels, but the samples have 2 rows; give one label for each row"):
         write_labels(tmp_path / "labels.txt", found, tmp_path)
+
+
+def test_labels_of_rows_beyond_a_limit_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, range(16))))
+    found = split(read_digests(data(*[1] * 16), SPECS, 8))
+    labels = np.load(write_labels(tmp_path / "labels.txt", found, tmp_path))
+    assert isinstance(found.judged, ChosenSamples)
+    assert labels.tolist() == list(found.judged.positions)
+
+
+def test_labels_of_a_fixed_batch_are_those_of_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, range(18))))  # 2 rows fill no batch
+    batches = [{"x": np.full((4, 2), number, np.float32)} for number in range(4)]
+    found = split(read_digests(batches, [replace(SPECS[0], shape=(4, 2))], None))
+    labels = np.load(write_labels(tmp_path / "labels.txt", found, tmp_path))
+    assert isinstance(found.judged, ChosenSamples)
+    assert labels.tolist() == [4 * at + row for at in found.judged.positions for row in range(4)]
 
 
 def test_another_source_is_judged_on_as_a_whole() -> None:

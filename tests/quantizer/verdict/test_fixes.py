@@ -88,3 +88,8 @@ def test_a_limit_that_did_not_reach_is_raised_further() -> None:
     assert second.settings == {"min_output_sqnr": 32.0}
     assert tighter(LACK, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) == ()
     assert tighter(LACK, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) == ()
+
+
+def test_what_a_fix_brings_is_in_the_unit_of_the_metric() -> None:
+    assert Fix(sqnr=20.0, is_measured=True, drop=1.5, drop_unit="dB").brings == "20.0 dB, -1.50 dB (measured)"
+    assert Fix(sqnr=20.0, is_measured=True, drop=1.5).brings == "20.0 dB, -1.50 points (measured)"

@@ -48,6 +48,11 @@ def test_few_equal_answers_do_not() -> None:
     assert graded(5.0, 20.0, answers(1.0, 50)) == "poor"
 
 
+@pytest.mark.parametrize("sqnr", [None, float("nan"), float("-inf"), 0.0])
+def test_equal_answers_of_an_output_without_signal_do_not(sqnr: float | None) -> None:
+    assert graded(sqnr, 20.0, answers(1.0)) == "poor"
+
+
 @pytest.mark.parametrize(
     ("drop", "grade"),
     [

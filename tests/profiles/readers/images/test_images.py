@@ -391,6 +391,10 @@ def test_one_number_is_both_sides_for_a_processor_that_takes_it_so(photos: Path)
     ("changes", "expected"),
     [
         ({"do_pad": True}, "do_pad: True is not supported"),
+        (
+            {"size": {"height": 8, "width": 8}, "keep_aspect_ratio": True},
+            "keep_aspect_ratio: True is not supported",
+        ),
         ({"size": {"shortest_edge": 8, "longest_edge": 16}}, "longest_edge: 16 is not supported"),
         (
             {"feature_extractor_type": "ConvNextFeatureExtractor"},
@@ -404,3 +408,15 @@ def test_one_number_is_both_sides_for_a_processor_that_takes_it_so(photos: Path)
 )
 def test_what_a_recipe_has_not_is_refused_by_name(photos: Path, changes: Any, expected: str) -> None:
     assert expected in refusal(photos, config(photos, **changes))
+
+
+@pytest.mark.parametrize(("preprocess", "dtype"), [("raw", np.int8), ("imagenet", np.int64)])
+def test_integers_that_cannot_hold_the_pixels_are_refused(photos: Path, preprocess: str, dtype: Any) -> None:
+    assert "pixels that it cannot hold" in refusal(photos, preprocess, spec(1, 3, 8, 8, dtype=dtype))
+
+
+def test_integers_that_hold_the_pixels_are_taken(photos: Path, tmp_path: Path) -> None:
+    made = recipe(tmp_path, "scale: 1\nmean: [128]")
+    (first, *_) = arrays(photos, made, spec(1, 3, 8, 8, dtype=np.int8))
+    (pixels, *_) = arrays(photos, "raw")
+    assert (first == pixels - 128).all()
