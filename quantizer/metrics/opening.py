@@ -10,7 +10,7 @@ from importlib import import_module
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
-from ...profiles.samples.objects import DataLike
+from ...profiles.samples.objects import ChosenSamples, DataLike
 from ..differences.outputs import class_axes
 from .kinds.relative import relative_metric
 from .table import check_metric_name, named_metric
@@ -66,7 +66,8 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
     asked = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
     if asked is not None:
         maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
-        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, request.data))
+        data = request.data.data if isinstance(request.data, ChosenSamples) else request.data
+        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, data))
     assert metric is not None
     if truth is not None:
         raise ConfigError(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.readers.preprocessing import load_preprocessing
-from ....profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData
+from ....profiles.samples.objects import DataLike, PreprocessedData
 from ..truth_files import by_stem, read_text, stem_of
 from ..values import MetricSource, Place
 from .boxes import Boxes, boxes_of
@@ -65,7 +65,6 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
 
 def _recipe(data: DataLike | None) -> str | None:
     """Return the placement that a recipe for pictures makes; None without one, or where it crops them."""
-    data = data.data if isinstance(data, ChosenSamples) else data
     if not isinstance(data, PreprocessedData) or data.preprocess is None:
         return None
     settings = load_preprocessing(data.preprocess).settings
