@@ -12,8 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 import yaml
+from qprof_onnx.cli.render.schemas.schema import schema_of
 from qprof_onnx.quantizer.cost_table.table import costs_of
 from qprof_onnx.quantizer.targets import target
 
@@ -74,6 +76,28 @@ def test_python_blocks_run_and_print_what_follows_them(
         assert not told or not missing(tuple(told.rstrip("\n").splitlines()), printed), printed
 
 
+def test_what_the_readme_shows_is_run_on_a_page() -> None:
+    run_on_pages = {
+        (step.command, line)
+        for page in EXECUTED
+        for step in steps(page.read_text("utf-8"))
+        for line in step.told
+    }
+    shown = steps((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert shown
+    assert not [line for step in shown for line in step.told if (step.command, line) not in run_on_pages]
+
+
+def test_the_first_lines_of_python_are_typed(tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    script.write_text(
+        blocks((DOCS / "how-to" / "python.md").read_text("utf-8"), "python")[0], encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_lines_are_compared_by_their_numbers_unless_they_tell_times() -> None:
     assert is_same_line("logits  38.96", "logits   38.97")
     assert not is_same_line("logits  38.96", "logits   30.97")
@@ -81,6 +105,25 @@ def test_lines_are_compared_by_their_numbers_unless_they_tell_times() -> None:
     assert missing(("a", "...", "b 2"), "a\nx\nb 3\n") == ["b 2"]
     assert missing(("a",), "a\nb\n") == ["and no more, but printed: b"]
     assert not missing(("...", "b"), "a\nb\n")
+
+
+def written_examples() -> Iterator[tuple[str, str, object]]:
+    """Yield the recipes and configurations in YAML on pages: the page, the name of the schema, the value."""
+    for page in PAGES:
+        for block in blocks(page.read_text(encoding="utf-8"), "yaml"):
+            value = yaml.safe_load(block)
+            if isinstance(value, dict) and ("reader" in value or value.get("base") == "imagenet"):
+                yield name_of(page), "preprocess", value
+            elif isinstance(value, dict) and {"settings", "runtime"} & set(value):
+                yield name_of(page), "config", value
+
+
+def test_recipes_and_configurations_on_pages_are_valid() -> None:
+    examples = list(written_examples())
+    assert {name for _, name, _ in examples} == {"preprocess", "config"}
+    for page, name, value in examples:
+        faults = list(jsonschema.Draft202012Validator(schema_of(name)).iter_errors(value))
+        assert not faults, f"{page}: {value}: {faults[0].message}"
 
 
 def in_navigation(entries: object) -> Iterator[str]:
@@ -115,60 +158,40 @@ def test_a_drawing_has_a_title_and_takes_the_colours_of_the_page(drawing: Path) 
     assert "\n\n" not in text  # it is put into pages as it is, and an empty line would end it there
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site in a copy of the checkout's pages, strictly, and return its folder."""
-    absent = [name for name in BUILDERS if find_spec(name) is None]
-    if absent:
-        pytest.skip(f"the site is not built: {', '.join(absent)} missing; pip install 'qprof-onnx[docs]'")
-    folder = tmp_path_factory.mktemp("site")
+def built_site(folder: Path) -> Path:
+    """Build the site strictly, in a copy of the checkout's pages, and return its folder."""
     shutil.copytree(DOCS, folder / "docs")
     for part in ("profiles", "quantizer", "cli", "configs", "examples", "tests", ".typing"):
         (folder / part).symlink_to(ROOT / part)
-    for part in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml"]:
-        shutil.copy(part, folder)
+    for page in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "pyproject.toml"]:
+        shutil.copy(page, folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"NO_COLOR": "1"}
-    )
+    quiet = os.environ | {"NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=quiet)
     if done.returncode:
         pytest.fail((done.stdout + done.stderr)[-2000:], pytrace=False)
     return folder / "build" / "site"
 
 
-def test_the_site_has_every_page_with_its_parts(site: Path) -> None:
+def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
+    if absent := [name for name in BUILDERS if find_spec(name) is None]:
+        pytest.skip(
+            f"the site is not built: no {', '.join(absent)}; install it with: pip install 'qprof-onnx[docs]'"
+        )
+    site = built_site(tmp_path)
+    fetched = r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)"
     for page in PAGES:
         html = (site / page.relative_to(DOCS).with_suffix(".html")).read_text(encoding="utf-8")
         assert "<h1" in html
         assert not re.search(r"Traceback|--8&lt;--|::: ", html), page
+        assert not re.findall(fetched, html), page
 
 
-def test_the_site_asks_no_other_host_for_anything(site: Path) -> None:
-    pattern = r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?://[^\"> ]+)"
-    asked = {
-        place
-        for html in site.rglob("*.html")
-        for place in re.findall(pattern, html.read_text(encoding="utf-8"))
-        if 'rel="canonical"' not in place
-    }
-    assert not asked
-
-
-def test_the_api_page_has_every_public_name(site: Path) -> None:
+def test_the_api_page_has_every_public_name() -> None:
     stub = (ROOT / "quantizer" / "api" / "__init__.pyi").read_text(encoding="utf-8")
     names = set(re.findall(r" as (\w+)$", stub, re.MULTILINE)) - {"__version__"}
-    html = (site / "reference" / "api.html").read_text(encoding="utf-8")
-    assert not [name for name in names if f'id="qprof_onnx.{name}"' not in html]
-
-
-def test_the_pages_of_commands_and_targets_have_all_of_them(site: Path) -> None:
-    from qprof_onnx import target_names
-    from qprof_onnx.cli.main import COMMANDS
-
-    commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
-    targets = (site / "reference" / "targets.html").read_text(encoding="utf-8")
-    assert not [name for name in COMMANDS if f"qprof {name}" not in commands]
-    assert not [name for name in target_names() if f'id="{name}"' not in targets]
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: qprof_onnx\.(\w+)$", page, re.MULTILINE)) == names
 
 
 def test_the_page_for_programs_links_to_pages_that_are_there() -> None:

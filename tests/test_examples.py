@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +46,7 @@ def qprof(command: list[str], out: Path) -> Result:
 
 @pytest.fixture(scope="module", autouse=True)
 def _measured_times() -> Iterator[None]:
-    """What README.md shows is what a user sees: with the times that were measured for the target."""
+    """As a user has them: the times that were measured for the target."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(target, "costs_of", costs_of)
         yield
@@ -155,54 +154,3 @@ def test_the_quantized_digits_model_computes_in_integers_with_tables(quantized: 
     counts = {kind: int(count) for count, kind in re.findall(r"^ +(\d+)  ([\w-]+)$", text, re.MULTILINE)}
     assert counts["lookup-table"] == 2
     assert "float" not in counts
-
-
-def python_of_the_readme() -> tuple[str, str]:
-    """Return README.md's ten lines of Python and what they print."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    pattern = r"<!-- python: ten lines -->\n```python\n(.*?)```\n\n```text\n(.*?)```"
-    found = re.search(pattern, readme, re.DOTALL)
-    assert found is not None
-    return found[1], found[2]
-
-
-def test_the_ten_lines_of_python_print_what_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, told = python_of_the_readme()
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "out").mkdir()
-    monkeypatch.chdir(tmp_path)
-    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})
-    # The last digits of what is measured differ between processors.
-    numbers = re.compile(r"\d+\.\d+")
-    printed = capsys.readouterr().out.strip()
-    assert numbers.sub("#", printed) == numbers.sub("#", told.strip())
-    measured, expected = (list(map(float, numbers.findall(text))) for text in (printed, told))
-    assert measured == pytest.approx(expected, rel=0.02)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "from_python.onnx",
-        "from_python.yaml",
-        "logits.svg",
-        "report.html",
-    ]
-
-
-def test_the_ten_lines_of_python_are_typed(tmp_path: Path) -> None:
-    script = tmp_path / "readme.py"
-    script.write_text(python_of_the_readme()[0], encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(script)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_the_story_of_the_readme_happens_as_it_is_told(tmp_path: Path) -> None:
-    told = re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    codes = []
-    for block in "".join(told).split("$ qprof ")[1:]:
-        command, output = block.split("\n", 1)
-        result = qprof(shlex.split(command), tmp_path)
-        codes.append(result.exit_code)
-        if command.startswith(("dump-profile", "quantize")) and output != "...\n":
-            assert result.stdout.replace(f"{tmp_path}/", "out/") == output
-    assert codes == [0, 0, 1, 0, 0, 0]

@@ -24,6 +24,7 @@ DELEGATED = {
     "load_refusal(": "the sentences of `refusals.load_refusal`, which end with advice",
     "{problem} in the first pass": "`problem` begins with the sample",
     ", and {ONCE}": "the constant ends with advice",
+    "{_install_advice(": "sentences of `_install_advice`, which end with the command that installs",
     "({self.node.op_type}): {what}": "an error of `Task.error`, whose calls are looked at here too",
 }
 """Messages whose parts are made elsewhere, by what they have in them, and why they are whole all the same."""
@@ -35,6 +36,9 @@ JSON = {
     "profiles/base/json_values.py": "the strict reader",
     "profiles/records/non_finite.py": "what workers send",
     "quantizer/plan/provenance.py": "estimates in the metadata of a model; what is no JSON is none",
+    "profiles/readers/tables/json_lines.py": "rows of data",
+    "profiles/readers/tables/parquet.py": "what a saved data set says of its columns",
+    "profiles/readers/tables/webdataset.py": "members of a shard",
     "profiles/runner/checkpoint.py": "the first line of a checkpoint",
     "quantizer/tuning/state.py": "the state of a tuning",
     "quantizer/rounding/checkpoint.py": "the first line of a checkpoint",

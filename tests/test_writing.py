@@ -24,6 +24,7 @@ WRITERS = {
     "quantizer/rounding/checkpoint.py": "appends to a checkpoint, in records with a digest each",
     "profiles/runtime/profiling_session.py": "a temporary folder: the model that onnxruntime maps",
     "quantizer/front_door/sources.py": "a temporary folder: labels of Python as a file",
+    "quantizer/one_shot/held_out.py": "a temporary folder: the labels of the held-out samples",
     "quantizer/model/files.py": "a temporary folder: a model of Python as a file",
 }
 """Modules that write files, and why they may: all others write through the first."""

@@ -19,6 +19,10 @@ class FiniteNumber(click.FloatRange):
 
     name = "number"
 
+    def _describe_range(self) -> str:
+        """Return the limits for help; click would write None for those that there are not."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number; fail with a sentence for another value."""
         number = super().convert(value, param, ctx)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from .evaluation import GATES, RUNNING, SCORING
 from .files import DATA, EXISTING, NEW
@@ -185,9 +186,10 @@ def _steps(given: dict[str, Any], recipe: Recipe | None) -> SampleSteps:
     from ...quantizer.speed.float_fallback import SpeedDemand
 
     rounds = rounds_with_samples(recipe)
-    for name in (name for name in (*_NAMES, *_JUDGING) if given[name] not in (None, False)):
+    asked_for = [name for name in (*_NAMES, *_JUDGING) if given[name] not in (None, False)]
+    for name in (*asked_for, *filter(_was_typed, _RUNTIME)):
         option = f"--{name.removeprefix('gate_').replace('_', '-')}"
-        if name in _JUDGING:
+        if name in (*_JUDGING, *_RUNTIME):
             raise click.UsageError(
                 f"{option} is for --data without --profile, where the result is judged; leave it out, or run "
                 "qprof evaluate."
@@ -200,6 +202,12 @@ def _steps(given: dict[str, Any], recipe: Recipe | None) -> SampleSteps:
     demand = {name: given[name] for name in _NAMES if name not in ("check_speed", "checkpoint")}
     asked = SpeedDemand(**{k: v for k, v in demand.items() if v is not None})
     return SampleSteps(**steps, speed=asked if given["check_speed"] else None)
+
+
+def _was_typed(name: str) -> bool:
+    """Whether an option with a default was given on the command line."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _judging(given: dict[str, Any]) -> Judging:

@@ -161,7 +161,7 @@ metric_option = option(
     "--metric",
     group="Quality",
     type=DATA,
-    metavar="NAME|MODULE:FUNCTION",
+    metavar="NAME|FILE.py:FUNCTION",
     help=f"Score of both models: {', '.join(metric_names())}, with options as in map50:nms=0.6; or a "
     "function of your own.",
 )

@@ -20,6 +20,15 @@ from .json_values import to_jsonable
 NOTEBOOK_ROWS = 30
 """Rows of a table that a notebook shows; `to_markdown` and files have all."""
 
+_PAGE = (
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+    '<meta name="viewport" content="width=device-width"><style>'
+    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;overflow-x:auto}table{margin-top:1rem}"
+    "th,td{padding:.2rem .7rem;border-bottom:1px solid #8884}</style>"
+)
+"""The beginning of a page of one result; that of a model, with pictures, is `quantizer.report`."""
+
 _STYLE = "border-collapse:collapse;font-size:90%"
 
 
@@ -100,8 +109,7 @@ class Presented:
         match Path(path).suffix.lower():
             case ".html":
                 page = "".join(_html(self.headline(), self.presentation()))
-                head = f'<meta charset="utf-8"><title>{html.escape(self.headline())}</title>'
-                return f'<!DOCTYPE html>\n<html lang="en">{head}{page}</html>\n'
+                return f"{_PAGE}<title>{html.escape(self.headline())}</title></head>\n{page}</html>\n"
             case ".md":
                 return self.to_markdown()
             case ".json":

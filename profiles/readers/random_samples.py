@@ -77,7 +77,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     for name in recipe.sizes:
         if name not in free:
             known = ", ".join(sorted(free)) or "none"
-            raise ConfigError(f"{where}: sizes: the model has no free dimension {name}, only {known}")
+            raise ConfigError(f"{where}: sizes: the model has no free dimension {name}; name one of {known}")
     if recipe.low > recipe.high:
         raise ConfigError(f"{where}: low {recipe.low:g} is above high {recipe.high:g}; correct the recipe")
     random = [spec for spec in inputs if spec.name not in constants]

@@ -22,7 +22,8 @@ def library(module: str, where: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
+        package = (error.name or module).partition(".")[0]
         raise ConfigError(
-            f"{where}: needs the Python package '{error.name}', which is not here; install it with: "
+            f"{where}: needs the Python package '{package}', which is not here; install it with: "
             f"pip install 'qprof-onnx[{extra}]'"
         ) from error

@@ -100,7 +100,7 @@ def names_in(url: str, deep: bool) -> Sequence[str]:
         return [name.removeprefix(start).lstrip("/") for name in found if name.startswith(start)]
 
     found = _asked(url, names)
-    if not found:
+    if not found and not is_folder(url):
         raise DataError(f"{shown_url(url)}: no such object, and no objects under it; check the URL")
     return found
 

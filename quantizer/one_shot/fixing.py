@@ -38,7 +38,7 @@ from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from ..targets.validation import check_config
 from ..tuning.ranking import SAMPLES, ranked_nodes
-from ..verdict.fixes import WORTH_DB, Fix, Lack, NodeNoise, proposals, tighter
+from ..verdict.fixes import WORTH_DB, Fix, Lack, NodeNoise, proposals, tighter, worth
 from ..verdict.grades import grade_of, output_grades
 from ..verdict.verdict import Verdict
 
@@ -113,7 +113,7 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
     attempts.make(proposals(lack, ranking))
     for _ in range(MOST_LIMITS):
         attempts.make(tighter(lack, tuple(attempts.fixes.values())))
-    order = sorted(attempts.fixes.values(), key=lambda fix: (not fix.is_measured, -(fix.sqnr or 0.0)))
+    order = sorted(attempts.fixes.values(), key=lambda fix: (not fix.is_measured, *worth(fix)))
     useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) >= lack.sqnr + WORTH_DB]
     return Found(_cause(ranking, lack, order), (*useful, *quick))
 

@@ -83,7 +83,7 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
         tensor_noise=tensor_noise(analysis, results.layers),
         tensors=() if analysis is None else tensor_records(analysis),
         nodes=nodes,
-        float_groups=() if analysis is None else float_groups(analysis, nodes),
+        float_groups=() if plan is None else float_groups(plan, nodes),
         samples=() if analysis is None else sample_records(analysis),
         shared=() if plan is None else shared_groups(plan),
         drift=tuple(map(drift_record, results.drift)),
@@ -103,7 +103,8 @@ def _verdict(
     grade = None
     if results.evaluation is not None and limits is not None:
         grade = measured_grade(results.evaluation, limits)
-    return verdict_of(*known, grade)
+    doubts = () if results.evaluation is None else results.evaluation.doubts
+    return verdict_of(*known, grade, doubts=doubts)
 
 
 def _changes(

@@ -10,7 +10,7 @@ from ..costs.predicted import price_of
 from ..model.graph import Graph, name_of, output_name
 from ..operators.operands import activation_names
 from ..operators.table import rule_of
-from ..plan.plan import Kind, NodePlan
+from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, summary
 from ..scoring.objectives import multiplications
 from .analysis import Analysis
@@ -96,12 +96,17 @@ def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:
     return done / total if total else None
 
 
-def float_groups(analysis: Analysis, nodes: tuple[NodeRecord, ...]) -> tuple[FloatGroupRecord, ...]:
-    """Return why nodes stay float, the reason that takes most time first, then the most frequent."""
-    plan, records = analysis.plan, {node.name: node for node in nodes}
+def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatGroupRecord, ...]:
+    """Return why nodes stay float, the reason that takes most time first, then the most frequent.
+
+    Args:
+        plan: with the reasons.
+        nodes: with the prices; those that are missing are not priced.
+    """
+    records = {node.name: node for node in nodes}
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, entry in plan.nodes.items():
-        if entry.stays_float and name in records:
+        if entry.stays_float:
             reason = entry.float_reason
             words = str(reason) if reason.code is ReasonCode.UNKNOWN else ""
             reasons.setdefault((reason.code.value, words), []).append(name)
@@ -111,9 +116,9 @@ def float_groups(analysis: Analysis, nodes: tuple[NodeRecord, ...]) -> tuple[Flo
             code=code,
             reason=summary([plan.nodes[name].float_reason for name in names]),
             nodes=tuple(names),
-            float_us=_sum(records[name].planned_us for name in names),
-            gain_us=_sum(gain_of(records[name]) for name in names),
-            multiply_adds=sum(records[name].multiply_adds for name in names) / total,
+            float_us=_sum(records[name].planned_us for name in names if name in records),
+            gain_us=_sum(gain_of(records[name]) for name in names if name in records),
+            multiply_adds=sum(records[name].multiply_adds for name in names if name in records) / total,
         )
         for (code, _), names in reasons.items()
     ]

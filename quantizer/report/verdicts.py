@@ -47,6 +47,8 @@ def verdict_of(
     speed: Speed | None,
     budgets: tuple[NoiseBudget, ...],
     measured: Grade | None,
+    *,
+    doubts: tuple[str, ...] = (),
 ) -> Verdict:
     """Return the verdict of a report.
 
@@ -56,9 +58,10 @@ def verdict_of(
         speed: of both models; None where it is not known.
         budgets: where the noise comes from, in the same order.
         measured: the grade by an evaluation; None without one, or without limits to grade by.
+        doubts: signs that something is wrong with the models.
     """
     grade = _estimated_grade(outputs) if measured is None else measured
-    causes = []
+    causes = list(doubts)
     if budgets and grade != "good":
         part = budgets[0].parts[0]
         if part.share >= DOMINANT:

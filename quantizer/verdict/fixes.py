@@ -207,8 +207,9 @@ def best_fix(fixes: Collection[Fix], grade: Grade, sqnr: float | None) -> Fix | 
         and (ORDER[fix.grade], -fix.sqnr) < (ORDER[grade], -before - WORTH_DB)
         and ORDER[fix.grade] <= ORDER[grade]
     ]
-    return min(better, key=_worth, default=None)
+    return min(better, key=worth, default=None)
 
 
-def _worth(fix: Fix) -> tuple[object, ...]:
+def worth(fix: Fix) -> tuple[object, ...]:
+    """Return what fixes that were tried are ordered by, the best first."""
     return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options

@@ -32,10 +32,10 @@ def test_what_follows_a_command_is_a_command_with_its_options(name: str, failed:
     assert {word for word in words if word.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("name", ["show", "schema", "explain", "instrument"])
-def test_a_command_that_only_shows_something_ends_there(name: str) -> None:
-    assert name in COMMANDS
-    assert next_command(name, FILES) is None
+def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() -> None:
+    ending = {"show", "schema", "explain", "instrument", "report"}
+    assert COMMANDS.keys() - FOLLOWING.keys() == ending
+    assert all(next_command(name, FILES) is None for name in ending)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,11 @@ def test_a_command_that_only_shows_something_ends_there(name: str) -> None:
             "sensitivity",
             {"keep_float_found": ("a", "b")},
             "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --keep-float a --keep-float b",
+        ),
+        (
+            "evaluate",
+            {"failed": True, "data": "https://me:secret@host/set/?sig=secret"},
+            "compare-layers 'my model.onnx' q.onnx --data https://host/set/ --worst 10",
         ),
         ("tune", {"failed": True}, "sensitivity 'my model.onnx' --profile p.yaml --data samples/"),
     ],

@@ -174,7 +174,7 @@ def test_what_cannot_be_judged_is_refused_before_any_work(
 
 def test_a_profile_goes_without_judging(profile: Path, tmp_path: Path) -> None:
     asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx"]
-    for options in (["--labels", LABELS], ["--min-sqnr", "20"], ["--fix", "auto"]):
+    for options in (["--labels", LABELS], ["--min-sqnr", "20"], ["--fix", "auto"], ["--runtime", "openvino"]):
         result = qprof(*asked, *options)
         assert result.exit_code == 2
         assert f"{options[0]} is for --data without --profile" in result.stderr

@@ -73,7 +73,17 @@ def test_diff_writes_its_report(profile: Path, tmp_path: Path) -> None:
 
 def test_tune_writes_its_report(profile: Path, tmp_path: Path) -> None:
     arguments = ("--profile", profile, "--data", DIGITS / "heldout", "--limit", "4", "--max-drop", "50")
-    result = qprof("tune", MODEL, *arguments, "-o", tmp_path / "t.onnx", "--report", tmp_path / "r")
+    result = qprof(
+        "tune",
+        MODEL,
+        *arguments,
+        "--objective",
+        "int8-share",
+        "-o",
+        tmp_path / "t.onnx",
+        "--report",
+        tmp_path / "r",
+    )
     assert (tmp_path / "r" / "report.html").exists(), result.output
     assert json.loads((tmp_path / "r" / "report.json").read_text())["trials"]
 

@@ -28,9 +28,12 @@ def next_command(name: str, values: Values) -> str | None:
 
 
 def _with_data(values: Values) -> list[object]:
-    """Return --data and --preprocess as they were given."""
-    recipe = values.get("preprocess")
-    return ["--data", values.get("data") or DATA, *([] if recipe is None else ["--preprocess", recipe])]
+    """Return --data and --preprocess as they were given, but for what is secret of a URL."""
+    from ....profiles.storage.files import shown_location
+
+    recipe, data = values.get("preprocess"), values.get("data")
+    shown = DATA if not data else shown_location(str(data))
+    return ["--data", shown, *([] if recipe is None else ["--preprocess", recipe])]
 
 
 def _quantized(model: object) -> str:

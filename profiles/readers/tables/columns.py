@@ -106,7 +106,7 @@ def table_encoder(
         for column in [columns] if isinstance(columns, str) else columns:
             if column not in names:
                 raise ConfigError(
-                    f"{where}: columns: {input_name}: {source} has no column '{column}', only "
+                    f"{where}: columns: {input_name}: {source} has no column '{column}'; name one of "
                     f"{_listed(names)}.{nearest(column, names)}"
                 )
     return TableEncoder(specs, chosen, constants, _notes(source, assumed))

@@ -29,8 +29,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """
     if not preprocessing.reader and all(spec.dtype.kind != "O" for spec in inputs):
         raise DataError(
-            f"{shown_location(source)}: holds lines of text, and the model takes token ids: give its "
-            "tokenizer, with --preprocess tokenizer.json"
+            f"{shown_location(source)}: holds lines of text, and the model takes token ids; give its "
+            "tokenizer: --preprocess tokenizer.json"
         )
     encoder = text_encoder(preprocessing, inputs)
     files = data_files(source, SUFFIXES)

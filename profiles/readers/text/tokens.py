@@ -183,7 +183,7 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
         role = recipe.inputs.get(spec.name) or ("text" if spec.dtype.kind == "O" else usual or only)
         if role is None:
             raise ConfigError(
-                f"{where}: what does input '{spec.name}' ({spec}) take? Name it in a recipe with "
+                f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with "
                 f"reader: text, as inputs: {{{spec.name}: ids}} (or attention_mask, token_type_ids, "
                 f"position_ids), or give its value, as constants: {{{spec.name}: zeros}}"
             )

@@ -173,7 +173,9 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
     form, names = _form(source)
     corners = _one_of(source, "boxes", ("xyxy", "yxyx", "cxcywh"))
     if corners is None:
-        corners = "cxcywh" if form.startswith("yolo") else "xyxy"
+        # TensorFlow's detection models have rows of (top, left, bottom, right) under this name.
+        tensorflow = names[0].partition(":")[0] == "detection_boxes"
+        corners = "cxcywh" if form.startswith("yolo") else "yxyx" if tensorflow else "xyxy"
     values = np.asarray(source.first[names[0]], np.float64)
     coordinates = {"yolov8": values[:, :4] if values.ndim == 3 else values, "ssd-output": values[..., 3:]}
     numbers = coordinates.get(form, values[..., 1:5] if form == "rows7" else values[..., :4])
@@ -241,6 +243,7 @@ def _several(shapes: Mapping[str, tuple[int, ...]], first: Outputs) -> tuple[str
     named = [n for n in flat if "class" in n.lower() or "label" in n.lower()]
     kinds = (named or labels)[:1]
     others = [n for n in (likely if not named else flat) if n not in kinds]
+    others.sort(key=lambda n: "score" not in n.lower())
     return ("boxes", (boxes, others[0], kinds[0])) if kinds and others else None
 
 

@@ -114,7 +114,7 @@ function place(layout) {
 /* The end of a name, which tells nodes apart; without the operator, which stands above it. */
 function shortName(n) {
   const name = n.name.endsWith("/" + n.op) ? n.name.slice(0, -n.op.length - 1) : n.name;
-  return name.length > 31 ? "…" + name.slice(-30) : name;
+  return name.length > 29 ? "…" + name.slice(-28) : name;
 }
 
 function drawGraph(at) {
@@ -152,7 +152,7 @@ function drawGraph(at) {
 function drawNodeCard(at) {
   const n = node(at), gain = n.int8 !== null && n.conversions !== null ? n.planned - n.int8 - n.conversions : null;
   const tensors = (names) => names.map((name, i) => [i ? ", " : null, tensorAt.has(name) ? el("button", { type: "button", class: "link", onclick: () => { showTensor(tensorAt.get(name), true); byId("tensors").scrollIntoView(); } }, name) : name]);
-  byId("node-card").replaceChildren(el("h3", {}, n.name), el("p", { class: "muted" }, `${n.op}, node ${at + 1} of ${nodes.names.length}`), list([
+  byId("node-card").replaceChildren(el("h3", { title: n.name }, n.name), el("p", { class: "muted" }, `${n.op}, node ${at + 1} of ${nodes.names.length}`), list([
     ["becomes", el("span", { class: `badge ${n.isInt ? "int" : "float"}` }, n.kind)],
     n.why ? [n.isInt ? "remark" : "why float", n.why] : null,
     ["noise", n.noise ? `${pct(n.noise)} of that at the worst output` : "adds none"],

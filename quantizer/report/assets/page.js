@@ -1,5 +1,6 @@
 "use strict";
 /* Elements, theme, sorting, searching, copying. Text only ever enters by textContent. */
+document.documentElement.classList.add("script");
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
@@ -74,7 +75,8 @@ function filterTable(id) {
   const kind = choice ? choice.value : "";
   let shown = 0;
   for (const row of table.tBodies[0].rows) {
-    const name = row.cells[0].textContent.toLowerCase();
+    const full = row.dataset.tensor !== undefined ? data.tensors[row.dataset.tensor].n : "";
+    const name = (row.cells[0].textContent + " " + full).toLowerCase();
     row.hidden = !words.every((word) => name.includes(word)) || (kind !== "" && !row.dataset.kind.split(" ").includes(kind));
     shown += row.hidden ? 0 : 1;
   }

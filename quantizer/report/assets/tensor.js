@@ -91,7 +91,7 @@ function showTensor(at, move) {
     t.eq ? ["note", "its channels are equalized: the histogram is estimated"] : null,
   ];
   tensorCard.replaceChildren(
-    el("h3", {}, t.n), el("p", { class: "muted" }, `${t.by[1]}, ${t.s}`),
+    el("h3", { title: t.n }, t.n), el("p", { class: "muted" }, `${t.by[1]}, ${t.s}`),
     t.h ? drawHistogram(t) : null || "", list(pairs),
     t.k && t.k.length ? el("div", { class: "wide" }, calibratorTable(t)) : "", t.h ? binsTable(t) : "");
   for (const row of document.querySelectorAll("#tensor-table tr.chosen")) row.classList.remove("chosen");

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from .text import DASH, visible
 
+LONGEST = 96
+"""Characters of a name that are shown; longer ones, which some exporters write, lose their middle."""
+
 
 def esc(text: object) -> str:
     """Return a text as it stands in an element or in a quoted attribute; control characters are shown."""
@@ -15,11 +18,12 @@ def esc(text: object) -> str:
 
 
 def name_html(name: str) -> str:
-    """Return the name of a tensor or a node: it may break after a slash, a dot or an underline."""
-    found = esc(name)
+    """Return the name of a tensor or a node: it may break after some signs, and a long one is shortened."""
+    is_long = len(name) > LONGEST
+    found = esc(f"{name[: LONGEST // 2]}\N{HORIZONTAL ELLIPSIS}{name[-LONGEST // 2 :]}" if is_long else name)
     for sign in ("/", ".", "_"):
         found = found.replace(sign, f"{sign}<wbr>")
-    return f"<code>{found}</code>"
+    return f'<code title="{esc(name)}">{found}</code>' if is_long else f"<code>{found}</code>"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,21 @@ from __future__ import annotations
 from ..content import Report
 from ..nodes import gain_of
 from ..records import FloatGroupRecord, NodeRecord
-from .markup import Cell, Column, badge, bar, details, esc, figure, head, name_html, section, table, text
+from .markup import (
+    Cell,
+    Column,
+    badge,
+    bar,
+    details,
+    esc,
+    figure,
+    head,
+    name_html,
+    section,
+    table,
+    text,
+    without_empty,
+)
 from .text import count_text, milliseconds, percent_text, plural
 
 MOST_ROWS = 1000
@@ -126,9 +140,7 @@ def float_section(report: Report) -> str:
         ]
         for group in report.float_groups
     ]
-    return section(
-        "float", "Why float", intro, table("Why nodes stay float", columns, rows, id_="float-table")
-    )
+    return section("float", "Why float", intro, table("Why nodes stay float", *without_empty(columns, rows)))
 
 
 def _sentence(reason: str) -> str:

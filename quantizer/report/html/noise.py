@@ -16,6 +16,9 @@ SHOWN_PARTS = 14
 WORTH_SHOWING = 0.1
 """Share of the limit from which a waterfall is drawn to the scale of the limit."""
 
+FAR_DB = 6.0
+"""Median difference in dB from which the samples themselves are suspected."""
+
 WIDTH, HEIGHT, MARGIN = 720, 260, 44
 
 
@@ -95,13 +98,32 @@ def tensor_noise_section(report: Report) -> str:
     measured = any(r.measured is not None for r in records)
     intro = "SQNR of each tensor with all the noise that came before it, in graph order."
     if measured:
-        intro += " The estimate is from the profile alone; points on the diagonal were forecast exactly."
+        intro += f" The estimate is from the profile alone.{_agreement(records)}"
     pictures = _along(records) + (_scatter(records) if measured else "")
     return section(
         "layers",
         "Noise, tensor by tensor",
         intro,
         f'<div class="plots">{pictures}</div>' + _table(records, measured),
+    )
+
+
+def _agreement(records: Sequence[TensorNoiseRecord]) -> str:
+    """Return how far measured and estimated SQNR are apart, in words; "" where nothing can be compared."""
+    pairs = [(r.measured, r.estimated) for r in records]
+    found = sorted(m - e for m, e in pairs if m is not None and e is not None and math.isfinite(m))
+    if not found:
+        return ""
+    middle, most = found[len(found) // 2], sorted(map(abs, found))[int(0.9 * (len(found) - 1))]
+    words = (
+        f" Of {plural(len(found), 'tensor')} the measured SQNR is {number(middle, 2)} dB from the estimate "
+        f"in the median, and nine of ten are within {number(most, 2)} dB."
+    )
+    if abs(middle) < FAR_DB:
+        return words
+    return words + (
+        " So far off, these samples are often not like those of the profile: padded, say, or prepared in "
+        "another way."
     )
 
 
@@ -176,6 +198,7 @@ def _y(value: float, low: float, high: float) -> float:
 
 def _along(records: Sequence[TensorNoiseRecord]) -> str:
     """Return SQNR over the position in the graph: a line for the estimates, points for what was measured."""
+    records = [r for r in records if _known([r.estimated, r.measured])]
     low, high = _ends(_known([r.estimated for r in records] + [r.measured for r in records]))
     step = (WIDTH - MARGIN - 16.0) / max(len(records) - 1, 1)
     x = [MARGIN + 4.0 + step * at for at in range(len(records))]

@@ -31,6 +31,7 @@ from .text import (
     number,
     percent_text,
     plural,
+    ratio_text,
     size_text,
 )
 
@@ -79,7 +80,7 @@ def _tiles(report: Report) -> Iterator[str]:
         )
     if report.size is not None and report.size.quantized_bytes is not None:
         size, small = report.size, report.size.quantized_bytes
-        times = f"{size.float_bytes / max(small, 1):.2f} times smaller than {size_text(size.float_bytes)}"
+        times = f"{ratio_text(size.float_bytes, small)} than {size_text(size.float_bytes)}"
         about = ", estimated" if size.is_estimated else ""
         yield _tile("Size", size_text(small), times + about, bar(0.0, small / max(size.float_bytes, 1)))
     if report.speed is not None:

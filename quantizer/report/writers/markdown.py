@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ....profiles.base.presentation import decibels, percent, size_text
 from ..content import Report
-from ..html.text import visible
+from ..html.text import ratio_text, visible
 from ..measured import sqnr_of
 
 SIGNS = {"good": "✅", "fair": "🟡", "poor": "❌", "unknown": "❔"}
@@ -49,8 +49,8 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
         yield "worst output", f"{_code(worst.name)}: {decibels(sqnr_of(worst))} dB {how}"
     size = report.size
     if size is not None and size.quantized_bytes is not None:
-        ratio = size.float_bytes / max(size.quantized_bytes, 1)
-        yield "size", f"{size_text(size.quantized_bytes)}, {ratio:.2f} times smaller"
+        ratio = ratio_text(size.float_bytes, size.quantized_bytes)
+        yield "size", f"{size_text(size.quantized_bytes)}, {ratio}"
     if report.speed is not None:
         yield "speed", f"{report.speed.speedup:.2f} times float, {report.speed.how}"
     if report.int8_share is not None:

@@ -173,7 +173,7 @@ def test_lines_of_json_are_rows(tmp_path: Path) -> None:
     ("recipe", "says"),
     [
         ("columns: {y: a}", "columns: 'y' is not an input of the model"),
-        ("columns: {x: [a, d, c]}", "has no column 'd', only a, b, c"),
+        ("columns: {x: [a, d, c]}", "has no column 'd'; name one of a, b, c"),
         ("columns: {x: [a, b, c]}; rows: 0", "rows: 0 is not allowed; give N from 1"),
         ("columns: {x: a}; constants: {x: none}", "constants: x: cannot be float32"),
         ("columns: {x: 3}", "columns: {'x': 3} is not allowed; give for inputs"),

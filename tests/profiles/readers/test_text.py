@@ -117,7 +117,7 @@ def test_a_token_beyond_the_embedding_is_refused(tmp_path: Path, tokenizer: Path
 
 def test_an_input_of_unknown_meaning_is_asked_for(tmp_path: Path, tokenizer: Path) -> None:
     text = refusal(lines(tmp_path, "one\n"), [IDS, spec("state", np.float32, (1, 4))], tokenizer)
-    assert "what does input 'state' (float32 of shape (1, 4)) take?" in text
+    assert "what input 'state' (float32 of shape (1, 4)) takes is unknown" in text
 
 
 def test_a_model_of_texts_needs_no_tokenizer(tmp_path: Path) -> None:

@@ -49,10 +49,18 @@ def test_a_file_is_the_only_one_of_itself(folder: Path, store: str) -> None:
 
 def test_what_a_source_holds_is_told_by_endings(folder: Path, store: str) -> None:
     for source in (str(folder), store):
+        assert holds(source, (".txt",), deep=True)
         assert holds(source, (".md",))
         assert not holds(source, (".wav",))
         assert holds(f"{source}/2.txt", (".txt",))
         assert not holds(f"{source}/none", (".txt",))
+
+
+def test_a_folder_of_folders_holds_no_files_itself(store: str) -> None:
+    fsspec.filesystem("memory").pipe("/set/deep/a/1.txt", b"1")
+    assert not holds(f"{store}/deep", (".txt",))
+    assert holds(f"{store}/deep", (".txt",), deep=True)
+    assert data_files(f"{store}/deep", (".txt",)) == ()
 
 
 def test_an_object_is_read_in_blocks_from_any_position(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,25 @@ def test_every_form_of_head_finds_the_same_boxes(tmp_path, form) -> None:
     assert (score.float_score, score.quantized_score) == (100.0, 0.0)
 
 
+def test_the_outputs_of_tensorflows_detectors_are_known_by_their_names(tmp_path) -> None:
+    best, kinds = SCORES.max(axis=1), SCORES.argmax(axis=1)
+    output = {
+        "detection_anchor_indices": np.array([[4.0, 9.0]]),
+        "detection_boxes": (CORNERS / SIDE)[None][..., [1, 0, 3, 2]],
+        "detection_classes": kinds[None] + 1.0,
+        "detection_scores": best[None],
+        "num_detections": np.array([2.0]),
+    }
+    lines = [
+        f"{kind} {' '.join(map(str, row))}" for kind, row in zip(kinds, centred(CORNERS) / SIDE, strict=True)
+    ]
+    (tmp_path / "0.txt").write_text("\n".join(lines))
+    metric = opened("f1:iou=0.99,first=1", output, tmp_path)
+    assert scored(metric, [output], [output]).float_score == 100.0
+    assert "detection_boxes, detection_scores, detection_classes read as boxes" in metric.assumed[0]
+    assert "yxyx in shares of 64 x 64 pixels" in metric.assumed[0]
+
+
 def test_numbers_of_classes_may_begin_at_one_or_be_those_of_the_file(tmp_path) -> None:
     output = heads()["boxes"]
     output["labels"] = np.array([10, 30])

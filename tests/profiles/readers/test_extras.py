@@ -1,0 +1,48 @@
+"""A library that is not installed: the message names the extra that brings it."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .opening import refusal, spec, written
+from .test_audio import saved as saved_recording
+from .test_text import IDS, lines, saved_tokenizer
+
+EXTRAS = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
+    "optional-dependencies"
+]
+
+
+def says(text: str, package: str, extra: str) -> bool:
+    assert extra in EXTRAS
+    return f"'{package}', which is not here; install it with: pip install 'qprof-onnx[{extra}]'" in text
+
+
+def test_a_tokenizer_needs_the_extra_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, recipe = lines(tmp_path, "one\n"), saved_tokenizer(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert says(refusal(source, [IDS], recipe), "tokenizers", "text")
+
+
+def test_parquet_needs_the_extra_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert says(refusal(tmp_path, [IDS]), "pyarrow", "tables")
+
+
+def test_resampling_needs_the_extra_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = written(tmp_path, "reader: audio; rate: 16000; resample: soxr")
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    text = refusal(saved_recording(tmp_path, np.arange(8)), [spec("x", np.float32, ("n",))], recipe)
+    assert says(text, "soxr", "audio")
+
+
+@pytest.mark.parametrize("module", ["fsspec.core", "tenacity"])
+def test_a_url_needs_the_extra_remote(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert says(refusal("memory://x", [IDS]), module.partition(".")[0], "remote")
