@@ -1,4 +1,4 @@
-"""Runs the notebooks of this folder, each in a fresh folder: `run.py [NAME ...] [--write]`; an error fails."""
+"""Runs the notebooks of this folder, each in an empty folder: `run.py [NAME ...] [--write]`."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]
             continue
         if output.output_type == "stream":
             streams[output.name] = output
+        if {"image/jpeg", "image/png"} <= output.get("data", {}).keys():
+            del output["data"]["image/png"]  # the larger one
         joined.append(output)
     return joined
 

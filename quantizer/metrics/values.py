@@ -117,7 +117,7 @@ class MetricSource:
         model: the float model.
         inputs: its inputs in the first sample.
         first: its outputs on it.
-        data: the samples; None where nobody knows.
+        data: all samples that these were chosen from; None where nobody knows.
     """
 
     asked: NamedMetric

@@ -65,7 +65,6 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
 
 def _recipe(data: DataLike | None) -> str | None:
     """Return the placement that a recipe for pictures makes; None without one, or where it crops them."""
-    data = data.data if isinstance(data, ChosenSamples) else data
     if not isinstance(data, PreprocessedData) or data.preprocess is None:
         return None
     settings = load_preprocessing(data.preprocess).settings

@@ -289,8 +289,9 @@ def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
     for recipe, box in (("yolo", [16.0, 24.0, 48.0, 40.0]), ("raw", [16.0, 16.0, 48.0, 48.0])):
         output = {"y": np.array([[[*box, 0.9, 0.0]]])}
         data = PreprocessedData(str(tmp_path / "images"), recipe)
-        metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=data)
-        assert scored(metric, [output], [output]).float_score == 100.0
+        for source in (data, ChosenSamples(data, (0,))):
+            metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=source)
+            assert scored(metric, [output], [output]).float_score == 100.0
     assert placed(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [[0.0, 0.0, 0.0, 0.0]]
 
 

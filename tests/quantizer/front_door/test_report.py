@@ -1,0 +1,94 @@
+"""`report`, and verdicts that show themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import qprof_onnx as qprof
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+MODEL = DIGITS / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("poor")
+
+
+@pytest.fixture(scope="module")
+def poor(folder: Path, labels: Any) -> qprof.QuantizeResult:
+    """A model that loses much, judged with labels of which none is right."""
+    return qprof.quantize(
+        MODEL,
+        None,
+        folder / "q.onnx",
+        data=DIGITS / "heldout",
+        labels=(labels + 1) % 10,
+        calibrator="percentile:90",
+        min_output_sqnr=0.0,
+        equalization="off",
+        latency=False,
+    )
+
+
+def test_the_report_of_a_result_takes_the_profile_that_was_kept(
+    folder: Path, poor: qprof.QuantizeResult
+) -> None:
+    found = qprof.report(MODEL, poor)
+    assert poor.verdict is not None
+    assert found.verdict.level == poor.verdict.grade
+    assert found.tensors
+    found.save(folder / "report")
+    assert {file.name for file in (folder / "report").iterdir()} == {
+        "report.html",
+        "report.md",
+        "junit.xml",
+        "report.json",
+    }
+
+
+def test_a_report_measures_on_samples(path: Path, profile: Any, result: Any, heldout: Any) -> None:
+    gate = qprof.Gate(min_sqnr=99.0)
+    found = qprof.report(path, result, profile, data=heldout, gate=gate, latency=False, limit=1)
+    assert [output.measured is not None for output in found.outputs] == [True]
+    assert not found.passed
+    assert not qprof.report(path, result.plan, profile).gates
+
+
+def test_a_report_of_a_plan_needs_its_profile(path: Path, result: Any) -> None:
+    with pytest.raises(qprof.ConfigError, match="give profile="):
+        qprof.report(path, result.plan)
+
+
+def test_a_verdict_shows_what_to_try_as_keywords(poor: qprof.QuantizeResult) -> None:
+    assert poor.verdict is not None
+    text = poor.verdict.to_markdown()
+    assert text.startswith("## ")
+    assert "* size: " in text
+    assert "| calibrator='mse' |" in text
+    assert "<b>" in poor.verdict._repr_html_()
+    assert "\n" not in repr(poor.verdict)
+
+
+def test_a_float_model_that_is_hardly_ever_right_is_remarked_upon(poor: qprof.QuantizeResult) -> None:
+    assert poor.verdict is not None
+    assert any("the float model itself scores" in remark for remark in poor.verdict.remarks)
+
+
+def test_truth_that_is_no_classes_is_read_by_its_metric(labels: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "truth.npy", np.zeros((len(labels), 10)))
+    found = qprof.quantize(
+        MODEL,
+        data=DIGITS / "calibration",
+        holdout_data=DIGITS / "heldout",
+        metric="rmse",
+        labels=tmp_path / "truth.npy",
+        latency=False,
+        budget=0.0,
+    )
+    assert found.verdict is not None
+    assert found.verdict.score is not None
+    assert found.verdict.score.unit == ""
