@@ -111,7 +111,7 @@ def main() -> None:
     if arguments.write:
         about = (
             "# Samples in an object store that fails\n\n"
-            f"`object_store_run.py` with `{arguments.model.name}`, {arguments.kills} kills. It says what it does.\n"
+            f"`object_store_run.py` with `{arguments.model.name}`, {arguments.kills} kills.\n"
         )
         (HERE / "OBJECT_STORE.md").write_text("\n".join([about, *table, ""]))
 

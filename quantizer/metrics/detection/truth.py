@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.readers.preprocessing import load_preprocessing
-from ....profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData
+from ....profiles.samples.objects import DataLike, PreprocessedData
 from ..truth_files import by_stem, read_text, stem_of, stems
 from ..values import MetricSource, Place
 from .boxes import Boxes, boxes_of
