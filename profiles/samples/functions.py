@@ -9,11 +9,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, cast
 
 from ..base.errors import DataError, QprofError, nearest
@@ -70,19 +70,28 @@ def _loaded(source: str, file: Path) -> ModuleType:
         return _module_of(source, file, path)
 
 
+class _SourceLoader(SourceFileLoader):
+    """Loads a file from its source alone: a compiled one may be of an earlier one of the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the file."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _module_of(source: str, file: Path, path: Path) -> ModuleType:
     with user_code(source, "check the file"):
         content = path.read_bytes()
     name = f"_qprof_{path.stem}_{hashlib.sha256(os.fsencode(path) + bytes(1) + content).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = spec_from_file_location(name, path)
-    assert spec is not None  # its name ends in .py
+    spec = spec_from_file_location(name, path, loader=_SourceLoader(name, os.fspath(path)))
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module  # before it runs: dataclasses and pickle look it up
     try:
         with _importable(os.fspath(path.parent)), user_code(f"{source}: running '{file}'", "repair the file"):
-            exec(compile(content, path, "exec"), module.__dict__)  # no .pyc of older content
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
