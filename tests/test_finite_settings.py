@@ -32,7 +32,7 @@ CHECKED = {
     SpeedDemand: lambda **given: SpeedDemand("data", **given),
 }
 """How the settings in each record are checked."""
-RESULTS = {"Cell", "Fix", "LstmSettings", "Member", "OutputQuality", "Report", "Work"}
+RESULTS = {"Cell", "Fix", "LstmSettings", "Member", "OutputQuality", "Report", "SampleRecord", "Work"}
 """Records that are no settings of a user."""
 FLOATS = [
     (record, field.name)
