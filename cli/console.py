@@ -42,8 +42,23 @@ def echo(text: str, *, nl: bool = True) -> None:
 
 
 def note_values(context: click.Context) -> None:
-    """Keep the parameters of a command that begins, for the next command that is told at its end."""
-    context.meta[_VALUES] = dict(context.params)
+    """Keep the parameters of a command that begins, for the next command that is told at its end.
+
+    "typed" are the options that were typed: by the name of the parameter the option and its texts.
+    """
+    context.meta[_VALUES] = {**context.params, "typed": _typed(context)}
+
+
+def _typed(context: click.Context) -> dict[str, tuple[str, tuple[str, ...]]]:
+    texts, _, order = context.command.make_parser(context).parse_args(list(arguments()))
+    found = {}
+    for parameter in order:
+        name = parameter.name or ""
+        if isinstance(parameter, click.Option):
+            text = texts[name]
+            values = () if parameter.is_flag else tuple(text) if parameter.multiple else (text,)
+            found[name] = (max(parameter.opts, key=len), values)
+    return found
 
 
 def note_arguments(context: click.Context, words: Sequence[str]) -> None:

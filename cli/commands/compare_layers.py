@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..console import echo
+from ..console import add_finding, echo
 from ..options.files import EXISTING, MODEL, FileCommand
 from ..options.shared import data_option, json_option, limit_option, model_argument
 from ..render.progress import progress
@@ -52,5 +52,6 @@ def command(
         result = compare_layers(
             model, quantized, data, plan=plan, measuring=Measuring(**options), progress=report
         )
+    add_finding(doubtful=bool(result.doubts))
     layers = result.layers if worst is None else result.worst(worst)
     echo(layers_json(result, layers) if as_json else layers_text(result, layers))

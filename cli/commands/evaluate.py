@@ -13,6 +13,7 @@ from ..options.files import MODEL
 from ..options.groups import GroupedCommand
 from ..options.report.saving import report_evaluation
 from ..options.shared import data_option, limit_option, model_argument
+from ..render.endings.findings import evaluation_findings
 from ..render.progress import progress
 
 
@@ -44,8 +45,7 @@ def command(
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})
     labels, slack, baseline, save = (options.pop(n) for n in ("labels", "slack", "baseline", "save_baseline"))
     allowed, earlier = Slack(**slack), None if baseline is None else load_baseline(baseline)
-    unmeasured: dict[str, Any] = {"latency": None} if no_latency else {}
-    how = Measuring(**options, **unmeasured)
+    how = Measuring(**options | ({"latency": None} if no_latency else {}))
     with progress("evaluating") as report:
         result = evaluate(model, quantized, data, labels=labels, gate=gate, measuring=how, progress=report)
     if earlier is not None:
@@ -53,7 +53,7 @@ def command(
     if save is not None:
         save_evaluation(result, save)
     report_evaluation(result, model, quantized)
-    add_finding(sqnr=result.worst_sqnr, gated=result.gated)
+    add_finding(**evaluation_findings(result))
     echo(evaluation_json(result) if as_json else evaluation_text(result))
     if not result.passed:
         click.get_current_context().exit(1)

@@ -31,7 +31,7 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
     for warning in found.warnings:
         tell(f"warning: {warning}")
     profile = found.profile
-    add_finding(model=profile.model.file)
+    add_finding(model=Path(profile.model.file) if Path(profile.model.file).is_file() else None)
     for note in profile.notes:
         tell(f"note: {note}")
     echo(f"{output}: {len(profile)} tensors, {profile.data.samples} samples, from {found.files} profiles")

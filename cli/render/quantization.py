@@ -21,13 +21,26 @@ SHOWN = 3
 
 
 def findings(result: QuantizeResult) -> dict[str, Any]:
-    """Return what the next command depends on."""
+    """Return what the next command depends on; of a result that was not judged nothing is known.
+
+    Besides those of its evaluation: "grade" of the verdict, "kept" the file of the profile, "fixed" the
+    options that were applied, and "rounded" whether weights were rounded with samples.
+    """
+    from ...quantizer.targets.config import WITH_SAMPLES
+    from .endings.findings import evaluation_findings
+
     judged = result.judged
     if judged is None:
         return {}
-    none = judged.verdict.grade == "none"
-    sqnr = None if none else judged.evaluation.worst_sqnr
-    return {"sqnr": sqnr, "grade": judged.verdict.grade, "kept": judged.profile}
+    verdict, facts = judged.verdict, None if result.made is None else result.made.facts
+    fix = () if verdict.applied is None else verdict.applied.options
+    return {
+        **evaluation_findings(judged.evaluation),
+        "grade": verdict.grade,
+        "kept": judged.profile,
+        "fixed": tuple(word for word in fix if word != "--check-speed"),
+        "rounded": facts is not None and facts.config.rounding in WITH_SAMPLES,
+    }
 
 
 def summary_text(result: QuantizeResult, arguments: Sequence[str] = ()) -> str:

@@ -7,23 +7,38 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.commands.tune import command as tune
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.render.endings.next_command import FOLLOWING, next_command
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, FEW, HELD_OUT = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout"
+LABELS = HELD_OUT / "labels.txt"
 FILES = {
     **{"model": "my model.onnx", "output": "out.yaml", "data": "samples/", "quantized": "q.onnx"},
     **{"profile": "p.yaml", "old": "a.yaml", "new": "b.yaml", "target": "glow", "output_file": "t.onnx"},
 }
+PLACEHOLDERS = {"DATA", "NEW_DATA", "MORE_DATA", "MORE_LABELS", "PROFILE", "MODEL.onnx"}
+ROUGH = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--equalization", "off")
+"""Settings with which the model loses 15 dB."""
+LATENCY = "--no-latency"
+
+
+def typed(**options: str) -> dict[str, Any]:
+    """Return options as if they were typed."""
+    words = {name: (f"--{name.replace('_', '-')}", (text,)) for name, text in options.items()}
+    return {**options, "typed": words}
 
 
 @pytest.mark.parametrize("name", FOLLOWING)
-@pytest.mark.parametrize("failed", [False, True])
-def test_what_follows_a_command_is_a_command_with_its_options(name: str, failed: bool) -> None:
-    text = next_command(name, {**FILES, "failed": failed})
-    assert text is not None
+@pytest.mark.parametrize("found", [{}, {"failed": True}, {"failed": True, "noisy": True}, {"few_rows": True}])
+def test_what_follows_a_command_is_a_command_with_its_options(name: str, found: dict[str, Any]) -> None:
+    text = next_command(name, {**FILES, "sqnr": 30.0, **found, "output": "logits"})
+    if text is None:
+        return
     words = shlex.split(text)
     assert words[0] == "qprof"
     command = main.get_command(click.Context(main), words[1])
@@ -42,29 +57,206 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
     ("name", "found", "wanted"),
     [
         ("dump-profile", {}, "quantize 'my model.onnx' --profile out.yaml -o 'my model.int8.onnx'"),
-        ("evaluate", {"sqnr": 22.6}, "evaluate 'my model.onnx' q.onnx --data samples/ --min-sqnr 21"),
-        ("evaluate", {"failed": True}, "compare-layers 'my model.onnx' q.onnx --data samples/ --worst 10"),
+        ("dump-profile", {"failed": True}, "show out.yaml"),
+        (
+            "evaluate",
+            {"sqnr": 22.6, "output": None},
+            "evaluate 'my model.onnx' q.onnx --data samples/ --min-sqnr 21",
+        ),
+        (
+            "evaluate",
+            {"failed": True, "noisy": True},
+            "compare-layers 'my model.onnx' q.onnx --data samples/ --worst 10",
+        ),
+        ("evaluate", {"data": "random:8", "output": None}, "evaluate 'my model.onnx' q.onnx --data DATA"),
+        (
+            "evaluate",
+            {"gated": True, "preprocess": "imagenet"},
+            "dump-profile 'my model.onnx' --data NEW_DATA --preprocess imagenet -o new.profile.yaml",
+        ),
+        (
+            "evaluate",
+            {"failed": True, "few_rows": True, "output": "out", **typed(labels="l.txt", max_drop="1")},
+            "evaluate 'my model.onnx' q.onnx --data MORE_DATA --labels MORE_LABELS --output out --max-drop 1",
+        ),
         ("quantize", {"data": None, "preprocess": None}, "evaluate 'my model.onnx' out.yaml --data DATA"),
         (
             "quantize",
             {"preprocess": "imagenet", "sqnr": 30.0, "grade": "good"},
-            "evaluate 'my model.onnx' out.yaml --data samples/ --preprocess imagenet --min-sqnr 29",
+            "evaluate 'my model.onnx' out.yaml --data samples/ --preprocess imagenet",
+        ),
+        (
+            "quantize",
+            {"holdout_data": "others/", "limit": 8, "sqnr": 30.0, "grade": "good", **typed(labels="l.txt")},
+            "evaluate 'my model.onnx' out.yaml --data others/ --labels l.txt --min-sqnr 29",
+        ),
+        (
+            "quantize",
+            {"limit": 8, "grade": "good", "scored_output": "logits", **typed(runtime="openvino")},
+            "evaluate 'my model.onnx' out.yaml --data samples/ --limit 8 --output logits --runtime openvino",
+        ),
+        (
+            "quantize",
+            {"grade": "poor", "kept": "k.yaml", **typed(calibrator="kl", keep_float="a b", config="c.yaml")},
+            "sensitivity 'my model.onnx' --profile k.yaml --data samples/ --calibrator kl --keep-float 'a b' "
+            "--config c.yaml",
+        ),
+        (
+            "quantize",
+            {"grade": "fair", "kept": "k.yaml", "fixed": ("--calibrator", "mse"), **typed(calibrator="kl")},
+            "sensitivity 'my model.onnx' --profile k.yaml --data samples/ --calibrator mse",
+        ),
+        (
+            "quantize",
+            {"grade": "poor", "kept": "k.yaml", "rounded": True, **typed(rounding="gptq")},
+            "compare-layers 'my model.onnx' out.yaml --data samples/ --worst 10",
         ),
         (
             "sensitivity",
-            {"keep_float_found": ("a", "b")},
-            "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --keep-float a --keep-float b",
+            {"keep_float_found": ("a", "b"), **typed(calibrator="kl")},
+            "quantize 'my model.onnx' --profile p.yaml -o 'my model.int8.onnx' --calibrator kl "
+            "--keep-float a --keep-float b",
         ),
         (
             "evaluate",
-            {"failed": True, "data": "https://me:secret@host/set/?sig=secret"},
+            {"noisy": True, "data": "https://me:secret@host/set/?sig=secret"},
             "compare-layers 'my model.onnx' q.onnx --data https://host/set/ --worst 10",
         ),
         ("tune", {"failed": True}, "sensitivity 'my model.onnx' --profile p.yaml --data samples/"),
+        ("diff", {"failed": True, "model": None}, "show b.yaml"),
     ],
 )
-def test_the_next_command_has_the_users_files(name: str, found: dict[str, Any], wanted: str) -> None:
+def test_the_next_command_has_the_users_files_and_settings(
+    name: str, found: dict[str, Any], wanted: str
+) -> None:
     assert next_command(name, {**FILES, **found}) == f"qprof {wanted}"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("evaluate", {"doubtful": True, "sqnr": 30.0}),
+        ("evaluate", {"failed": True}),
+        ("evaluate", {"sqnr": float("inf")}),
+        ("quantize", {"doubtful": True, "grade": "good"}),
+        ("compare-layers", {"doubtful": True}),
+        ("sensitivity", {"plan": "plan.yaml", "keep_float_found": ("a",)}),
+        ("diff", {}),
+    ],
+)
+def test_nothing_follows_where_no_command_would_help(name: str, found: dict[str, Any]) -> None:
+    assert next_command(name, {**FILES, **found}) is None
+
+
+def qprof(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, words)], prog_name="qprof")
+
+
+def next_of(result: Result) -> list[str] | None:
+    """Return the words of the next command that was printed; None for none."""
+    assert result.exit_code in (0, 1), result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("next ")]
+    return shlex.split(lines[0].removeprefix("next"))[1:] if lines else None
+
+
+def followed(*words: str | Path) -> list[list[str]]:
+    """Run a command and all that follow, without repetition and placeholders; return those that followed."""
+    found: list[list[str]] = []
+    after = next_of(qprof(*words))
+    while after is not None and after not in found:
+        assert after != [*map(str, words)]
+        found.append(after)
+        if after[0] == "tune":  # it takes five seconds
+            tune.make_context("tune", after[1:])
+        if PLACEHOLDERS & set(after) or after[0] == "tune":
+            break
+        after = next_of(qprof(*after))
+    return found
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder in which commands write what they name themselves."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+JUDGED = ("quantize", MODEL, "--data", FEW, "-o", "q 1.onnx", LATENCY)
+
+
+@pytest.mark.usefixtures("here")
+def test_samples_that_were_held_out_by_hand_are_evaluated_again_with_their_labels() -> None:
+    first, *_ = followed(*JUDGED, "--holdout-data", HELD_OUT, "--labels", LABELS)
+    assert first[:3] == ["evaluate", str(MODEL), "q 1.onnx"]
+    assert first[3:7] == ["--data", str(HELD_OUT), "--labels", str(LABELS)]
+
+
+@pytest.mark.usefixtures("here")
+def test_every_setting_goes_on_to_what_ranks_nodes_and_from_there() -> None:
+    chain = followed(*JUDGED, *ROUGH, "--budget", "0")
+    assert [words[0] for words in chain[:2]] == ["sensitivity", "tune"]
+    for words in chain[:2]:
+        assert shlex.join(ROUGH) in shlex.join(words)
+
+
+@pytest.mark.usefixtures("here")
+def test_another_calibrator_ends_in_commands_that_run() -> None:
+    few = ("--holdout-data", HELD_OUT, "--labels", LABELS, "--budget", "0", "--calibrator", "kl")
+    ranked, kept, *_ = followed(*JUDGED, *few)
+    assert ranked[0] == "sensitivity"
+    assert shlex.join(kept).startswith("quantize ")
+    assert "--calibrator kl --keep-float " in shlex.join(kept)
+
+
+def test_the_limit_goes_on_with_the_labels_of_the_first_samples(here: Path) -> None:
+    rows = 2 * len(np.load(HELD_OUT / "00.npz")["image"])
+    labels = here / "labels.txt"
+    labels.write_text("\n".join(LABELS.read_text().split()[:rows]))
+    words = (
+        "quantize",
+        MODEL,
+        "--data",
+        HELD_OUT,
+        "--limit",
+        "2",
+        "--labels",
+        labels,
+        "-o",
+        "q.onnx",
+        LATENCY,
+    )
+    first, *_ = followed(*words)
+    assert first[0] == "evaluate"
+    assert first[5:9] == ["--limit", "2", "--labels", str(labels)]
+
+
+def test_profiles_and_what_is_made_of_them_end_in_commands_that_run(here: Path, profile: Path) -> None:
+    (made,) = followed("dump-profile", MODEL, "--data", FEW, "--limit", "4", "-o", "a.yaml")[:1]
+    assert made[0] == "quantize"
+    qprof("dump-profile", MODEL, "--data", HELD_OUT, "--limit", "4", "-o", "b.yaml")
+    (merged,) = followed("merge", "a.yaml", "b.yaml", "-o", "m.yaml")
+    assert merged[:2] == ["quantize", "MODEL.onnx"]
+    drifted = ("diff", "a.yaml", "b.yaml", "--model", MODEL, "--calibrator", "kl")
+    assert followed(*drifted, "--max-range-growth", "1.0001")[0][-2:] == ["--calibrator", "kl"]
+    assert followed("diff", "a.yaml", "a.yaml", "--max-range-growth", "1.5") == []
+
+
+def test_evaluations_end_in_commands_that_run(here: Path, profile: Path) -> None:
+    qprof("quantize", MODEL, "--profile", profile, "-o", "q.onnx")
+    asked = ("evaluate", MODEL, "q.onnx", "--data", HELD_OUT, LATENCY)
+    assert [words[0] for words in followed(*asked)] == ["evaluate", "dump-profile"]
+    assert [words[0] for words in followed(*asked, "--min-sqnr", "90")] == ["compare-layers", "sensitivity"]
+    few = followed(*asked, "--labels", LABELS, "--limit", "1", "--max-accuracy-drop", "0.01")
+    assert "MORE_DATA" in few[0]
+    assert followed("evaluate", "q.onnx", MODEL, "--data", HELD_OUT, LATENCY) == []
+    assert followed("evaluate", MODEL, MODEL, "--data", HELD_OUT, LATENCY, "--min-sqnr", "20") == []
+
+
+def test_a_ranking_ends_in_a_command_that_runs(here: Path, profile: Path) -> None:
+    words = ("sensitivity", MODEL, "--profile", profile, "--data", FEW, "--limit", "2")
+    (tuned,) = followed(*words, *ROUGH[2:], "--calibrator=percentile:90")
+    assert tuned[0] == "tune"
+    assert {*ROUGH} <= {*tuned}
 
 
 def test_it_is_told_on_stderr_and_not_after_json(profile: Path, tmp_path: Path) -> None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-DATA = "DATA"
-"""What stands for samples that a command does not know."""
+from .carried import (
+    DATA,
+    GATES,
+    LIBRARIES,
+    RUNNING,
+    SCORING,
+    Values,
+    carried,
+    data_words,
+    judged_words,
+    output_words,
+    quantized_name,
+    recipe_words,
+    setting_words,
+)
 
-Values = Mapping[str, Any]
-"""Parameters of a command by name, and what it found."""
+MORE = ["--data", "MORE_DATA"]
+"""Where too few rows were the only fault."""
+
+Words = Sequence[object] | None
 
 
 def next_command(name: str, values: Values) -> str | None:
@@ -19,98 +33,148 @@ def next_command(name: str, values: Values) -> str | None:
 
     Args:
         name: of the command that was run.
-        values: its parameters by name; and what it found: "failed" (whether a gate failed), and what the
-            command itself adds (`add_finding`).
+        values: its parameters by name; "typed", those that were typed: their option and texts by name; and
+            what it found: "failed" (whether a gate failed), and what the command itself adds (`add_finding`).
     """
     follow = FOLLOWING.get(name)
     words = None if follow is None else follow(values)
     return None if words is None else shlex.join(["qprof", *map(str, words)])
 
 
-def _with_data(values: Values) -> list[object]:
-    """Return --data and --preprocess as they were given, but for what is secret of a URL."""
-    from ....profiles.storage.files import shown_location
-
-    recipe, data = values.get("preprocess"), values.get("data")
-    shown = DATA if not data else shown_location(str(data))
-    return ["--data", shown, *([] if recipe is None else ["--preprocess", recipe])]
-
-
-def _quantized(model: object) -> str:
-    return f"{Path(str(model)).stem}.int8.onnx"
+def _after_profile(values: Values) -> Words:
+    if values.get("failed"):
+        return ["show", values["output"]]
+    model = values.get("model") or "MODEL.onnx"
+    words = ["quantize", model, "--profile", values["output"], "-o", quantized_name(model)]
+    return [*words, *carried(values, LIBRARIES)]
 
 
-def _after_profile(values: Values) -> Sequence[object]:
-    model = values.get("model") or "model.onnx"
-    return ["quantize", model, "--profile", values["output"], "-o", _quantized(model)]
-
-
-def _after_quantize(values: Values) -> Sequence[object]:
+def _after_quantize(values: Values) -> Words:
+    model, output, libraries = values["model"], values["output"], carried(values, LIBRARIES)
     if values.get("grade") == "none":
-        return ["quantize", values["model"], "--data", DATA, "-o", values["output"]]
-    asked = ["evaluate", values["model"], values["output"], *_with_data(values)]
-    if values.get("labels"):
-        asked += ["--labels", values["labels"]]
-    if values.get("grade") in ("fair", "poor") and values.get("kept"):
-        return ["sensitivity", values["model"], "--profile", values["kept"], *_with_data(values)]
-    return [*asked, *_gate(values)]
+        again = ["quantize", model, "--data", DATA, *recipe_words(values), "-o", output]
+        return [*again, *setting_words(values), *libraries]
+    if values.get("doubtful"):
+        return None
+    gates = carried(values, ("gate_min_sqnr", *GATES))
+    how = [*output_words(values, "scored_output"), *carried(values, RUNNING), *libraries]
+    if values.get("few_rows"):
+        return ["evaluate", model, output, *_more_rows(values), *how, *gates]
+    if values.get("grade") in ("fair", "poor") or values.get("noisy"):
+        return _where_noise_is(values)
+    if values.get("failed"):
+        return None
+    if values.get("holdout_data"):  # else the SQNR is that of a part of the data
+        gates = gates or _gate(values)
+    return ["evaluate", model, output, *judged_words(values), *carried(values, SCORING), *how, *gates]
+
+
+def _where_noise_is(values: Values) -> Words:
+    """Return what ranks nodes, or tensors where ranking has no profile or cannot round with samples."""
+    model, libraries = values["model"], carried(values, LIBRARIES)
+    if not values.get("kept") or values.get("rounded"):
+        return ["compare-layers", model, values["output"], *judged_words(values), "--worst", "10", *libraries]
+    words = ["sensitivity", model, "--profile", values["kept"], *judged_words(values)]
+    return [*words, *setting_words(values), *carried(values, ("class_axis",)), *libraries]
 
 
 def _gate(values: Values) -> list[object]:
-    """Return a gate a little below what was measured."""
+    """Return a gate a little below what was measured on the same samples."""
     sqnr = values.get("sqnr")
-    return [] if sqnr is None or not 1.0 < sqnr < float("inf") else ["--min-sqnr", f"{int(sqnr) - 1}"]
+    return [] if sqnr is None or not 1.0 < sqnr < math.inf else ["--min-sqnr", f"{int(sqnr) - 1}"]
 
 
-def _after_evaluate(values: Values) -> Sequence[object]:
-    pair = [values["model"], values["quantized"], *_with_data(values)]
+def _more_rows(values: Values) -> list[object]:
+    """Return the way of scoring, with other samples to come."""
+    labels = ["--labels", "MORE_LABELS"] if values.get("labels") else []
+    return [*MORE, *recipe_words(values), *labels, *carried(values, ("metric", "class_axis"))]
+
+
+def _after_evaluate(values: Values) -> Words:
+    pair, libraries = [values["model"], values["quantized"]], carried(values, LIBRARIES)
+    how = [*output_words(values, "output"), *carried(values, RUNNING), *libraries]
+    if values.get("doubtful"):
+        return None
+    if values.get("few_rows"):
+        limits = carried(values, {"min_sqnr", *GATES} - {"baseline", "slack"})  # a baseline is of its samples
+        return ["evaluate", *pair, *_more_rows(values), *how, *limits]
+    sqnr = values.get("sqnr")
+    if values.get("noisy") or (not values.get("failed") and sqnr is not None and sqnr <= 1.0):
+        return ["compare-layers", *pair, *data_words(values), "--worst", "10", *libraries]
     if values.get("failed"):
-        return ["compare-layers", *pair, "--worst", "10"]
+        return None
     if values.get("gated"):
-        return ["dump-profile", values["model"], "--data", "NEW_DATA", "-o", "new.profile.yaml"]
-    return ["evaluate", *pair, *(_gate(values) or ["--min-sqnr", "20"])]
+        new = ["--data", "NEW_DATA", *recipe_words(values), "-o", "new.profile.yaml"]
+        return ["dump-profile", values["model"], *new, *libraries]
+    if _is_random(values):
+        return ["evaluate", *pair, "--data", DATA, *recipe_words(values), *how]
+    gate = _gate(values)
+    return ["evaluate", *pair, *data_words(values), *carried(values, SCORING), *how, *gate] if gate else None
 
 
-def _after_layers(values: Values) -> Sequence[object]:
-    return ["sensitivity", values["model"], "--profile", "PROFILE", *_with_data(values)]
+def _is_random(values: Values) -> bool:
+    from ....profiles.readers.random_samples import is_random
+
+    return is_random(str(values.get("data")))
 
 
-def _after_sensitivity(values: Values) -> Sequence[object]:
+def _after_layers(values: Values) -> Words:
+    if values.get("doubtful"):
+        return None
+    words = ["sensitivity", values["model"], "--profile", "PROFILE", *data_words(values)]
+    return [*words, *carried(values, ("plan", *LIBRARIES))]
+
+
+def _after_sensitivity(values: Values) -> Words:
+    """Return what keeps nodes float, or tries more; nothing after a plan, which no setting changes."""
     model, keep = values["model"], values.get("keep_float_found") or ()
-    source = ["--profile", values["profile"]] if values.get("profile") else _with_data(values)
-    if not keep:
-        return ["tune", model, *source, *([] if source[0] == "--data" else _with_data(values))]
-    kept = [word for name in keep for word in ("--keep-float", name)]
-    return ["quantize", model, *source, "-o", _quantized(model), *kept]
+    if values.get("plan") or not values.get("profile"):
+        return None
+    source = ["--profile", values["profile"]]
+    settings, libraries = setting_words(values), carried(values, LIBRARIES)
+    if keep:
+        kept = [word for name in keep for word in ("--keep-float", name)]
+        return ["quantize", model, *source, "-o", quantized_name(model), *settings, *kept, *libraries]
+    if _is_random(values):
+        return None
+    axis = carried(values, ("class_axis",))
+    return ["tune", model, *source, *data_words(values, limit=False), *settings, *axis, *libraries]
 
 
-def _after_tune(values: Values) -> Sequence[object]:
-    model = values["model"]
+def _after_tune(values: Values) -> Words:
+    model, libraries, axis = values["model"], carried(values, LIBRARIES), carried(values, ("class_axis",))
     if values.get("failed") or not values.get("output_file"):
-        return ["sensitivity", model, "--profile", values["profile"], *_with_data(values)]
-    return ["evaluate", model, values["output_file"], *_with_data(values), "--min-speedup", "1"]
+        words = ["sensitivity", model, "--profile", values["profile"], *data_words(values)]
+        return [*words, *setting_words(values), *axis, *libraries]
+    held_out, labels = values.get("holdout_data"), values.get("labels")
+    truth = values.get("holdout_labels") if held_out else labels
+    scoring = [*(["--labels", truth] if truth else []), *carried(values, ("metric",)), *axis]
+    scored = [*scoring, *output_words(values, "output"), *carried(values, ("threads",))]
+    words = ["evaluate", model, values["output_file"], *judged_words(values), *scored, *libraries]
+    return [*words, "--min-speedup", "1"]
 
 
-def _after_diff(values: Values) -> Sequence[object]:
-    if values.get("failed") and values.get("model"):
-        model = values["model"]
-        return ["quantize", model, "--profile", values["new"], "-o", _quantized(model)]
-    if values.get("failed"):
+def _after_diff(values: Values) -> Words:
+    """Return what to do about drift; nothing where there is none."""
+    if not values.get("failed"):
+        return None
+    if not values.get("model"):
         return ["show", values["new"]]
-    return ["diff", values["old"], values["new"], "--max-clipping", "0.01", "--max-range-growth", "1.5"]
+    model, settings = values["model"], setting_words(values)
+    return ["quantize", model, "--profile", values["new"], "-o", quantized_name(model), *settings]
 
 
-def _after_targets(values: Values) -> Sequence[object]:
+def _after_targets(values: Values) -> Words:
     target = values.get("target") or "onnxruntime-x86"
-    return ["quantize", "model.onnx", "--data", DATA, "--target", target, "-o", "model.int8.onnx"]
+    return ["quantize", "MODEL.onnx", "--data", DATA, "--target", target, "-o", "model.int8.onnx"]
 
 
-def _after_measuring(values: Values) -> Sequence[object]:
+def _after_measuring(values: Values) -> Words:
     costs = ["--costs", values["output"], "-o", "model.int8.onnx"]
-    return ["quantize", "model.onnx", "--data", DATA, "--target", values["target"], *costs]
+    return ["quantize", "MODEL.onnx", "--data", DATA, "--target", values["target"], *costs]
 
 
-FOLLOWING: Mapping[str, Callable[[Values], Sequence[object]]] = {
+FOLLOWING: Mapping[str, Callable[[Values], Words]] = {
     "dump-profile": _after_profile,
     "merge": _after_profile,
     "quantize": _after_quantize,
