@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...profiles.base.presentation import Presentation, Presented, size_text
+from ...profiles.base.presentation import Presentation, Presented
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.result import Evaluation
 from ..metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..outputs.limits import NoiseLimits
 from ..runtime.latency import Latency
+from .composition import KEEP_FLOAT, Composition, Cost, alarms_of, brings_nothing
 from .fixes import Fix
 from .grades import Drop, Grade, OutputGrade, grade_of, output_grades
 from .wording import presentation_of
@@ -53,29 +54,6 @@ class HeldOut:
         )
 
 
-@dataclass(frozen=True)
-class FloatNodes:
-    """Nodes that stay float for one reason."""
-
-    nodes: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Composition:
-    """What a quantized model consists of.
-
-    Attributes:
-        int8_share: share of the multiply-adds that integers do, in [0, 1].
-        quantized: number of nodes that compute in integers or have quantized weights.
-        floats: the nodes that stay float by reason, the most first.
-    """
-
-    int8_share: float
-    quantized: int
-    floats: tuple[FloatNodes, ...]
-
-
 @dataclass(frozen=True, repr=False)
 class Verdict(Presented):
     """How good a quantized model is, and what to try.
@@ -115,9 +93,9 @@ class Verdict(Presented):
     applied: Fix | None = None
 
     @property
-    def is_slower(self) -> bool:
-        """Whether float is faster in three of four rounds."""
-        return self.latency is not None and self.latency.speedup_high < 1.0
+    def cost(self) -> Cost:
+        """Sizes and speed."""
+        return Cost(self.float_bytes, self.quantized_bytes, self.latency)
 
     @property
     def worst(self) -> OutputGrade | None:
@@ -194,12 +172,22 @@ def verdict_of(
         composition,
         remarks=(*_about(held_out), *_about_float(evaluation), *evaluation.remarks),
     )
-    return replace(found, alarms=_alarms(found))
+    capped: Grade = "fair" if composition.is_float and found.grade == "good" else found.grade
+    return replace(found, grade=capped, alarms=tuple(alarms_of(composition, found.cost)))
 
 
 def no_verdict(found: Verdict, reason: str) -> Verdict:
     """Return a verdict that there is none, and why."""
     return replace(found, grade="none", remarks=(reason, *found.remarks), cause="", fixes=())
+
+
+def with_fixes(found: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
+    """Return a verdict with its cause and fixes; where nothing helps, it says to keep the float model."""
+    keep = (
+        (KEEP_FLOAT,) if not fixes and found.alarms and brings_nothing(found.composition, found.cost) else ()
+    )
+    remarks = tuple(dict.fromkeys((*keep, *found.remarks)))
+    return replace(found, cause=cause, fixes=tuple(fixes), remarks=remarks)
 
 
 def _about(held_out: HeldOut) -> Sequence[str]:
@@ -226,18 +214,6 @@ def _about_float(evaluation: Evaluation) -> Sequence[str]:
         f"the float model itself scores {shown:.2f} %: labels, preprocessing or metric may not be those that "
         "it was trained for",
     )
-
-
-def _alarms(found: Verdict) -> tuple[str, ...]:
-    alarms = []
-    if not found.composition.quantized:
-        alarms.append("float kept: nothing is quantized")
-    if found.quantized_bytes > found.float_bytes:
-        sizes = f"{size_text(found.quantized_bytes)}, float {size_text(found.float_bytes)}"
-        alarms.append(f"larger than float: {sizes}")
-    if found.is_slower and found.latency is not None:
-        alarms.append(f"slower than float: {found.latency.speedup:.2f} times as fast")
-    return tuple(alarms)
 
 
 @dataclass(frozen=True)
