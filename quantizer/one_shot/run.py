@@ -213,7 +213,8 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
     if reason:
         return _with(done, no_verdict(done.verdict, reason), profile)
     found = _fixes(run, done)
-    verdict = with_fixes(done.verdict, found.cause, found.fixes)
+    cause = _input_cause(done.verdict, profile) or found.cause
+    verdict = with_fixes(done.verdict, cause, found.fixes)
     fix = _to_apply(verdict) if run.judging.fix == "auto" else None
     if fix is None:
         return _with(done, verdict, profile)
@@ -226,9 +227,17 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
         )
         done = _quantized(run, recipe, profile, check_speed=run.judging.check_speed)
         others = [other for other in found.fixes if other.options != fix.options]
-        return _with(done, with_fixes(done.verdict, found.cause, others), profile)
+        return _with(done, with_fixes(done.verdict, cause, others), profile)
     remarks = (*fixed.verdict.remarks, CHOSEN) if fix.is_measured else fixed.verdict.remarks
-    return _with(fixed, replace(fixed.verdict, applied=fix, remarks=remarks), profile)
+    cause = _input_cause(fixed.verdict, profile)
+    return _with(fixed, replace(fixed.verdict, applied=fix, remarks=remarks, cause=cause), profile)
+
+
+def _input_cause(verdict: Verdict, profile: KeptProfile | None) -> str:
+    """Return what looks wrong with the inputs of a model that is not good, as its profile has it."""
+    if profile is None or verdict.grade == "good":
+        return ""
+    return next((hint.text for hint in profile.profile.hints() if hint.code == "pixels"), "")
 
 
 def _to_apply(verdict: Verdict) -> Fix | None:

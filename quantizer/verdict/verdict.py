@@ -14,14 +14,11 @@ from ..outputs.limits import NoiseLimits
 from ..runtime.latency import Latency
 from .composition import KEEP_FLOAT, Composition, Cost, alarms_of, brings_nothing
 from .fixes import Fix
-from .grades import Drop, Grade, OutputGrade, grade_of, output_grades
+from .grades import Grade, OutputGrade, grade_of, output_grades
 from .wording import presentation_of
 
 FEW = 16
 """Held-out rows below which a verdict says that they are few."""
-
-LEAST_FLOAT = 10.0
-"""Percent below which a float model's own score is more likely a mistake in labels, recipe or metric."""
 
 SHOWN = 3
 """Outputs and reasons that are shown."""
@@ -157,7 +154,7 @@ def verdict_of(
         held_out: the samples.
     """
     outputs = output_grades(evaluation.outputs, limits)
-    drop: Drop | None = evaluation.score or evaluation.accuracy
+    drop = evaluation.score or evaluation.accuracy
     found = Verdict(
         grade_of(outputs, drop),
         outputs,
@@ -170,15 +167,20 @@ def verdict_of(
         evaluation.quantized_bytes,
         evaluation.latency,
         composition,
-        remarks=(*_about(held_out), *_about_float(evaluation), *evaluation.remarks),
+        remarks=(*_about(held_out), *evaluation.remarks),
     )
-    capped: Grade = "fair" if composition.is_float and found.grade == "good" else found.grade
-    return replace(found, grade=capped, alarms=tuple(alarms_of(composition, found.cost)))
+    found = replace(found, alarms=tuple(alarms_of(composition, found.cost)))
+    if found.grade != "good":
+        return found
+    if drop is not None and drop.is_worthless:  # remarks of an evaluation begin with why
+        return no_verdict(found, evaluation.remarks[0])
+    return replace(found, grade="fair") if composition.is_float else found
 
 
 def no_verdict(found: Verdict, reason: str) -> Verdict:
     """Return a verdict that there is none, and why."""
-    return replace(found, grade="none", remarks=(reason, *found.remarks), cause="", fixes=())
+    remarks = tuple(dict.fromkeys((reason, *found.remarks)))
+    return replace(found, grade="none", remarks=remarks, cause="", fixes=())
 
 
 def with_fixes(found: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
@@ -197,23 +199,6 @@ def _about(held_out: HeldOut) -> Sequence[str]:
         few = f"{held_out.samples} held-out sample{'s'[: held_out.samples != 1]}"
         return (f"few samples: {few} of {held_out.of_samples}; more make the verdict surer",)
     return ()
-
-
-def _about_float(evaluation: Evaluation) -> Sequence[str]:
-    """Return a remark where the float model does so badly that the truth is likely to be at fault."""
-    score, accuracy = evaluation.score, evaluation.accuracy
-    if score is not None and score.unit == "%":
-        shown, high = score.float_score, score.higher_is_better
-    elif score is None and accuracy is not None:
-        shown, high = accuracy.float_percent, True
-    else:
-        return ()
-    if (shown if high else 100.0 - shown) >= LEAST_FLOAT:
-        return ()
-    return (
-        f"the float model itself scores {shown:.2f} %: labels, preprocessing or metric may not be those that "
-        "it was trained for",
-    )
 
 
 @dataclass(frozen=True)
