@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics.intervals import mcnemar_p, paired_interval
+from ..metrics.intervals import is_near_chance, mcnemar_p, paired_interval
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,9 @@ class Accuracy:
         drop: float_percent - quantized_percent, in percentage points; below 0 when the quantized model is
             better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`paired_interval`); all
-            that there can be where the float model has no row right.
+            that there can be where the float model is near chance.
         p_value: of McNemar's exact test: how likely such a difference is when both models are equally good.
+        chance: percent of the rows that guessing has right, 100 / classes; 0 for unknown.
     """
 
     output: str
@@ -39,11 +40,12 @@ class Accuracy:
     drop_low: float
     drop_high: float
     p_value: float
+    chance: float = 0.0
 
     @property
     def is_worthless(self) -> bool:
-        """Whether the float model has no row right, so that nothing can be lost."""
-        return not self.float_right
+        """Whether the float model is not surely better than guessing, so that nothing can be lost."""
+        return is_near_chance(self.float_right, self.rows, self.chance / 100.0)
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,18 @@ class RowCounts:
         )
 
 
-def accuracy_of(output: str, counts: RowCounts) -> Accuracy:
-    """Return the accuracy of both models from the counts of at least one row."""
+def accuracy_of(output: str, counts: RowCounts, chance: float = 0.0) -> Accuracy:
+    """Return the accuracy of both models from the counts of at least one row.
+
+    Args:
+        output: name of the output that the labels belong to.
+        counts: of the rows.
+        chance: percent of the rows that guessing has right; 0 for unknown.
+    """
     rows, float_right = counts.rows, counts.both + counts.only_float
     quantized_right = counts.both + counts.only_quantized
     low, high = paired_interval(counts.only_float, counts.only_quantized, rows)
-    if not float_right:  # nothing to lose
+    if is_near_chance(float_right, rows, chance / 100.0):  # nothing to lose
         low, high = -1.0, 1.0
     return Accuracy(
         output=output,
@@ -100,4 +108,5 @@ def accuracy_of(output: str, counts: RowCounts) -> Accuracy:
         drop_low=100.0 * low,
         drop_high=100.0 * high,
         p_value=mcnemar_p(counts.only_float, counts.only_quantized),
+        chance=chance,
     )

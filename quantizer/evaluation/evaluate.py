@@ -20,14 +20,16 @@ from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axe
 from ..differences.samples import SampleDifference, most_different, sample_difference
 from ..metrics.labels import Labels, load_labels
 from ..metrics.opening import MetricRequest, open_metric, reads_truth
+from ..metrics.score import with_chance
 from ..metrics.score_run import ScoreRun
+from ..metrics.table import named_metric
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance, model_fingerprint
 from ..runtime.latency import Latency, measure
 from ..runtime.runtimes import place_of
 from .accuracy import RowCounts, accuracy_of
-from .gates import WORTHLESS, Gate, check_gate, failures_of
+from .gates import Gate, check_gate, failures_of, truth_doubts
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
@@ -60,6 +62,8 @@ class _Task:
         labels: for top-1 accuracy; None without labels.
         scoring: by a metric; None without one.
         timed: how many samples latency is measured on.
+        truth_of: the output that truth belongs to, and
+        class_axis: where that has its classes.
     """
 
     pair: Pair
@@ -67,6 +71,8 @@ class _Task:
     labels: _Labels | None
     scoring: ScoreRun | None
     timed: int
+    truth_of: str
+    class_axis: ClassAxis
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +86,7 @@ class _Sums:
         digest: identity of the samples.
         first: the samples that latency is measured on.
         worst: the samples on which the models differ most.
+        classes: of the output that truth belongs to; 0 for unknown.
     """
 
     outputs: tuple[OutputSums, ...]
@@ -88,6 +95,7 @@ class _Sums:
     digest: DataId = field(default_factory=DataId)
     first: tuple[Sample, ...] = ()
     worst: tuple[SampleDifference, ...] = ()
+    classes: int = 0
 
 
 def evaluate(
@@ -144,6 +152,8 @@ def evaluate(
         _Labels(output, load_labels(labels), axes[output]) if labels is not None and labelled else None,
         scoring,
         0 if measuring.latency is None else measuring.latency.samples,
+        output,
+        axes[output],
     )
     sums = _Sums(tuple(OutputSums(axes[name]) for name in pair.outputs))
     source = open_samples(data, task.specs, measuring.limit)
@@ -159,14 +169,16 @@ def evaluate(
         task.labels.labels.check_rows(sums.rows.rows, cut=cut or 0 < unused < fixed_batch(task.specs))
     metric, score = (None, None) if scoring is None else scoring.result(cut)
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
-    accuracy = None if task.labels is None else accuracy_of(task.labels.output, sums.rows)
+    chance = 100.0 / sums.classes if sums.classes else 0.0
+    accuracy = None if task.labels is None else accuracy_of(task.labels.output, sums.rows, chance)
+    counted = None if metric is None or metric.kind.name != "top-K" else named_metric(metric.name)
+    if score is not None and counted is not None:
+        score = with_chance(score, min(100.0, chance * counted.number))
     latency = _latency(pair, sums.first, measuring)
     estimates = _estimates(quantized.provenance, outputs)
     elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
     wanted = gate.min_speedup is not None
     assumed = () if metric is None else metric.assumed
-    scored = score or accuracy
-    worthless = (WORTHLESS,) if scored is not None and scored.is_worthless else ()
     return Evaluation(
         float_model=floats.name,
         quantized_model=quantized.name,
@@ -182,7 +194,7 @@ def evaluate(
         ),
         doubts=doubts(floats, quantized) + (elsewhere if wanted else ()),
         remarks=(
-            *worthless,
+            *truth_doubts(accuracy, score, counts_rows=counted is not None),
             *other_graph(floats, quantized),
             *(() if wanted else elsewhere),
             *too_good_texts(estimates),
@@ -248,6 +260,7 @@ def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
         samples=sums.samples + 1,
         digest=sums.digest.merged(data_id(sample.arrays, task.specs)),
         first=(*sums.first, sample) if len(sums.first) < task.timed else sums.first,
+        classes=class_count(floats[task.truth_of], task.class_axis) or sums.classes,
         worst=most_different(sums.worst, sample_difference(sample.name, compared)),
     )
 

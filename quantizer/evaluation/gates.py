@@ -26,6 +26,9 @@ WORTHLESS = (
 )
 """Remark on truth that judges nothing."""
 
+LEAST_RIGHT, LEAST_SCORE = 50.0, 10.0
+"""Percent of right rows, and of another score, below which a float model's own is more likely a mistake."""
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -82,6 +85,40 @@ class GateFailure:
     missing: float
     reason: str = ""
     unit: str = ""
+
+
+def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[str, ...]:
+    """Return a remark where the float model does so badly that labels or preprocessing may be at fault.
+
+    Args:
+        accuracy, score: of both models; the score counts where there is one.
+        counts_rows: whether the score is a share of rows that are right, as top-1 accuracy is.
+    """
+    if score is not None:
+        if score.unit != "%":
+            return ()
+        right = score.float_score if score.higher_is_better else 100.0 - score.float_score
+        least = LEAST_RIGHT if counts_rows else LEAST_SCORE
+        rows, chance, is_worthless = score.rows, score.chance, score.is_worthless
+    elif accuracy is not None:
+        right, least, counts_rows = accuracy.float_percent, LEAST_RIGHT, True
+        rows, chance, is_worthless = accuracy.rows, accuracy.chance, accuracy.is_worthless
+    else:
+        return ()
+    if right >= least and not is_worthless:
+        return ()
+    if right <= 0.0:
+        return (WORTHLESS,)
+    if not counts_rows:
+        return (
+            f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
+            "that it was trained for",
+        )
+    return (
+        f"the float model is right on only {right:.0f} % of {rows} rows"
+        + (f" (chance {chance:.2g} %)" if chance else "")
+        + ": are labels in the model's order, and preprocessing as in training?",
+    )
 
 
 def check_gate(gate: Gate, *, labels: bool, latency: bool, metric: bool = True) -> None:
@@ -177,15 +214,11 @@ def _too_inaccurate(limit: float, accuracy: Accuracy | None) -> Iterator[GateFai
         a = accuracy
         interval = f"drop {a.drop:.2f}, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f} on {a.rows} rows"
         rows = rows_to_show(a.only_float, a.only_quantized, a.rows, limit / 100.0)
-        more = (
-            WORTHLESS
-            if a.is_worthless
-            else (
-                "the drop itself is above the limit"
-                if rows is None
-                else f"about {rows} rows would show that it is kept, if they differ as often as these"
-            )
-        )
+        more = "the drop itself is above the limit"
+        if a.is_worthless:
+            (more,) = truth_doubts(a, None, counts_rows=True)
+        elif rows is not None:
+            more = f"about {rows} rows would show that it is kept, if they differ as often as these"
         yield _failure(
             "max_accuracy_drop", "", a.drop_high, limit, f"upper end of the interval: {interval}; {more}"
         )
@@ -201,10 +234,12 @@ def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
 def _worse(gate: Gate, score: Score) -> Iterator[GateFailure]:
     """Yield the limits on the metric's score that are not met."""
     if gate.max_drop is not None and not score.drop_high <= gate.max_drop:
-        reason = (
+        doubts = truth_doubts(None, score, counts_rows=True) if score.is_worthless else ()
+        interval = (
             f"upper end of the interval: drop {score.drop:.2f}, 95 % interval {score.drop_low:.2f} to "
-            f"{score.drop_high:.2f} on {score.rows} scored" + (f"; {WORTHLESS}" if score.is_worthless else "")
+            f"{score.drop_high:.2f} on {score.rows} scored"
         )
+        reason = "; ".join((interval, *doubts))
         failure = _failure("max_drop", "", score.drop_high, gate.max_drop, reason)
         yield replace(failure, unit=score.drop_unit)
     limit, better = gate.min_score, score.higher_is_better

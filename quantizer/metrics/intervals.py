@@ -62,6 +62,19 @@ def mcnemar_p(only_float: int, only_quantized: int) -> float:
     return min(1.0, 2.0 * tail)
 
 
+def is_near_chance(right: float, rows: int, chance: float) -> bool:
+    """Whether rows that are right are not more than guessing has right, at 95 %.
+
+    The score test of a proportion: whether Wilson's interval (1927) of the share that is right contains the
+    chance, or lies below. It needs no estimate of the variance, so that it holds on few rows too.
+
+    Args:
+        right, rows: rows that are right, and all.
+        chance: share that guessing has right, such as 1 / classes; 0 for unknown: then nothing must be right.
+    """
+    return right / rows - chance <= Z95 * math.sqrt(chance * (1.0 - chance) / rows)
+
+
 def drop_interval(drops: Floats, limit: float = 100.0) -> tuple[float, float]:
     """Return the 95 % interval of the mean of the drops of rows or samples, in their unit.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...profiles.base.errors import DataError
-from .intervals import bootstrap_interval, drop_interval
+from .intervals import bootstrap_interval, drop_interval, is_near_chance
 from .table import MetricKind
 from .values import Figures, Floats
 
@@ -23,10 +23,12 @@ class Score:
         float_score, quantized_score: of both models, in `unit`.
         drop: how much worse the quantized model is, in `drop_unit`; negative when it is better.
         drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`,
-            `bootstrap_interval`); infinite where one unit alone was scored, or the float model has 0 %.
+            `bootstrap_interval`); infinite where one unit alone was scored, or the float model is near
+            chance.
         unit: "%", "dB", or "" for the unit of the output.
         drop_unit: "percentage points", "dB", or "% of float's".
         higher_is_better: whether a larger score is the better one.
+        chance: percent that guessing scores, such as 100 / classes of top-1 accuracy; 0 for unknown.
     """
 
     samples: int
@@ -39,11 +41,20 @@ class Score:
     unit: str = "%"
     drop_unit: str = "percentage points"
     higher_is_better: bool = True
+    chance: float = 0.0
 
     @property
     def is_worthless(self) -> bool:
-        """Whether the float model has 0 %, so that nothing can be lost."""
-        return self.higher_is_better and self.unit == "%" and self.float_score <= 0.0
+        """Whether the float model is not surely better than guessing, so that nothing can be lost."""
+        if not self.higher_is_better or self.unit != "%":
+            return False
+        return is_near_chance(self.float_score / 100.0 * self.rows, self.rows, self.chance / 100.0)
+
+
+def with_chance(score: Score, chance: float) -> Score:
+    """Return the score of rows that are right or wrong, of which guessing has `chance` percent right."""
+    found = replace(score, chance=chance)
+    return replace(found, drop_low=-math.inf, drop_high=math.inf) if found.is_worthless else found
 
 
 def score_text(score: Score) -> str:

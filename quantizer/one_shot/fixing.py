@@ -25,12 +25,13 @@ from ..model.saving import save_model
 from ..noise.sources import decibels_of
 from ..outputs.limits import NoiseLimits
 from ..pipeline.quantize_result import Made
+from ..plan.plan import Kind
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, plan_from
 from ..ranges.activation_ranges import RangeCache
 from ..runtime.latency import LatencySettings
 from ..runtime.sessions import open_session
-from ..scoring.objectives import predicted_objective
+from ..scoring.objectives import int8_share, predicted_objective
 from ..scoring.tuning_data import TuningData, read_samples
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, with_limit
 from ..targets.loading import load_recipe
@@ -38,6 +39,7 @@ from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from ..targets.validation import check_config
 from ..tuning.ranking import SAMPLES, ranked_nodes
+from ..verdict.composition import Composition, Cost, is_no_gain
 from ..verdict.fixes import WORTH_DB, Fix, Lack, NodeNoise, proposals, tighter, worth
 from ..verdict.grades import grade_of, output_grades
 from ..verdict.verdict import Verdict
@@ -100,9 +102,14 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
         verdict: on the model.
         progress: called after each trial.
     """
-    quick = _quick_fixes(verdict, trials)
     facts = trials.made.facts
-    if facts is None or verdict.grade not in ("fair", "poor") or not _can_be_tried(facts.config):
+    quick = () if facts is None else _quick_fixes(verdict, trials, facts, progress)
+    if (
+        facts is None
+        or verdict.composition.is_float
+        or verdict.grade not in ("fair", "poor")
+        or not _can_be_tried(facts.config)
+    ):
         return Found("", quick)
     lack = _lack(facts, trials, verdict)
     if lack is None:
@@ -132,6 +139,7 @@ class _Attempts:
         self._start = trials.clock()
         self._longest = trials.spent / 2.0  # which has more rounds of latency
         self._done = 0
+        self._vain: set[tuple[str, ...]] = set()
         self.fixes: dict[tuple[str, ...], Fix] = {}
 
     def has_time(self) -> bool:
@@ -139,16 +147,24 @@ class _Attempts:
         return self._trials.clock() - self._start + self._longest <= self._trials.seconds
 
     def make(self, offered: Sequence[Fix]) -> None:
-        """Try fixes that were not tried before; keep the others as they are when the time is up."""
+        """Try fixes that were not tried before; keep the others as they are when the time is up.
+
+        What cannot be made, or brings nothing over float, is no fix.
+        """
         for fix in offered:
-            if fix.options in self.fixes and self.fixes[fix.options].is_measured:
+            known = self.fixes.get(fix.options)
+            if fix.options in self._vain or (known is not None and known.is_measured):
                 continue
             if not self.has_time():
                 self.fixes.setdefault(fix.options, fix)
                 continue
             before = self._trials.clock()
-            for found in _tried(self._trials, self._facts, fix):
-                self.fixes[fix.options] = found
+            tried = _tried(self._trials, self._facts, fix)
+            if tried is None:
+                self._vain.add(fix.options)
+                self.fixes.pop(fix.options, None)
+            else:
+                self.fixes[fix.options] = tried
             spent = self._trials.clock() - before
             self._longest = max(self._longest, spent) if self._done else spent
             self._done += 1
@@ -156,14 +172,17 @@ class _Attempts:
                 self._progress(self._done, None)
 
 
-def _quick_fixes(verdict: Verdict, trials: Trials) -> tuple[Fix, ...]:
+def _quick_fixes(
+    verdict: Verdict, trials: Trials, facts: PlanningFacts, progress: Progress | None
+) -> tuple[Fix, ...]:
     """Return what helps against being slow or not quantized, which needs no noise to be told."""
-    facts = trials.made.facts
-    if facts is None:
+    if not verdict.composition.is_float:
+        return (Fix(check_speed=True),) if verdict.cost.is_slower else ()
+    if facts.config.mode == "weight-only" or not _can_be_tried(facts.config):
         return ()
-    if not verdict.composition.quantized:
-        return (Fix({"mode": "weight-only"}),) if facts.config.mode != "weight-only" else ()
-    return (Fix(check_speed=True),) if verdict.is_slower else ()
+    attempts = _Attempts(trials, facts, progress)
+    attempts.make((Fix({"mode": "weight-only"}),))
+    return tuple(attempts.fixes.values())
 
 
 def _can_be_tried(config: QuantConfig) -> bool:
@@ -207,8 +226,8 @@ def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
     return replace(recipe, config=check_config(config, recipe.target, "fix"))
 
 
-def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
-    """Return a fix with what it brings as measured; [] for one that cannot be made."""
+def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> Fix | None:
+    """Return a fix with what it brings as measured; None for one that cannot be made, or is none."""
     try:
         recipe = with_fix(facts.recipe, fix)
         known = facts.cache
@@ -222,21 +241,30 @@ def _tried(trials: Trials, facts: PlanningFacts, fix: Fix) -> list[Fix]:
                 trials.model, path, trials.judged, labels=trials.labels, measuring=_quicker(trials.measuring)
             )
     except CANNOT:
-        return []
+        return None
+    cost = Cost(result.float_bytes, result.quantized_bytes, result.latency)
+    if is_no_gain(_composition(planned, facts), cost):
+        return None
     outputs = output_grades(result.outputs, trials.limits)
     scored = result.score or result.accuracy
-    return [
-        replace(
-            fix,
-            sqnr=outputs[0].sqnr if outputs else None,
-            speedup=None if result.latency is None else result.latency.speedup,
-            is_measured=True,
-            grade=grade_of(outputs, scored),
-            drop=None if scored is None else scored.drop,
-            drop_unit=Fix.drop_unit if result.score is None else result.score.drop_unit,
-            predicted=_speed(trials.made.planned, trials) / max(_speed(planned, trials), 1e-9),
-        )
-    ]
+    return replace(
+        fix,
+        sqnr=outputs[0].sqnr if outputs else None,
+        speedup=None if result.latency is None else result.latency.speedup,
+        is_measured=True,
+        grade=grade_of(outputs, scored),
+        drop=None if scored is None else scored.drop,
+        drop_unit=Fix.drop_unit if result.score is None else result.score.drop_unit,
+        predicted=_speed(trials.made.planned, trials) / max(_speed(planned, trials), 1e-9),
+    )
+
+
+def _composition(planned: PlannedModel, facts: PlanningFacts) -> Composition:
+    """Return what a plan that was tried consists of."""
+    kinds = [node.kind for node in planned.plan.nodes.values()]
+    share = int8_share(planned.plan, planned.graph, facts.profile)
+    quantized = len(kinds) - kinds.count(Kind.FLOAT)
+    return Composition(share, quantized, (), kinds.count(Kind.WEIGHT_ONLY))
 
 
 def _quicker(measuring: Measuring) -> Measuring:
@@ -262,6 +290,8 @@ def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: Sequence[Fix]) -> 
     share = f"{100 * worst.noise / total:.0f} % of the noise"
     if kept is None or not kept.is_measured or kept.sqnr is None:
         return f"{worst.nodes[-1]} adds {share}"
+    if kept.sqnr <= lack.sqnr:  # without it the model is no better
+        return ""
     if kept.sqnr < lack.sqnr + WORTH_DB:
         return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
     return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"

@@ -35,8 +35,9 @@ from ..speed.float_fallback import SpeedDemand
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from ..verdict.composition import Composition, FloatNodes, is_no_gain
 from ..verdict.fixes import Fix, best_fix
-from ..verdict.verdict import Composition, FloatNodes, Judged, Verdict, no_verdict, verdict_of
+from ..verdict.verdict import Judged, Verdict, no_verdict, verdict_of, with_fixes
 from .fixing import Found, Trials, find_fixes, with_fix
 from .held_out import Split, is_random, read_digests, split, split_by_source, write_labels
 from .kept_profile import KeptProfile, file_beside, kept_profile
@@ -212,15 +213,31 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
     if reason:
         return _with(done, no_verdict(done.verdict, reason), profile)
     found = _fixes(run, done)
-    verdict = replace(done.verdict, cause=found.cause, fixes=found.fixes)
+    cause = _input_cause(done.verdict, profile) or found.cause
+    verdict = with_fixes(done.verdict, cause, found.fixes)
     fix = _to_apply(verdict) if run.judging.fix == "auto" else None
     if fix is None:
         return _with(done, verdict, profile)
     run.watching.note(f"fix: {' '.join(fix.options)}")
     speed = run.judging.check_speed or fix.check_speed
     fixed = _quantized(run, with_fix(recipe, fix), profile, check_speed=speed)
+    if is_no_gain(fixed.verdict.composition, fixed.verdict.cost):
+        run.watching.note(
+            f"fix: {' '.join(fix.options)} is undone: it leaves nothing that is better than float"
+        )
+        done = _quantized(run, recipe, profile, check_speed=run.judging.check_speed)
+        others = [other for other in found.fixes if other.options != fix.options]
+        return _with(done, with_fixes(done.verdict, cause, others), profile)
     remarks = (*fixed.verdict.remarks, CHOSEN) if fix.is_measured else fixed.verdict.remarks
-    return _with(fixed, replace(fixed.verdict, applied=fix, remarks=remarks), profile)
+    cause = _input_cause(fixed.verdict, profile)
+    return _with(fixed, replace(fixed.verdict, applied=fix, remarks=remarks, cause=cause), profile)
+
+
+def _input_cause(verdict: Verdict, profile: KeptProfile | None) -> str:
+    """Return what looks wrong with the inputs of a model that is not good, as its profile has it."""
+    if profile is None or verdict.grade == "good":
+        return ""
+    return next((hint.text for hint in profile.profile.hints() if hint.code == "pixels"), "")
 
 
 def _to_apply(verdict: Verdict) -> Fix | None:
@@ -305,8 +322,9 @@ def _composition(result: QuantizeResult, profile: Profile) -> Composition:
     floats = tuple(FloatNodes(group.nodes, group.reason) for group in result.summary.floats)
     counts = result.summary.counts
     graph = None if result.made is None else result.made.planned.graph
-    share = 0.0 if graph is None else int8_share(result.plan, graph, profile)
-    return Composition(share, sum(counts.values()) - counts.get(Kind.FLOAT.value, 0), floats)
+    share = int8_share(result.plan, graph, profile) if graph is not None and len(profile) else None
+    quantized = sum(counts.values()) - counts.get(Kind.FLOAT.value, 0)
+    return Composition(share, quantized, floats, counts.get(Kind.WEIGHT_ONLY.value, 0))
 
 
 def _fixes(run: _Run, done: _Done) -> Found:

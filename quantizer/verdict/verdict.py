@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...profiles.base.presentation import Presentation, Presented, size_text
+from ...profiles.base.presentation import Presentation, Presented
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.result import Evaluation
 from ..metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..outputs.limits import NoiseLimits
 from ..runtime.latency import Latency
+from .composition import KEEP_FLOAT, Composition, Cost, alarms_of, brings_nothing
 from .fixes import Fix
-from .grades import Drop, Grade, OutputGrade, grade_of, output_grades
+from .grades import Grade, OutputGrade, grade_of, output_grades
 from .wording import presentation_of
 
 FEW = 16
 """Held-out rows below which a verdict says that they are few."""
-
-LEAST_FLOAT = 10.0
-"""Percent below which a float model's own score is more likely a mistake in labels, recipe or metric."""
 
 SHOWN = 3
 """Outputs and reasons that are shown."""
@@ -51,29 +49,6 @@ class HeldOut:
         return (
             f"{self.rows} held-out rows" if self.rows != self.samples else f"{self.samples} held-out samples"
         )
-
-
-@dataclass(frozen=True)
-class FloatNodes:
-    """Nodes that stay float for one reason."""
-
-    nodes: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Composition:
-    """What a quantized model consists of.
-
-    Attributes:
-        int8_share: share of the multiply-adds that integers do, in [0, 1].
-        quantized: number of nodes that compute in integers or have quantized weights.
-        floats: the nodes that stay float by reason, the most first.
-    """
-
-    int8_share: float
-    quantized: int
-    floats: tuple[FloatNodes, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,9 +90,9 @@ class Verdict(Presented):
     applied: Fix | None = None
 
     @property
-    def is_slower(self) -> bool:
-        """Whether float is faster in three of four rounds."""
-        return self.latency is not None and self.latency.speedup_high < 1.0
+    def cost(self) -> Cost:
+        """Sizes and speed."""
+        return Cost(self.float_bytes, self.quantized_bytes, self.latency)
 
     @property
     def worst(self) -> OutputGrade | None:
@@ -179,7 +154,7 @@ def verdict_of(
         held_out: the samples.
     """
     outputs = output_grades(evaluation.outputs, limits)
-    drop: Drop | None = evaluation.score or evaluation.accuracy
+    drop = evaluation.score or evaluation.accuracy
     found = Verdict(
         grade_of(outputs, drop),
         outputs,
@@ -192,14 +167,29 @@ def verdict_of(
         evaluation.quantized_bytes,
         evaluation.latency,
         composition,
-        remarks=(*_about(held_out), *_about_float(evaluation), *evaluation.remarks),
+        remarks=(*_about(held_out), *evaluation.remarks),
     )
-    return replace(found, alarms=_alarms(found))
+    found = replace(found, alarms=tuple(alarms_of(composition, found.cost)))
+    if found.grade != "good":
+        return found
+    if drop is not None and drop.is_worthless:  # remarks of an evaluation begin with why
+        return no_verdict(found, evaluation.remarks[0])
+    return replace(found, grade="fair") if composition.is_float else found
 
 
 def no_verdict(found: Verdict, reason: str) -> Verdict:
     """Return a verdict that there is none, and why."""
-    return replace(found, grade="none", remarks=(reason, *found.remarks), cause="", fixes=())
+    remarks = tuple(dict.fromkeys((reason, *found.remarks)))
+    return replace(found, grade="none", remarks=remarks, cause="", fixes=())
+
+
+def with_fixes(found: Verdict, cause: str, fixes: Sequence[Fix]) -> Verdict:
+    """Return a verdict with its cause and fixes; where nothing helps, it says to keep the float model."""
+    keep = (
+        (KEEP_FLOAT,) if not fixes and found.alarms and brings_nothing(found.composition, found.cost) else ()
+    )
+    remarks = tuple(dict.fromkeys((*keep, *found.remarks)))
+    return replace(found, cause=cause, fixes=tuple(fixes), remarks=remarks)
 
 
 def _about(held_out: HeldOut) -> Sequence[str]:
@@ -209,35 +199,6 @@ def _about(held_out: HeldOut) -> Sequence[str]:
         few = f"{held_out.samples} held-out sample{'s'[: held_out.samples != 1]}"
         return (f"few samples: {few} of {held_out.of_samples}; more make the verdict surer",)
     return ()
-
-
-def _about_float(evaluation: Evaluation) -> Sequence[str]:
-    """Return a remark where the float model does so badly that the truth is likely to be at fault."""
-    score, accuracy = evaluation.score, evaluation.accuracy
-    if score is not None and score.unit == "%":
-        shown, high = score.float_score, score.higher_is_better
-    elif score is None and accuracy is not None:
-        shown, high = accuracy.float_percent, True
-    else:
-        return ()
-    if (shown if high else 100.0 - shown) >= LEAST_FLOAT:
-        return ()
-    return (
-        f"the float model itself scores {shown:.2f} %: labels, preprocessing or metric may not be those that "
-        "it was trained for",
-    )
-
-
-def _alarms(found: Verdict) -> tuple[str, ...]:
-    alarms = []
-    if not found.composition.quantized:
-        alarms.append("float kept: nothing is quantized")
-    if found.quantized_bytes > found.float_bytes:
-        sizes = f"{size_text(found.quantized_bytes)}, float {size_text(found.float_bytes)}"
-        alarms.append(f"larger than float: {sizes}")
-    if found.is_slower and found.latency is not None:
-        alarms.append(f"slower than float: {found.latency.speedup:.2f} times as fast")
-    return tuple(alarms)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ def _speed(verdict: Verdict) -> Iterator[str]:
 def _int8(verdict: Verdict) -> str:
     """Return the share of the arithmetic, and why the rest is float."""
     parts = verdict.composition
-    share = f"{100 * parts.int8_share:.0f} % of the multiply-adds"
+    share = f"{parts.quantized} node{'s'[: parts.quantized != 1]} quantized"
+    if parts.int8_share is not None:
+        share = f"{100 * parts.int8_share:.0f} % of the multiply-adds"
     count = sum(group.nodes for group in parts.floats)
     if not count:
         return f"{share}; no node stays float"

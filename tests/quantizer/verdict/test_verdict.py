@@ -1,0 +1,20 @@
+"""What a verdict says, and does not."""
+
+from __future__ import annotations
+
+from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
+from qprof_onnx.quantizer.evaluation.gates import truth_doubts
+from qprof_onnx.quantizer.verdict.composition import Composition
+from qprof_onnx.quantizer.verdict.verdict import verdict_of
+
+from .judged import HELD_OUT, LIMITS, evaluation
+
+HALF = Composition(0.5, 4, ())
+
+
+def test_near_chance_there_is_no_verdict() -> None:
+    accuracy = accuracy_of("y", RowCounts(rows=100, both=27), chance=25.0)
+    remarks = truth_doubts(accuracy, None, counts_rows=False)
+    found = verdict_of(evaluation(accuracy=accuracy, remarks=remarks), LIMITS, HALF, HELD_OUT)
+    assert found.grade == "none"
+    assert found.sentence.startswith("none: the float model is right on only 27 %")
