@@ -28,7 +28,7 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
 
     With --data and no --profile everything is done: samples are profiled (profile and plan stay beside OUT
     for the next time), a quarter is held out, the result is judged on these, and what to try is told. A
-    profile needs no samples, but for --check-speed and --rounding gptq, gptaq; --mode dynamic needs neither.
+    profile needs no samples, but for --check-speed and --rounding gptq or gptaq; --mode dynamic needs none.
 
     \b
     Examples:

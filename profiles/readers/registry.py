@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 
 from ..base.errors import ConfigError, DataError
-from ..storage.files import holds
+from ..storage.files import entries_of, exists, holds, is_folder, shown_location
 from .arrays.folders import holds_arrays, is_array_name
 from .audio.recordings import SUFFIXES as RECORDINGS
 from .images.folders import SUFFIXES as PICTURES
@@ -61,12 +61,14 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     """Return who reads a source.
 
     Raises:
-        DataError: a recipe is given that is for another kind of data.
+        DataError: a recipe is given that is for another kind of data, or there are no data.
     """
     fitting_source = [reader for reader in READERS if reader.recognises(source)]
     taking = [reader for reader in fitting_source if preprocessing.reader in reader.takes]
     reader = (taking or fitting_source)[0]
     if preprocessing.reader and not taking:
+        if fitting_source == [READERS[-1]]:
+            raise DataError(f"{shown_location(source)}: {_nothing_in(source, preprocessing)}")
         fitting = " or ".join(f"reader: {name}" for name in reader.takes)
         advice = f"give a recipe with {fitting}" if fitting else "leave --preprocess out"
         raise DataError(
@@ -74,6 +76,17 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
             f"{preprocessing.reader}; {advice}, or other data"
         )
     return reader
+
+
+def _nothing_in(source: str, preprocessing: Preprocessing) -> str:
+    """Return why a source that no reader recognises gives no samples."""
+    if not exists(source):
+        return "no such folder or file; check the path"
+    names = [name for name in entries_of(source) if name[:1] != "."] if is_folder(source) else [source]
+    if not names:
+        return f"is empty; put the data for --preprocess {preprocessing.name} into it"
+    held = f"holds '{min(names)}' but nothing" if is_folder(source) else "is nothing"
+    return f"{held} that --preprocess {preprocessing.name} ({preprocessing.reader}) reads; give other data"
 
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:

@@ -192,6 +192,25 @@ def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
     return None if axis is None else values.shape[axis]
 
 
+def declared_class_count(model: ir.Model, output: str | None, axis: int | None) -> int | None:
+    """Return how many classes an output has by the model's own shapes; None where they do not say.
+
+    Args:
+        model: the float model.
+        output: the output that labels belong to; None for the first.
+        axis: of its classes, as the user says; None for what its operator says.
+
+    Raises:
+        ConfigError: the output has no such axis.
+    """
+    value = next((v for v in model.graph.outputs if output in (None, v.name)), None)
+    if value is None or value.shape is None or value.dtype is None or not value.dtype.is_floating_point():
+        return None
+    sizes = [size if isinstance(size, int) else 0 for size in value.shape]
+    at = class_axes(model, value.name, axis)[str(value.name)].axis_in(tuple(sizes))
+    return None if at is None else sizes[at]
+
+
 def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
     """Return the axes whose indices may be channels of their own: that of the classes, where it is known.
 

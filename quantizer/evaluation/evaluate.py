@@ -103,7 +103,7 @@ def evaluate(
     quantized_path: str | Path,
     data: DataLike,
     *,
-    labels: str | Path | None = None,
+    labels: str | Path | Labels | None = None,
     gate: Gate | None = None,
     measuring: Measuring | None = None,
     progress: Progress | None = None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,17 +17,25 @@ from ...profiles.readers.images.classes import labels_of
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The true class of every row, as a file has them.
+    """The true class of every row, as a file or folder has them.
 
     Attributes:
         file: its path.
         classes: int64 of shape [rows], none below 0.
         lines: number of the line of each row in a text file; None for an array.
+        rows: place of each row in the array or folder, for some of its rows; None for all.
     """
 
     file: str
     classes: npt.NDArray[np.int64]
     lines: tuple[int, ...] | None = None
+    rows: tuple[int, ...] | None = None
+
+    def part(self, rows: Sequence[int]) -> Labels:
+        """Return the labels of some of the rows, in the order of `rows`."""
+        lines = None if self.lines is None else tuple(self.lines[row] for row in rows)
+        places = tuple(rows if self.rows is None else (self.rows[row] for row in rows))
+        return replace(self, classes=self.classes[list(rows)], lines=lines, rows=places)
 
     def check_classes(self, count: int | None) -> None:
         """Check the labels against the number of classes of an output; None for an unknown number.
@@ -36,16 +45,17 @@ class Labels:
         """
         if count is None or int(self.classes.max(initial=0)) < count:
             return
-        if self.classes.min() >= 1 and self.classes.max() == count:
+        if self.rows is None and self.classes.min() >= 1 and self.classes.max() == count:
             raise DataError(
                 f"{self.file}: the labels end at {count} and none is 0, but the output's {count} classes are "
                 f"0 to {count - 1}: they seem to count from 1; subtract 1 from each"
             )
         row = int(np.argmax(self.classes >= count))
+        line = None if self.lines is None else self.lines[row]
         raise DataError(
-            f"{_place(self.file, row, self.lines)}: label {self.classes[row]} is none of the output's "
-            f"{count} classes, 0 to {count - 1}; correct it, or choose the output (--output) and the axis "
-            "(--class-axis) that have these classes"
+            f"{_place(self.file, row if self.rows is None else self.rows[row], line)}: label "
+            f"{self.classes[row]} is none of the output's {count} classes, 0 to {count - 1}; correct it, or "
+            "choose another output, or the axis (--class-axis) that has these classes"
         )
 
     def check_rows(self, rows: int, *, cut: bool) -> None:
@@ -66,8 +76,8 @@ class Labels:
 _WRITE = "write it with numpy.save(file, labels.astype('int64')), or as text with one integer a line"
 
 
-def load_labels(path: str | Path) -> Labels:
-    """Return the labels in a file: `.npy` with a one-dimensional integer array, or text.
+def load_labels(source: str | Path | Labels) -> Labels:
+    """Return the labels in a file, `.npy` with a one-dimensional integer array or text, if not yet read.
 
     Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
     class, they are the classes of the pictures (`labels_of`).
@@ -76,7 +86,9 @@ def load_labels(path: str | Path) -> Labels:
         DataError: the file cannot be read, or holds something else, or a label is negative or does not
             fit into int64: the file, the row or line, what is wrong, and what to do.
     """
-    file = Path(path)
+    if isinstance(source, Labels):
+        return source
+    file = Path(source)
     if file.is_dir():
         return Labels(str(file), labels_of(file))
     try:
@@ -87,15 +99,16 @@ def load_labels(path: str | Path) -> Labels:
         ) from error
     if labels.classes.min(initial=0) < 0:
         row = int(np.argmax(labels.classes < 0))
+        line = labels.lines[row] if labels.lines else None
         raise DataError(
-            f"{_place(str(file), row, labels.lines)}: label {labels.classes[row]} is negative, and classes "
+            f"{_place(str(file), row, line)}: label {labels.classes[row]} is negative, and classes "
             "count from 0; leave rows without a class out of both samples and labels"
         )
     return labels
 
 
-def _place(file: str, row: int, lines: tuple[int, ...] | None) -> str:
-    return f"{file}, row {row}" if lines is None else f"{file}, line {lines[row]}"
+def _place(file: str, row: int, line: int | None) -> str:
+    return f"{file}, row {row}" if line is None else f"{file}, line {line}"
 
 
 def _from_npy(file: Path) -> Labels:

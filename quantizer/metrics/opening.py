@@ -13,6 +13,7 @@ from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.samples.objects import ChosenSamples, DataLike
 from ..differences.outputs import class_axes
 from .kinds.relative import relative_metric
+from .labels import Labels
 from .table import check_metric_name, named_metric
 from .user_functions import MetricFunction, user_metric
 from .values import Inputs, Metric, MetricSource, Outputs
@@ -25,14 +26,14 @@ class MetricRequest:
     Attributes:
         metric: a name of the table with options, "module:function", or a function; None for top-1 accuracy
             where there are labels, and what needs no truth elsewhere (`relative_metric`).
-        truth: file or folder that the metric reads; None for none.
+        truth: file or folder that the metric reads, or its labels; None for none.
         output: name of the output that is scored; None for the first.
         class_axis: axis of its classes; None for what its operator says.
         data: the samples, which may say how pictures were put into the input; None where nobody knows.
     """
 
     metric: str | MetricFunction | None = None
-    truth: str | os.PathLike[str] | None = None
+    truth: str | os.PathLike[str] | Labels | None = None
     output: str | None = None
     class_axis: int | None = None
     data: DataLike | None = None
@@ -52,13 +53,14 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
         DataError: the truth cannot be read. ModelError: there is no such output, or it cannot be scored so.
     """
     metric, output, class_axis = request.metric, request.output, request.class_axis
-    truth = None if request.truth is None else os.fspath(request.truth)
+    labels = request.truth if isinstance(request.truth, Labels) else None
+    truth = None if request.truth is None or isinstance(request.truth, Labels) else os.fspath(request.truth)
     if output is not None and output not in first:
         raise ModelError(
             f"output '{output}': the model has none of this name; its outputs are {', '.join(first)}."
             f"{nearest(output, first)}"
         )
-    if metric is None and truth is None:
+    if metric is None and truth is None and labels is None:
         chosen = (output or next(iter(first))) if class_axis is not None else None
         return relative_metric(first, class_axes(model, chosen, class_axis))
     if isinstance(metric, str):
@@ -67,9 +69,9 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
     if asked is not None:
         maker: Callable[[MetricSource], Metric] = _maker(asked.kind.maker)
         data = request.data.data if isinstance(request.data, ChosenSamples) else request.data
-        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, data))
+        return maker(MetricSource(asked, truth, output, class_axis, model, inputs, first, data, labels))
     assert metric is not None
-    if truth is not None:
+    if request.truth is not None:
         raise ConfigError(
             "--labels and --metric: they exclude each other; a metric of yours reads its own labels"
         )

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, QprofError
+from .labels import Labels
 from .table import NamedMetric
 from .values import MetricSource, Place
 
@@ -27,10 +28,12 @@ def required(source: MetricSource) -> str:
     return source.truth
 
 
-def digest_of(asked: NamedMetric, path: str | None, more: str = "") -> str:
-    """Return a digest of a metric: name, options and the bytes of its truth, a file or a folder."""
+def digest_of(asked: NamedMetric, path: str | None, more: str = "", labels: Labels | None = None) -> str:
+    """Return a digest of a metric: name, options and the bytes of its truth: a file, a folder or labels."""
     digest = hashlib.sha256(repr((asked.kind.name, asked.number, sorted(asked.options.items()))).encode())
     digest.update(more.encode())
+    if labels is not None:
+        digest.update(labels.classes.tobytes())
     for file in () if path is None else _files(Path(path)):
         digest.update(file.name.encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.samples.objects import DataLike
+from .labels import Labels
 from .table import MetricKind, NamedMetric
 
 Floats = npt.NDArray[np.float64]
@@ -111,13 +112,14 @@ class MetricSource:
 
     Attributes:
         asked: the metric with its options.
-        truth: file or folder; None where none was given.
+        truth: file or folder; None where none was given, or it is `labels`.
         output: name of the output that is scored; None for the first (that fits).
         class_axis: axis of its classes; None for what its operator says.
         model: the float model.
         inputs: its inputs in the first sample.
         first: its outputs on it.
         data: all samples that these were chosen from; None where nobody knows.
+        labels: the truth, where it is labels that were read already.
     """
 
     asked: NamedMetric
@@ -128,6 +130,7 @@ class MetricSource:
     inputs: Inputs
     first: Outputs
     data: DataLike | None = None
+    labels: Labels | None = None
 
     @property
     def output_name(self) -> str:

@@ -19,6 +19,7 @@ from ...profiles.samples.objects import DataLike
 from ..evaluation.evaluate import evaluate
 from ..evaluation.measuring import Measuring
 from ..lowering.lower import lower
+from ..metrics.labels import Labels
 from ..model.files import model_bytes
 from ..model.graph import name_of
 from ..model.saving import save_model
@@ -73,7 +74,7 @@ class Trials:
     model: Path
     made: Made
     judged: DataLike
-    labels: Path | None
+    labels: Path | Labels | None
     measuring: Measuring
     seconds: float
     limits: NoiseLimits

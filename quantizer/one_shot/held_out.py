@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import id_of_digests, sample_digests
 from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
 from ...profiles.samples.samples import open_samples
-from ..metrics.labels import load_labels
+from ..metrics.labels import Labels
 from ..verdict.verdict import HeldOut
 
 QUARTER = 4
@@ -170,28 +169,24 @@ def _labels_of_each(count: int, parts: Split) -> int:
     return 0 if parts.rows == 0 or count % parts.rows else count // parts.rows
 
 
-def write_labels(labels: str | Path, parts: Split, folder: Path) -> Path:
-    """Write the labels of the samples that are judged, and return the file.
+def held_out_labels(labels: Labels, parts: Split) -> Labels:
+    """Return the labels of the samples that are judged.
 
     Args:
-        labels: file of the labels of all rows of the data, or of the other source.
+        labels: of all rows of the data, or of the other source.
         parts: the samples.
-        folder: where to write.
 
     Raises:
         DataError: they are not a label, or as many labels, for each row.
     """
-    found = load_labels(labels)
-    count = found.classes.size
+    count = labels.classes.size
     if not parts.rows_before:
-        return Path(labels)
+        return labels
     each = _labels_of_each(count, parts)
     if not each:
         raise DataError(
-            f"{labels}: {count} labels, but the samples have {parts.batch * parts.rows} rows; give one "
+            f"{labels.file}: {count} labels, but the samples have {parts.batch * parts.rows} rows; give one "
             "label for each row, or give others to judge on, with labels of their own: --holdout-data DIR"
         )
-    chosen = [found.classes[each * first : each * (first + rows)] for first, rows in parts.rows_before]
-    file = folder / "labels.npy"
-    np.save(file, np.concatenate(chosen))
-    return file
+    places = parts.rows_before
+    return labels.part([row for first, rows in places for row in range(each * first, each * (first + rows))])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.numbers import check_finite
@@ -17,11 +18,13 @@ from ...profiles.readers.values import InputSpec
 from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.samples.objects import ChosenSamples, DataLike, source_name
 from ...profiles.samples.samples import input_specs
+from ..differences.outputs import declared_class_count
 from ..evaluation.evaluate import evaluate
 from ..evaluation.gates import Gate, check_gate
 from ..evaluation.measuring import Measuring
 from ..evaluation.order import ModelFile, speed_doubts
 from ..evaluation.result import Evaluation
+from ..metrics.labels import Labels, load_labels
 from ..metrics.opening import reads_truth
 from ..model.outputs import FilesRead, check_outputs
 from ..outputs.limits import NoiseLimits, noise_limits
@@ -39,7 +42,7 @@ from ..verdict.composition import Composition, FloatNodes, is_no_gain
 from ..verdict.fixes import Fix, best_fix
 from ..verdict.verdict import Judged, Verdict, no_verdict, verdict_of, with_fixes
 from .fixing import Found, Trials, find_fixes, with_fix
-from .held_out import Split, is_random, read_digests, split, split_by_source, write_labels
+from .held_out import Split, held_out_labels, is_random, read_digests, split, split_by_source
 from .kept_profile import KeptProfile, file_beside, kept_profile
 
 BUDGET = 20.0
@@ -155,14 +158,25 @@ def quantize_with_data(
     check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
     prepared = open_prepared(model)
     specs, identity = input_specs(prepared.model), prepared.identity
+    truth = _truth(judging, prepared.model)
     del prepared  # quantizing reads it again; a large model is not to be in memory twice
     parts = _split(specs, data, judging, steps.limit, watching)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        labels = None if judging.labels is None else Path(judging.labels)
-        if labels is not None and judging.classes_only:  # other truth is the metric's to read
-            labels = write_labels(labels, parts, Path(folder))
-        run = _Run(Path(model), identity, parts, labels, kept, files, judging, steps, watching, recipe.config)
-        return replace(_judged(run, recipe), read=read)
+    if isinstance(truth, Labels):
+        truth = held_out_labels(truth, parts)
+    run = _Run(Path(model), identity, parts, truth, kept, files, judging, steps, watching, recipe.config)
+    return replace(_judged(run, recipe), read=read)
+
+
+def _truth(judging: Judging, model: ir.Model) -> Path | Labels | None:
+    """Return the labels of all rows, checked against the classes that the model says its output has.
+
+    Truth of another kind is the metric's to read.
+    """
+    if judging.labels is None or not judging.classes_only:
+        return None if judging.labels is None else Path(judging.labels)
+    labels, measuring = load_labels(Path(judging.labels)), judging.measuring
+    labels.check_classes(declared_class_count(model, measuring.output, measuring.class_axis))
+    return labels
 
 
 def _split(
@@ -185,7 +199,7 @@ class _Run:
     model: Path
     identity: ModelId
     parts: Split
-    labels: Path | None
+    labels: Path | Labels | None
     kept: Path | None
     files: OutputFiles
     judging: Judging

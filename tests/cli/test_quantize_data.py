@@ -207,3 +207,14 @@ def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
 def test_speed_is_not_measured_for_another_runtime(tmp_path: Path) -> None:
     words = ["quantize", MODEL, "--data", FEW, "--target", "tensorrt", "-o", tmp_path / "q.onnx"]
     assert lines(qprof(*words), "speed") == ["not measured"]
+
+
+def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text(LABELS.read_text().replace("9", "10"))
+    line = labels.read_text().split("\n").index("10") + 1
+    result = quantize("--labels", labels, "-o", tmp_path / "q.onnx")
+    assert f"labels.txt, line {line}: label 10 is none of the output's 10 classes, 0 to 9" in result.stderr
+    assert "choose another output, or the axis (--class-axis)" in result.stderr
+    assert "reading" not in result.stderr
+    assert list(tmp_path.iterdir()) == [labels]

@@ -42,7 +42,7 @@ def sample_files(source: str) -> list[DataFile]:
     if whole.suffix in ARRAYS and is_file(source):
         return [whole]
     if not is_folder(source):
-        problem = "is a file" if exists(source) else "no such folder"
+        problem = "is a file" if exists(source) else "no such folder or file"
         raise DataError(f"{folder}: {problem}; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
     names = sorted((name for name in entries_of(source) if not name.startswith(".")), key=natural_key)
     entries = [joined(source, name) for name in names]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import DataError, nearest
+from ...base.names import natural_key
 from ...base.tool import note
 from ...storage.files import entries_of, is_file, is_folder, joined, shown_location
 from .folders import image_files
@@ -58,8 +58,8 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
     """Return the classes of the pictures of a folder.
 
     The number of a class is the line of its folder's name in `classes.txt`, counted from 0; without that file
-    the name itself where all names are numbers, else its place in alphabetical order, as in torchvision and
-    Keras.
+    the name itself where all names are exactly the numbers from 0 on, with or without leading zeros, else its
+    place in order: of the numbers where all names are some, else alphabetical, as in torchvision and Keras.
 
     Raises:
         DataError: there are no pictures; one lies in no folder, or in one that `classes.txt` has not.
@@ -91,10 +91,7 @@ def _names(root: str) -> tuple[tuple[str, ...], str]:
     entries = (name for name in entries_of(root) if not name.startswith("."))
     folders = sorted(name for name in entries if is_folder(joined(root, name).location))
     if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):
-        return _numbered(folders), "as they are named"
+        folders.sort(key=natural_key)
+        are_classes = [int(name) for name in folders] == list(range(len(folders)))
+        return tuple(folders), "as they are named" if are_classes else "in the order of the numbers"
     return tuple(folders), "in alphabetical order"
-
-
-def _numbered(folders: Sequence[str]) -> tuple[str, ...]:
-    by_number = {int(name): name for name in folders}
-    return tuple(by_number.get(number, "") for number in range(max(by_number) + 1))

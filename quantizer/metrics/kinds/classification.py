@@ -21,8 +21,8 @@ def top_k(source: MetricSource) -> Metric:
         ConfigError: no labels, or no such class axis. DataError: the labels cannot be read. ModelError, when
             it is used: the output has no classes.
     """
-    file = required(source)
-    labels, output, k = load_labels(file), source.output_name, source.asked.number
+    labels = load_labels(source.labels or required(source))
+    output, k = source.output_name, source.asked.number
     axis = class_axes(source.model, output, source.class_axis)[output]
     where = f"output '{output}'"
 
@@ -47,7 +47,7 @@ def top_k(source: MetricSource) -> Metric:
         scored=scored,
         figures=_figures,
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
-        digest=digest_of(source.asked, file, f"{output} {source.class_axis}"),
+        digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}", source.labels),
     )
 
 

@@ -11,14 +11,15 @@ from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.readers.values import InputSpec
 from qprof_onnx.profiles.samples.objects import ChosenSamples
 from qprof_onnx.profiles.samples.samples import open_samples
+from qprof_onnx.quantizer.metrics.labels import load_labels
 from qprof_onnx.quantizer.one_shot.held_out import (
     Digests,
     held_out,
+    held_out_labels,
     is_random,
     read_digests,
     split,
     split_by_source,
-    write_labels,
 )
 
 SPECS = (InputSpec("x", np.dtype(np.float32), ("batch", 2)),)
@@ -79,24 +80,37 @@ def test_the_labels_of_held_out_rows_go_with_them(tmp_path: Path) -> None:
     source = data(1, 2, 3, 1, 1, 1, 1, 1)
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(11))))
     found = split(read_digests(source, SPECS, None))
-    labels = np.load(write_labels(tmp_path / "labels.txt", found, tmp_path))
+    labels = held_out_labels(load_labels(tmp_path / "labels.txt"), found).classes
     starts = np.cumsum([0, 1, 2, 3, 1, 1, 1, 1, 1])
     assert isinstance(found.judged, ChosenSamples)
     wanted = [row for i in found.judged.positions for row in range(starts[i], starts[i + 1])]
     assert labels.tolist() == wanted
 
 
+def test_a_held_out_label_is_named_by_its_line_in_the_whole_file(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, range(8))))
+    np.save(tmp_path / "labels.npy", np.arange(8))
+    found = split(read_digests(data(*[1] * 8), SPECS, None))
+    highest = max(first for first, _ in found.rows_before)
+    for name, place in (("labels.txt", f"line {highest + 1}"), ("labels.npy", f"row {highest}")):
+        labels = held_out_labels(load_labels(tmp_path / name), found)
+        with pytest.raises(
+            DataError, match=rf"{name}, {place}: label {highest} is none of .* another output"
+        ):
+            labels.check_classes(highest)
+
+
 def test_labels_that_are_none_for_some_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("1\n2\n3\n")
     found = split(read_digests(data(1, 1), SPECS, None))
     with pytest.raises(DataError, match="3 labels, but the samples have 2 rows; give one label for each row"):
-        write_labels(tmp_path / "labels.txt", found, tmp_path)
+        held_out_labels(load_labels(tmp_path / "labels.txt"), found)
 
 
 def test_labels_of_rows_beyond_a_limit_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(16))))
     found = split(read_digests(data(*[1] * 16), SPECS, 8))
-    labels = np.load(write_labels(tmp_path / "labels.txt", found, tmp_path))
+    labels = held_out_labels(load_labels(tmp_path / "labels.txt"), found).classes
     assert isinstance(found.judged, ChosenSamples)
     assert labels.tolist() == list(found.judged.positions)
 
@@ -105,7 +119,7 @@ def test_labels_of_a_fixed_batch_are_those_of_its_rows(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("\n".join(map(str, range(18))))  # 2 rows fill no batch
     batches = [{"x": np.full((4, 2), number, np.float32)} for number in range(4)]
     found = split(read_digests(batches, [replace(SPECS[0], shape=(4, 2))], None))
-    labels = np.load(write_labels(tmp_path / "labels.txt", found, tmp_path))
+    labels = held_out_labels(load_labels(tmp_path / "labels.txt"), found).classes
     assert isinstance(found.judged, ChosenSamples)
     assert labels.tolist() == [4 * at + row for at in found.judged.positions for row in range(4)]
 

@@ -25,8 +25,20 @@ def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path) -> None:
     assert found.labels.tolist() == [0, 2, 3, 3]
 
 
-def test_folders_that_are_named_by_numbers_have_these(tmp_path: Path) -> None:
-    assert labels_of(photos(tmp_path, "10/a.png", "2/a.png", "0/a.png")).tolist() == [0, 2, 10]
+def test_folders_that_are_named_by_the_numbers_from_0_on_have_these(tmp_path: Path) -> None:
+    names = [f"{number}/a.png" for number in range(11)]
+    assert labels_of(photos(tmp_path / "a", *names)).tolist() == list(range(11))
+    assert labels_of(photos(tmp_path / "b", "01/a.png", "00/a.png")).tolist() == [0, 1]
+
+
+def test_folders_of_other_numbers_are_numbered_in_their_order(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"{name}/a.png" for name in ("000", "090", "180", "270")]
+    assert labels_of(photos(tmp_path / "a", *names)).tolist() == [0, 1, 2, 3]
+    assert "4 classes, numbered in the order of the numbers: 0 '000', 1 '090', 2 '180'" in caplog.text
+    assert "write them into classes.txt in that folder" in caplog.text
+    assert labels_of(photos(tmp_path / "b", "10/a.png", "2/a.png", "1/a.png")).tolist() == [0, 1, 2]
 
 
 def test_a_file_of_classes_gives_the_numbers(tmp_path: Path) -> None:

@@ -112,6 +112,20 @@ def test_a_recipe_for_pictures_is_refused_for_arrays(tmp_path: Path) -> None:
     assert "holds arrays, and --preprocess imagenet is for image" in refusal(tmp_path, "imagenet")
 
 
+def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "x.dat").touch()
+    for name, sentence in (
+        ("none", "none: no such folder or file"),
+        ("lines.csv", "lines.csv: no such folder or file"),
+        ("empty", "empty: is empty"),
+        ("other", "other: holds 'x.dat' but nothing that --preprocess imagenet (image) reads"),
+        ("other/x.dat", "x.dat: is nothing that --preprocess imagenet (image) reads"),
+    ):
+        assert sentence in refusal(tmp_path / name, "imagenet")
+
+
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"no picture at all"])
 def test_a_broken_picture_is_named(photos: Path, content: bytes) -> None:
     (photos / "3.png").write_bytes(content)
