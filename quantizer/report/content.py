@@ -37,14 +37,26 @@ class Verdict:
     """What to think of the model.
 
     Attributes:
-        level: "good", "fair", "poor" or "unknown".
+        level: "failed" where a gate failed; else the grade, or without one "passed" (gates) or "unknown".
         sentence: why.
         causes: what lies at the bottom of it, as sentences.
+        grade: "good", "fair" or "poor", whatever the gates say; "none" where there is no telling.
     """
 
     level: str
     sentence: str
     causes: tuple[str, ...] = ()
+    grade: str = "none"
+
+    @property
+    def grade_besides(self) -> str:
+        """The grade in words where the level is another; "" elsewhere."""
+        return "" if self.grade in ("none", self.level) else f"grade {self.grade}"
+
+    @property
+    def words(self) -> str:
+        """The level, and the grade where it is another."""
+        return f"{self.level} ({self.grade_besides})" if self.grade_besides else self.level
 
 
 @dataclass(frozen=True)
@@ -268,7 +280,7 @@ class Report(Presented):
 
     def headline(self) -> str:
         """Return the models and the verdict."""
-        return f"{self.title}: {self.verdict.level}, {self.verdict.sentence}"
+        return f"{self.title}: {self.verdict.words}, {self.verdict.sentence}"
 
     def presentation(self) -> Presentation:
         """Return the outputs, the gates and what to try."""

@@ -39,6 +39,8 @@ LEVELS = {
     "good": ("✓", "Good"),
     "fair": ("◐", "Fair"),
     "poor": ("✗", "Poor"),
+    "passed": ("✓", "Passed"),
+    "failed": ("✗", "Failed"),
     "unknown": ("?", "Unknown"),
 }
 """Sign and word of a verdict."""
@@ -50,13 +52,14 @@ SCALE_DB = 60.0
 def hero(report: Report) -> str:
     """Return verdict and figures."""
     sign, word = LEVELS[report.verdict.level]
-    word = word if report.passed else "Failed"
+    besides = report.verdict.grade_besides
+    grade = f" {badge(besides, report.verdict.grade)}" if besides else ""
     causes = "".join(f"<li>{esc(cause)}</li>" for cause in report.verdict.causes)
     return (
         f'<section id="summary" aria-labelledby="summary-h" class="hero">'
         f'<div class="verdict {esc(report.verdict.level)}">'
         f'<span class="sign" aria-hidden="true">{sign}</span>'
-        f'<div><h2 id="summary-h">{word}</h2><p>{esc(report.verdict.sentence)}</p>'
+        f'<div><h2 id="summary-h">{word}{grade}</h2><p>{esc(report.verdict.sentence)}</p>'
         f"{f'<ul>{causes}</ul>' if causes else ''}</div></div>\n"
         f'<div class="tiles">{"".join(_tiles(report))}</div></section>\n'
     )

@@ -9,7 +9,7 @@ from ..content import Report
 from ..html.text import ratio_text, visible
 from ..measured import sqnr_of
 
-SIGNS = {"good": "✅", "fair": "🟡", "poor": "❌", "unknown": "❔"}
+SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
 
 WORST = 5
 """Tensors, changes and drifts that are listed."""
@@ -23,7 +23,7 @@ def markdown(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
-    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.level}\n"
+    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.words}\n"
     yield _text(verdict.sentence) + "\n"
     yield from (f"* {_text(cause)}" for cause in verdict.causes)
     yield from _table(("", ""), _figures(report))
@@ -91,7 +91,7 @@ def _drift(report: Report) -> Iterator[str]:
 
 def _changes(report: Report) -> Iterator[str]:
     helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
-    if not helpful or report.verdict.level == "good":
+    if not helpful or report.verdict.level in ("good", "passed"):
         return
     yield "<details><summary>What to try</summary>\n"
     for change in helpful[:WORST]:

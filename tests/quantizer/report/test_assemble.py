@@ -85,9 +85,10 @@ def test_what_was_measured_stands_beside_the_estimates(whole: Report) -> None:
     assert all(math.isfinite(r.estimated or 0.0) for r in both)
 
 
-def test_a_gate_that_fails_makes_the_verdict_poor(whole: Report) -> None:
+def test_a_gate_that_fails_is_told_beside_the_grade(whole: Report) -> None:
     assert [(gate.name, gate.passed) for gate in whole.gates] == [("--min-sqnr", True), ("--max-size", False)]
-    assert whole.verdict.level == "poor"
+    assert whole.verdict.level == "failed"
+    assert whole.verdict.grade in ("good", "fair", "poor")
     assert not whole.passed
 
 

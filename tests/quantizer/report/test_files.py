@@ -123,6 +123,13 @@ def test_markdown_is_short_and_has_the_gates(whole: Report) -> None:
     assert "<script>" not in markdown(hostile(whole))
 
 
+def test_every_file_has_one_word_for_a_failed_gate_and_the_grade_besides(whole: Report) -> None:
+    good = replace(whole, verdict=replace(whole.verdict, level="failed", grade="good"))
+    assert f"{good.title}: failed (grade good)" in markdown(good).splitlines()[0].replace("\\", "")
+    assert '<h2 id="summary-h">Failed <span class="badge good">grade good</span></h2>' in page(good)
+    assert "failed (grade good)" in good.headline()
+
+
 def test_node_data_has_a_number_or_a_word_for_every_node(whole: Report) -> None:
     for by in VALUES:
         found = node_data(whole, by)
