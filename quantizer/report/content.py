@@ -165,9 +165,10 @@ class WhatIf:
         gained: dB that it gains; None as above.
         speedup: over the float model; None where no times are known.
         added_us: microseconds that it costs, predicted; None as above.
-        added_bytes: bytes that the file grows by; None where that is not known.
+        added_bytes: bytes that the file grows by, as constants are float; None where that is not known.
         nodes: what stays float by it.
         is_measured: whether it was tried on samples.
+        options: of `qprof quantize` that make it.
     """
 
     title: str
@@ -180,6 +181,7 @@ class WhatIf:
     added_bytes: int | None
     nodes: tuple[str, ...] = ()
     is_measured: bool = False
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ....profiles.base.presentation import decibels, percent, size_text
 from ..content import Report
 from ..html.text import ratio_text, visible
-from ..measured import sqnr_of
+from ..measured import is_unsure, reached_sqnr, sqnr_of
 
 SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
 
@@ -95,14 +95,13 @@ def _changes(report: Report) -> Iterator[str]:
         return
     yield "<details><summary>What to try</summary>\n"
     for change in helpful[:WORST]:
-        speed = "" if change.speedup is None else f", {change.speedup:.2f} times float"
-        gain = (
-            ""
-            if change.sqnr is None or change.gained is None
-            else f"{change.gained:+.1f} dB to {change.sqnr:.1f}"
-        )
+        reached = reached_sqnr(change, report.outputs)
+        parts = [] if change.gained is None else [f"{change.gained:+.1f} dB"]
+        parts = [f"{part} to {reached:.1f}" for part in parts] if reached is not None else parts
+        parts += [] if change.speedup is None else [f"{change.speedup:.2f} times float"]
         how = "measured" if change.is_measured else "estimated"
-        yield f"{change.title}: {gain}{speed} ({how})\n"
+        how += ", unsure" if is_unsure(change, report.outputs) else ""
+        yield f"{change.title}: {', '.join(parts)} ({how})\n"
         yield f"    {' '.join(change.command.splitlines())}\n"
     yield "</details>"
 
