@@ -121,6 +121,11 @@ class OutputQuality:
     needed: float | None = None
 
 
+def file_name(path: str) -> str:
+    """Return the last part of a path, of this system or another, or of a URL."""
+    return path.rstrip("/").replace("\\", "/").rpartition("/")[2]
+
+
 @dataclass(frozen=True)
 class GateResult:
     """One limit, held against what was measured.
@@ -143,8 +148,8 @@ class GateResult:
 
     @property
     def title(self) -> str:
-        """Its name with the limit, and what is held against it."""
-        words = (self.name, self.limit_text, f"({self.subject})" if self.subject else "")
+        """Its name with the limit, and the file that is held against it, wherever that lies."""
+        words = (self.name, self.limit_text, f"({file_name(self.subject)})" if self.subject else "")
         return " ".join(filter(None, words))
 
     @property

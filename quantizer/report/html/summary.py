@@ -135,7 +135,7 @@ def outputs_section(report: Report) -> str:
         [
             head(name_html(o.name) + (f'<span class="muted">{esc(o.kind)}</span>' if o.kind else "")),
             figure(decibel_text(o.estimated), o.estimated),
-            text(DASH if o.low is None else f"{o.low:.0f} to {o.high or 0.0:.0f}"),
+            text(DASH if o.low is None else f"{o.low:.0f} to {o.high or 0.0:.0f}", "whole"),
             figure(decibel_text(o.measured), o.measured),
             figure(decibel_text(o.needed), o.needed),
             Cell(quality_bar(o)),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ....profiles.base.presentation import decibels, percent, size_text
 from ..content import Report
-from ..html.text import ratio_text, visible
+from ..html.text import percent_text, ratio_text, visible
 from ..measured import is_unsure, reached_sqnr, sqnr_of
 
 SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
@@ -81,7 +81,7 @@ def _drift(report: Report) -> Iterator[str]:
             (
                 _code(t.tensor),
                 "-" if t.distance is None else f"{t.distance:.3g}",
-                percent(t.clipping),
+                percent_text(t.clipping),
                 f"{t.range_growth:.3g}",
             )
             for t in night.tensors[:WORST]
