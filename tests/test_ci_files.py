@@ -103,6 +103,14 @@ def test_both_examples_give_the_same_commands() -> None:
     assert [line.split()[1] for line in github] == ["dump-profile", "quantize", "evaluate", "diff"]
 
 
+def test_every_command_that_reads_samples_is_given_how_they_are_made() -> None:
+    steps = [step["run"] for path in (GITHUB, ACTION) for step in github_steps(path) if "run" in step]
+    nightly = (ROOT / "examples" / "ci" / "nightly.sh").read_text(encoding="utf-8")
+    reading = [line for line in commands([*steps, *gitlab_job()["script"], nightly]) if "--data" in line]
+    assert len(reading) == 7
+    assert all('${PREPROCESS:+--preprocess "$PREPROCESS"}' in line for line in reading)
+
+
 # What they do
 
 
@@ -284,6 +292,20 @@ def test_the_model_is_profiled_once_for_its_data(substituted: Project, service: 
     assert run_once(project, service) == 0
     assert calls(project) == ["dump-profile", "quantize", "evaluate", "diff"]
     assert len(list((project.folder / ".qprof").glob("qprof-*.yaml"))) == 1
+
+
+@needs_linux
+def test_the_model_is_profiled_again_for_samples_that_are_made_in_another_way(substituted: Project) -> None:
+    project = substituted
+    recipe = project.folder / "recipe.yaml"
+    for text in ("size: 224", "size: 256"):
+        recipe.write_text(text)
+        assert project.github(ACTION, **ACTION_INPUTS, preprocess="recipe.yaml") == 0, project.log
+        lines = (project.folder / "calls").read_text().splitlines()
+        reading = [line for line in lines if "--data" in line]
+        assert len(reading) == 2
+        assert all("--preprocess recipe.yaml" in line for line in reading)
+        assert calls(project)[0] == "dump-profile"
 
 
 @needs_linux

@@ -6,10 +6,15 @@
 #
 # Exit code 0: nothing drifted. 1: the drift exceeds a limit below; look at OUT/drift.json, then make a new
 # profile and quantize again. 2: an input is unusable, such as a missing file or a profile of another model.
+# PREPROCESS in the environment: how samples are made of pictures, texts and the like, as for --preprocess.
 # OUT/tonight.yaml can be merged with the profiles of other nights ('qprof merge') into the next committed one.
 set -euo pipefail
 [ $# -eq 4 ] || { echo "usage: $0 MODEL.onnx DATA PROFILE.yaml OUT" >&2; exit 2; }
 model=$1 data=$2 committed=$3 out=$4
+[ -f "$committed" ] || {
+  echo "$committed: there is no such file; make it once: qprof dump-profile $model --data $data -o $committed" >&2
+  exit 2
+}
 
 # These limits suit tensors of thousands of elements and more. To find your own, compare the profiles of two
 # ordinary nights, and stay well above their differences.
@@ -17,7 +22,8 @@ limits=(--max-clipping 0.01 --max-range-growth 1.5 --max-js-distance 0.3 --max-w
 options=("${limits[@]}" --model "$model")  # the model: tensors that no plan needs are left out
 
 mkdir -p "$out"
-qprof dump-profile "$model" --data "$data" --non-finite skip -o "$out/tonight.yaml"
+qprof dump-profile "$model" --data "$data" ${PREPROCESS:+--preprocess "$PREPROCESS"} \
+  --non-finite skip -o "$out/tonight.yaml"
 code=0
 qprof diff "$committed" "$out/tonight.yaml" "${options[@]}" --json > "$out/drift.json" || code=$?
 [ "$code" -le 1 ] || exit "$code"  # not drift but an error, which was reported already

@@ -102,7 +102,12 @@ def report(
 
 
 def quantization_report(
-    result: QuantizeResult, model: str | Path, profile: ProfileLike | None, recipe: Recipe | None = None
+    result: QuantizeResult,
+    model: str | Path,
+    profile: ProfileLike | None,
+    recipe: Recipe | None = None,
+    *,
+    given: tuple[str, ...] = (),
 ) -> Report:
     """Return the report of a quantization; without a profile one of sizes and reasons alone.
 
@@ -111,12 +116,13 @@ def quantization_report(
         model: the float model.
         profile: None for the one that was kept beside the quantized model, if one was.
         recipe: target and settings, if they were given.
+        given: words of the command line; commands to try repeat those that had the model judged.
     """
     judged = result.judged
     if profile is None and judged is not None and judged.profile:
         profile = judged.profile
     name = "" if profile is None else profile_name(profile)
-    names = Names(str(model), name, str(result.model_path or ""))
+    names = Names(str(model), name, str(result.model_path or ""), () if judged is None else given)
     analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
     evaluation = None if judged is None else judged.evaluation
     return make_report(analysis, Results(evaluation, quantization=result), names)

@@ -34,7 +34,7 @@ from .noise import noise_budgets, tensor_noise
 from .records import NoiseBudget
 from .tensors import sample_records, shared_groups, tensor_records
 from .verdicts import judged_verdict, measured_grade, verdict_of
-from .what_ifs import Files, tried_changes, what_ifs
+from .what_ifs import Files, tried_changes, what_ifs, with_commands
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,13 @@ class Names:
 
     Attributes:
         model, profile, output: of the files of `qprof quantize`; "" for one that there is not.
+        given: words of the command line that quantized and judged a model; () for another report.
     """
 
     model: str = ""
     profile: str = ""
     output: str = ""
+    given: tuple[str, ...] = ()
 
 
 def make_report(analysis: Analysis | None, results: Results, names: Names) -> Report:
@@ -66,7 +68,7 @@ def make_report(analysis: Analysis | None, results: Results, names: Names) -> Re
     limits = None if noise is None else noise.limits
     outputs, gates = outputs_of(plan, results.evaluation, limits), tuple(_gates(results))
     speed = measured_speed(results) or _predicted_speed(analysis)
-    files = Files(names.model, names.profile, names.output or _named_output(names.model))
+    files = Files(names.model, names.profile, names.output or _named_output(names.model), names.given)
     return Report(
         title=_title(names, results),
         tool=tool_name(),
@@ -121,12 +123,14 @@ def _changes(
     analysis: Analysis, worst: NoiseBudget | None, results: Results, files: Files
 ) -> tuple[WhatIf, ...]:
     """Return what to try: what was tried on samples first, then what is estimated."""
-    found = what_ifs(analysis, worst, files)
-    if results.quantization is None or results.quantization.verdict is None:
-        return found
-    tried = tuple(tried_changes(analysis, results.quantization.verdict, files))
-    known = {change.nodes for change in tried if change.nodes}
-    return (*tried, *(change for change in found if change.nodes not in known))
+    found = what_ifs(analysis, worst)
+    verdict = None if results.quantization is None else results.quantization.verdict
+    tried = () if verdict is None else tuple(tried_changes(verdict))
+    known = {frozenset(change.options) for change in tried}
+    if verdict is not None and verdict.applied is not None and files.given:
+        files = replace(files, given=(*files.given, *verdict.applied.options))
+    changes = (*tried, *(change for change in found if frozenset(change.options) not in known))
+    return with_commands(analysis.plan, files, changes)
 
 
 def _plan(analysis: Analysis | None, results: Results) -> QuantPlan | None:

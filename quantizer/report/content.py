@@ -37,14 +37,26 @@ class Verdict:
     """What to think of the model.
 
     Attributes:
-        level: "good", "fair", "poor" or "unknown".
+        level: "failed" where a gate failed; else the grade, or without one "passed" (gates) or "unknown".
         sentence: why.
         causes: what lies at the bottom of it, as sentences.
+        grade: "good", "fair" or "poor", whatever the gates say; "none" where there is no telling.
     """
 
     level: str
     sentence: str
     causes: tuple[str, ...] = ()
+    grade: str = "none"
+
+    @property
+    def grade_besides(self) -> str:
+        """The grade in words where the level is another; "" elsewhere."""
+        return "" if self.grade in ("none", self.level) else f"grade {self.grade}"
+
+    @property
+    def words(self) -> str:
+        """The level, and the grade where it is another."""
+        return f"{self.level} ({self.grade_besides})" if self.grade_besides else self.level
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,11 @@ class OutputQuality:
     needed: float | None = None
 
 
+def file_name(path: str) -> str:
+    """Return the last part of a path, of this system or another, or of a URL."""
+    return path.rstrip("/").replace("\\", "/").rpartition("/")[2]
+
+
 @dataclass(frozen=True)
 class GateResult:
     """One limit, held against what was measured.
@@ -131,8 +148,8 @@ class GateResult:
 
     @property
     def title(self) -> str:
-        """Its name with the limit, and what is held against it."""
-        words = (self.name, self.limit_text, f"({self.subject})" if self.subject else "")
+        """Its name with the limit, and the file that is held against it, wherever that lies."""
+        words = (self.name, self.limit_text, f"({file_name(self.subject)})" if self.subject else "")
         return " ".join(filter(None, words))
 
     @property
@@ -153,9 +170,10 @@ class WhatIf:
         gained: dB that it gains; None as above.
         speedup: over the float model; None where no times are known.
         added_us: microseconds that it costs, predicted; None as above.
-        added_bytes: bytes that the file grows by; None where that is not known.
+        added_bytes: bytes that the file grows by, as constants are float; None where that is not known.
         nodes: what stays float by it.
         is_measured: whether it was tried on samples.
+        options: of `qprof quantize` that make it.
     """
 
     title: str
@@ -168,6 +186,7 @@ class WhatIf:
     added_bytes: int | None
     nodes: tuple[str, ...] = ()
     is_measured: bool = False
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,7 +287,7 @@ class Report(Presented):
 
     def headline(self) -> str:
         """Return the models and the verdict."""
-        return f"{self.title}: {self.verdict.level}, {self.verdict.sentence}"
+        return f"{self.title}: {self.verdict.words}, {self.verdict.sentence}"
 
     def presentation(self) -> Presentation:
         """Return the outputs, the gates and what to try."""

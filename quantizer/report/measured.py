@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 from ..differences.outputs import OutputResult
@@ -19,7 +19,7 @@ from ..plan.plan import QuantPlan
 from ..speed.float_fallback import SpeedCheck
 from ..tuning.result import TuneResult
 from ..verdict.grades import needed_sqnr
-from .content import Fact, GateResult, OutputQuality, Speed, TrialRecord
+from .content import Fact, GateResult, OutputQuality, Speed, TrialRecord, WhatIf
 from .records import DriftRecord, TensorDriftRecord
 
 UNITS = {
@@ -30,6 +30,9 @@ UNITS = {
     "max_size": "bytes",
 }
 """Unit of each limit that has always the same."""
+
+SAME_DB = 0.05
+"""Difference in dB up to which two figures are the same."""
 
 MOST_DRIFT = 200
 """Tensors of a newer profile that a report lists, the worst first."""
@@ -95,6 +98,33 @@ def sqnr_of(output: OutputQuality) -> float:
     """Return the SQNR of an output in dB: measured, else estimated; inf for one without any."""
     known = output.measured if output.measured is not None else output.estimated
     return math.inf if known is None else known
+
+
+def _output_of(change: WhatIf, outputs: Sequence[OutputQuality]) -> OutputQuality | None:
+    """Return the output that a change is about; the worst for a tensor that an output is made of."""
+    return next((o for o in outputs if o.name == change.output), outputs[0] if outputs else None)
+
+
+def reached_sqnr(change: WhatIf, outputs: Sequence[OutputQuality]) -> float | None:
+    """Return the SQNR in dB that a change leads to; None where its gain is added to an estimate, and the
+    output was measured: the sum would be neither."""
+    output = _output_of(change, outputs)
+    if change.is_measured or output is None or output.measured is None:
+        return change.sqnr
+    if change.sqnr is None or change.gained is None:
+        return None
+    return change.sqnr if abs(change.sqnr - change.gained - output.measured) <= SAME_DB else None
+
+
+def is_unsure(change: WhatIf, outputs: Sequence[OutputQuality]) -> bool:
+    """Whether a change is estimated where the output was measured outside of the band that was expected."""
+    output = _output_of(change, outputs)
+    if change.is_measured or output is None or output.measured is None:
+        return False
+    return not (
+        (output.low is None or output.low <= output.measured)
+        and (output.high is None or output.measured <= output.high)
+    )
 
 
 def facts_of(evaluation: Evaluation) -> Iterator[Fact]:

@@ -124,10 +124,24 @@ def represented(params: QuantParams) -> tuple[float, float]:
 
 def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
     """Return the share of the values that lie outside by more than one step, 0 to 1."""
-    if not isinstance(tensor.histogram, Histogram):
-        return 0.0
     low, high = represented(params)
-    return share_outside(tensor, (low - params.scale[0], high + params.scale[0]))
+    cover = (low - params.scale[0], high + params.scale[0])
+    histogram = tensor.histogram
+    if isinstance(histogram, Histogram):
+        return share_outside(tensor, cover)
+    return _share_of_bins(histogram.counts, (histogram.minimum, histogram.maximum), cover)
+
+
+def _share_of_bins(counts: np.ndarray, ends: tuple[float, float], cover: tuple[float, float]) -> float:
+    """Return the share of values outside `cover`, 0 to 1, by bins of equal width from one end to the other
+    in each of which they are taken as evenly spread."""
+    total, width = float(np.sum(counts)), (ends[1] - ends[0]) / max(counts.size, 1)
+    if not (total > 0.0 and 0.0 < width < math.inf):
+        return 0.0
+    start = ends[0] + width * np.arange(counts.size)
+    below = np.clip((cover[0] - start) / width, 0.0, 1.0)
+    above = np.clip((start + width - cover[1]) / width, 0.0, 1.0)
+    return min(float(counts @ (below + above)) / total, 1.0)
 
 
 def parameters_of(tensor: TensorProfile, params: QuantParams, effective: tuple[float, float]) -> Parameters:

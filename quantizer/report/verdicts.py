@@ -1,8 +1,8 @@
 """What to think of a model, in one word and one sentence. Pure.
 
 Where it was judged on held-out samples that verdict stands. Elsewhere the outputs are graded by what was
-measured and, where nothing was, by what is estimated, with the same limits; a gate that failed makes any
-model poor.
+measured and, where nothing was, by what is estimated, with the same limits. A gate that failed is told
+before the grade, and does not change it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def judged_verdict(found: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
     """Return the verdict of `quantize --data` as the report has it."""
     words = found.sentence.partition(": ")[2]
     causes = [*found.alarms, *([found.cause] if found.cause else []), *found.remarks]
-    return Verdict(_level(found.grade, gates), "; ".join([*_failed(gates), words]), tuple(causes))
+    sentence = "; ".join([*_failed(gates), words])
+    return Verdict(_level(found.grade, gates), sentence, tuple(causes), found.grade)
 
 
 def measured_grade(evaluation: Evaluation, limits: NoiseLimits) -> Grade:
@@ -72,14 +73,14 @@ def verdict_of(
     words = [*_failed(gates), *_quality(outputs)]
     words += [] if speed is None else [f"{speed.speedup:.2f} times as fast as float, {speed.how}"]
     sentence = "; ".join(words) or "nothing was measured or estimated"
-    return Verdict(_level(grade, gates), sentence, tuple(causes))
+    return Verdict(_level(grade, gates), sentence, tuple(causes), grade)
 
 
 def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
     if any(not gate.passed for gate in gates):
-        return "poor"
+        return "failed"
     if grade == "none":
-        return "good" if gates else "unknown"
+        return "passed" if gates else "unknown"
     return grade
 
 

@@ -263,3 +263,4 @@ def test_the_nightly_job_ends_with_two_when_a_file_is_missing(tmp_path: Path, pa
     )
     assert result.returncode == 2
     assert "no.yaml" in result.stderr
+    assert not (tmp_path / "tonight.yaml").exists()

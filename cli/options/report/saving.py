@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...console import tell
+from ...console import arguments, tell
 from ..files import REPORT
 from ..groups import option
 
@@ -50,7 +50,19 @@ def report_quantization(result: Any, model: Path, profile: Path | None, recipe: 
     if (folder := _folder()) is not None:
         from ....quantizer.front_door.reporting import quantization_report
 
-        write_and_tell(quantization_report(result, model, profile, recipe), folder)
+        write_and_tell(quantization_report(result, model, profile, recipe, given=_shown_arguments()), folder)
+
+
+def _shown_arguments() -> tuple[str, ...]:
+    """Return the words of the command line without what is secret in URLs: reports are passed on."""
+    return tuple(_shown_word(word) for word in arguments())
+
+
+def _shown_word(word: str) -> str:
+    from ....profiles.storage.files import is_url, shown_location
+
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return f"{option}{equals}{shown_location(value)}" if is_url(value) else word
 
 
 def report_evaluation(result: Any, model: Path, quantized: Path) -> None:

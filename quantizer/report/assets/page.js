@@ -30,7 +30,7 @@ const ms = (us) => (us === null || us === undefined ? "–" : us < 10 ? num(us, 
 function pct(share) {
   if (share === null || share === undefined) return "–";
   const value = 100 * share;
-  return share === 0 ? "0 %" : value < 0.001 ? "< 0.001 %" : value.toFixed(value < 0.1 ? 3 : 1) + " %";
+  return share === 0 ? "0 %" : value < 0.01 ? "< 0.01 %" : value.toFixed(value < 0.1 ? 2 : 1) + " %";
 }
 const list = (pairs) => el("dl", {}, pairs.filter((p) => p).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..content import OutputQuality, Report, WhatIf
-from ..measured import sqnr_of
+from ..measured import is_unsure, reached_sqnr, sqnr_of
 from .markup import (
     Cell,
     Column,
@@ -39,6 +39,8 @@ LEVELS = {
     "good": ("✓", "Good"),
     "fair": ("◐", "Fair"),
     "poor": ("✗", "Poor"),
+    "passed": ("✓", "Passed"),
+    "failed": ("✗", "Failed"),
     "unknown": ("?", "Unknown"),
 }
 """Sign and word of a verdict."""
@@ -50,13 +52,14 @@ SCALE_DB = 60.0
 def hero(report: Report) -> str:
     """Return verdict and figures."""
     sign, word = LEVELS[report.verdict.level]
-    word = word if report.passed else "Failed"
+    besides = report.verdict.grade_besides
+    grade = f" {badge(besides, report.verdict.grade)}" if besides else ""
     causes = "".join(f"<li>{esc(cause)}</li>" for cause in report.verdict.causes)
     return (
         f'<section id="summary" aria-labelledby="summary-h" class="hero">'
         f'<div class="verdict {esc(report.verdict.level)}">'
         f'<span class="sign" aria-hidden="true">{sign}</span>'
-        f'<div><h2 id="summary-h">{word}</h2><p>{esc(report.verdict.sentence)}</p>'
+        f'<div><h2 id="summary-h">{word}{grade}</h2><p>{esc(report.verdict.sentence)}</p>'
         f"{f'<ul>{causes}</ul>' if causes else ''}</div></div>\n"
         f'<div class="tiles">{"".join(_tiles(report))}</div></section>\n'
     )
@@ -132,7 +135,7 @@ def outputs_section(report: Report) -> str:
         [
             head(name_html(o.name) + (f'<span class="muted">{esc(o.kind)}</span>' if o.kind else "")),
             figure(decibel_text(o.estimated), o.estimated),
-            text(DASH if o.low is None else f"{o.low:.0f} to {o.high or 0.0:.0f}"),
+            text(DASH if o.low is None else f"{o.low:.0f} to {o.high or 0.0:.0f}", "whole"),
             figure(decibel_text(o.measured), o.measured),
             figure(decibel_text(o.needed), o.needed),
             Cell(quality_bar(o)),
@@ -177,27 +180,36 @@ def what_ifs_section(report: Report) -> str:
     intro = (
         "Each of these plans was made and estimated as qprof quantize would do it; those that were run on "
         "samples say so. The SQNR is that of the output with the lowest."
+        " Each command writes files of its own."
     )
-    cards = "".join(map(_what_if, report.what_ifs))
+    if any(is_unsure(change, report.outputs) for change in report.what_ifs):
+        intro += (
+            " What was measured lies outside of the expected band: gains that are unsure may be as far off."
+        )
+    cards = "".join(_what_if(change, report.outputs) for change in report.what_ifs)
     return section("try", "What to try", intro, f'<div class="cards">{cards}</div>')
 
 
-def _what_if(change: WhatIf) -> str:
+def _what_if(change: WhatIf, outputs: Sequence[OutputQuality]) -> str:
     figures = []
-    if change.sqnr is not None and change.gained is not None:
+    if change.gained is not None:
         css, sign = ("up", "+") if change.gained >= 0.0 else ("down", MINUS)
-        gained = f'<b class="{css}">{sign}{abs(change.gained):.1f} dB</b>'
-        figures.append(f"{gained} <span>to {change.sqnr:.1f} dB</span>")
+        reached = reached_sqnr(change, outputs)
+        to = "" if reached is None else f" <span>to {reached:.1f} dB</span>"
+        figures.append(f'<b class="{css}">{sign}{abs(change.gained):.1f} dB</b>{to}')
     if change.speedup is not None:
         figures.append(f"<b>{change.speedup:.2f} {TIMES}</b> <span>{_time(change.added_us)}</span>")
-    if change.added_bytes is not None:
-        figures.append(f"<b>{esc(bytes_text(change.added_bytes))}</b> <span>on disk</span>")
+    if change.added_bytes:
+        words = "on disk: weights in float" if change.added_bytes > 0 else "on disk"
+        figures.append(f"<b>{esc(bytes_text(change.added_bytes))}</b> <span>{words}</span>")
     shown = "".join(f'<span class="fig">{part}</span>' for part in figures)
     nodes = ""
     if change.nodes:
         names = "".join(f"<li>{name_html(name)}</li>" for name in change.nodes)
         nodes = details(plural(len(change.nodes), "node"), f"<ul>{names}</ul>")
-    mark = badge("measured", "good") if change.is_measured else ""
+    mark = badge("measured", "good") if change.is_measured else badge("estimated", "plain")
+    if is_unsure(change, outputs):
+        mark = badge("estimated, unsure", "fair")
     return (
         f'<article class="card"><h3>{esc(change.title)} {mark}</h3><p class="figures">{shown}</p>'
         f'<div class="copy"><pre tabindex="0"><code>{esc(change.command)}</code></pre>'
@@ -210,4 +222,5 @@ def _time(added: float | None) -> str:
     """Return by how much a run takes longer, or what the ratio is of."""
     if added is None:
         return "as fast as float"
-    return f"{'+' if added >= 0.0 else MINUS}{milliseconds(abs(added))}"
+    more = f", {'+' if added > 0.0 else MINUS}{milliseconds(abs(added))} a run" if added else ""
+    return f"as fast as float{more}, predicted"

@@ -50,10 +50,10 @@ def percent_text(share: float | None) -> str:
     if share == 0.0:
         return "0 %"
     percent = 100.0 * share
-    if percent < 0.001:
-        return "< 0.001 %"
+    if percent < 0.01:
+        return "< 0.01 %"
     return (
-        f"{percent:.3f} %" if percent < 0.1 else f"{percent:.1f} %" if percent < 99.95 else f"{percent:.0f} %"
+        f"{percent:.2f} %" if percent < 0.1 else f"{percent:.1f} %" if percent < 99.95 else f"{percent:.0f} %"
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from ....profiles.base.presentation import decibels, percent, size_text
 from ..content import Report
-from ..html.text import ratio_text, visible
-from ..measured import sqnr_of
+from ..html.text import percent_text, ratio_text, visible
+from ..measured import is_unsure, reached_sqnr, sqnr_of
 
-SIGNS = {"good": "✅", "fair": "🟡", "poor": "❌", "unknown": "❔"}
+SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
 
 WORST = 5
 """Tensors, changes and drifts that are listed."""
@@ -23,7 +23,7 @@ def markdown(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
-    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.level}\n"
+    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.words}\n"
     yield _text(verdict.sentence) + "\n"
     yield from (f"* {_text(cause)}" for cause in verdict.causes)
     yield from _table(("", ""), _figures(report))
@@ -81,7 +81,7 @@ def _drift(report: Report) -> Iterator[str]:
             (
                 _code(t.tensor),
                 "-" if t.distance is None else f"{t.distance:.3g}",
-                percent(t.clipping),
+                percent_text(t.clipping),
                 f"{t.range_growth:.3g}",
             )
             for t in night.tensors[:WORST]
@@ -91,18 +91,17 @@ def _drift(report: Report) -> Iterator[str]:
 
 def _changes(report: Report) -> Iterator[str]:
     helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
-    if not helpful or report.verdict.level == "good":
+    if not helpful or report.verdict.level in ("good", "passed"):
         return
     yield "<details><summary>What to try</summary>\n"
     for change in helpful[:WORST]:
-        speed = "" if change.speedup is None else f", {change.speedup:.2f} times float"
-        gain = (
-            ""
-            if change.sqnr is None or change.gained is None
-            else f"{change.gained:+.1f} dB to {change.sqnr:.1f}"
-        )
+        reached = reached_sqnr(change, report.outputs)
+        parts = [] if change.gained is None else [f"{change.gained:+.1f} dB"]
+        parts = [f"{part} to {reached:.1f}" for part in parts] if reached is not None else parts
+        parts += [] if change.speedup is None else [f"{change.speedup:.2f} times float"]
         how = "measured" if change.is_measured else "estimated"
-        yield f"{change.title}: {gain}{speed} ({how})\n"
+        how += ", unsure" if is_unsure(change, report.outputs) else ""
+        yield f"{change.title}: {', '.join(parts)} ({how})\n"
         yield f"    {' '.join(change.command.splitlines())}\n"
     yield "</details>"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,13 @@ from qprof_onnx.quantizer.evaluation.measuring import Measuring
 from qprof_onnx.quantizer.front_door.reporting import Measured, evaluation_report, report
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf
+from qprof_onnx.quantizer.report.measured import is_unsure, reached_sqnr
+from qprof_onnx.quantizer.report.what_ifs import Files, command, tried_changes
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.verdict.fixes import Fix
+from qprof_onnx.quantizer.verdict.grades import OutputGrade
+from qprof_onnx.quantizer.verdict.verdict import Composition, HeldOut, Verdict
 
 from .conftest import DIGITS
 
@@ -78,6 +84,57 @@ def test_a_change_brings_what_quantizing_with_its_command_brings(estimated: Repo
     assert change.sqnr == pytest.approx(estimates[change.output], abs=0.5)
 
 
+def test_the_nodes_of_a_change_are_in_the_order_of_the_noise_budget(estimated: Report) -> None:
+    order = [part.node for part in estimated.noise[0].parts]
+    kept = [change.nodes for change in estimated.what_ifs if "--keep-float" in change.options]
+    assert kept
+    assert all(list(nodes) == order[: len(nodes)] for nodes in kept)
+
+
+def test_each_change_is_made_in_a_file_of_its_own(estimated: Report) -> None:
+    words = [shlex.split(change.command) for change in estimated.what_ifs]
+    outputs = [command[command.index("-o") + 1] for command in words]
+    assert outputs == [f"model.try{number}.int8.onnx" for number in range(1, len(words) + 1)]
+
+
+def test_a_command_repeats_what_had_the_model_judged_but_for_its_files(files: Path) -> None:
+    plan = load_plan(files / "plan.yaml")
+    given = "m.onnx --data=d --preprocess imagenet -o a/o.onnx --report r --fix auto --json --calibrator kl"
+    names = Files("m.onnx", "p.yaml", "a/o.onnx", tuple(given.split()))
+    expected = "qprof quantize m.onnx --data=d --preprocess imagenet -o a/o.try3.onnx --calibrator mse"
+    assert command(plan, names, ["--calibrator", "mse"], 3) == expected
+
+
+def test_the_gain_of_an_estimate_is_not_added_to_a_measurement() -> None:
+    change = WhatIf("more", "", "y", sqnr=60.8, gained=3.3, speedup=None, added_us=None, added_bytes=None)
+    measured = OutputQuality("y", estimated=57.5, low=49.5, high=67.5, measured=45.0)
+    assert reached_sqnr(change, [measured]) is None
+    assert is_unsure(change, [measured])
+    assert reached_sqnr(change, [replace(measured, measured=None)]) == 60.8
+    assert reached_sqnr(replace(change, sqnr=48.3), [measured]) == 48.3
+    assert not is_unsure(replace(change, is_measured=True), [measured])
+
+
+def test_fixes_that_cost_quality_are_left_out_and_settings_are_named_in_words() -> None:
+    fixes = (Fix({"min_output_sqnr": 58.1}, sqnr=30.0), Fix({"calibrator": "kl"}, sqnr=19.0))
+    output = OutputGrade("y", "a decision", 20.0, 30.0, None, "poor")
+    verdict = Verdict(
+        "poor",
+        (output,),
+        (),
+        None,
+        "",
+        None,
+        HeldOut(1, 1, 2, False, "d"),
+        2,
+        1,
+        None,
+        Composition(1.0, 1, ()),
+        fixes=fixes,
+    )
+    assert [change.title for change in tried_changes(verdict)] == ["Limit of 58.1 dB for outputs"]
+
+
 def test_what_was_measured_stands_beside_the_estimates(whole: Report) -> None:
     assert whole.outputs[0].measured is not None
     both = [r for r in whole.tensor_noise if r.estimated is not None and r.measured is not None]
@@ -85,9 +142,10 @@ def test_what_was_measured_stands_beside_the_estimates(whole: Report) -> None:
     assert all(math.isfinite(r.estimated or 0.0) for r in both)
 
 
-def test_a_gate_that_fails_makes_the_verdict_poor(whole: Report) -> None:
+def test_a_gate_that_fails_is_told_beside_the_grade(whole: Report) -> None:
     assert [(gate.name, gate.passed) for gate in whole.gates] == [("--min-sqnr", True), ("--max-size", False)]
-    assert whole.verdict.level == "poor"
+    assert whole.verdict.level == "failed"
+    assert whole.verdict.grade in ("good", "fair", "poor")
     assert not whole.passed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +135,16 @@ def test_the_first_key_leads_past_the_contents(opened: Opened) -> None:
     page.reload()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
+
+
+def test_the_outputs_fit_into_a_laptop_window(browser: Browser, whole: Report, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    worst = replace(whole.outputs[0], kind="a decision", needed=18.0, agreement=1.0)
+    file.write_text(html_of(replace(whole, outputs=(worst,))), encoding="utf-8")
+    found = open_page(browser, file, width=1280)
+    wider = "(region) => region.scrollWidth - region.clientWidth"
+    assert found.page.eval_on_selector("#outputs .scroll", wider) <= 0
+    found.page.context.close()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(400, False), (400, True), (1400, True)])

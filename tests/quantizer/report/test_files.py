@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 import jsonschema
 from qprof_onnx.cli.options.files import REPORT
 from qprof_onnx.cli.render.schemas.schema import schema_of
-from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.report.content import GateResult, Report
 from qprof_onnx.quantizer.report.html.page import page
+from qprof_onnx.quantizer.report.html.text import percent_text
 from qprof_onnx.quantizer.report.writers.files import NAMES, report_texts
 from qprof_onnx.quantizer.report.writers.junit import junit
 from qprof_onnx.quantizer.report.writers.markdown import markdown
@@ -116,11 +117,33 @@ def test_junit_has_a_case_for_each_gate(whole: Report) -> None:
     assert failed == ["--max-size 10 bytes"]
 
 
+def test_junit_names_files_without_their_folders(whole: Report) -> None:
+    gate = GateResult("--max-clipping", 0.01, "", True, subject="../d/new.yaml")
+    moved = replace(gate, subject="elsewhere/new.yaml")
+    report = replace(whole, gates=(gate, moved), title="../d/new.yaml against old/p.yaml")
+    (suite,) = ElementTree.fromstring(junit(report))
+    assert suite.get("name") == "new.yaml against p.yaml"
+    names = [case.get("name") for case in suite.iter("testcase")]
+    assert names == ["--max-clipping 0.01 (new.yaml)", "--max-clipping 0.01 (new.yaml) 2"]
+    assert {case.get("classname") for case in suite.iter("testcase")} == {"qprof.new.yaml against p.yaml"}
+
+
 def test_markdown_is_short_and_has_the_gates(whole: Report) -> None:
     text = markdown(whole)
     assert "| `--max-size` | 10 bytes | ❌ failed |" in text
     assert len(text.splitlines()) < 120
     assert "<script>" not in markdown(hostile(whole))
+
+
+def test_every_file_has_one_word_for_a_failed_gate_and_the_grade_besides(whole: Report) -> None:
+    good = replace(whole, verdict=replace(whole.verdict, level="failed", grade="good"))
+    assert f"{good.title}: failed (grade good)" in markdown(good).splitlines()[0].replace("\\", "")
+    assert '<h2 id="summary-h">Failed <span class="badge good">grade good</span></h2>' in page(good)
+    assert "failed (grade good)" in good.headline()
+
+
+def test_a_share_that_is_not_zero_is_not_shown_as_zero() -> None:
+    assert [percent_text(share) for share in (0.0, 1e-9, 2e-4, 1.0)] == ["0 %", "< 0.01 %", "0.02 %", "100 %"]
 
 
 def test_node_data_has_a_number_or_a_word_for_every_node(whole: Report) -> None:
