@@ -111,6 +111,12 @@ def test_every_command_is_followed_by_one_or_shows_something_and_ends_there() ->
             {"grade": "poor", "kept": "k.yaml", "rounded": True, **typed(rounding="gptq")},
             "compare-layers 'my model.onnx' out.yaml --data samples/ --worst 10",
         ),
+        ("compare-layers", {"limit": 100}, "sensitivity 'my model.onnx' --profile PROFILE --data samples/"),
+        (
+            "tune",
+            {"holdout_data": "h/", "holdout_labels": "h.txt", "output": None, **typed(metric="top-5")},
+            "evaluate 'my model.onnx' t.onnx --data h/ --labels h.txt --metric top-5 --min-speedup 1",
+        ),
         (
             "sensitivity",
             {"keep_float_found": ("a", "b"), **typed(calibrator="kl")},

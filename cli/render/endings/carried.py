@@ -62,6 +62,14 @@ def judged_words(values: Values) -> list[str]:
     return data_words(values) if not held_out else data_words({**values, "data": held_out}, limit=False)
 
 
+def ranked_on(values: Values) -> list[str]:
+    """Return the samples that nodes are ranked on: the limit only where it is below that of sensitivity."""
+    from ....quantizer.tuning.sensitivity import LIMIT
+
+    limit = values.get("limit")
+    return judged_words({**values, "limit": limit if limit and limit < LIMIT else None})
+
+
 def setting_words(values: Values) -> list[str]:
     """Return the settings that were typed, with those of the fix that was applied in their place."""
     from ....quantizer.targets.config import settings

@@ -18,6 +18,7 @@ from .carried import (
     judged_words,
     output_words,
     quantized_name,
+    ranked_on,
     recipe_words,
     setting_words,
 )
@@ -74,11 +75,11 @@ def _where_noise_is(values: Values) -> Words:
     model, libraries = values["model"], carried(values, LIBRARIES)
     if not values.get("kept") or values.get("rounded"):
         return ["compare-layers", model, values["output"], *judged_words(values), "--worst", "10", *libraries]
-    words = ["sensitivity", model, "--profile", values["kept"], *judged_words(values)]
+    words = ["sensitivity", model, "--profile", values["kept"], *ranked_on(values)]
     return [*words, *setting_words(values), *carried(values, ("class_axis",)), *libraries]
 
 
-def _gate(values: Values) -> list[object]:
+def _gate(values: Values) -> list[str]:
     """Return a gate a little below what was measured on the same samples."""
     sqnr = values.get("sqnr")
     return [] if sqnr is None or not 1.0 < sqnr < math.inf else ["--min-sqnr", f"{int(sqnr) - 1}"]
@@ -121,7 +122,7 @@ def _is_random(values: Values) -> bool:
 def _after_layers(values: Values) -> Words:
     if values.get("doubtful"):
         return None
-    words = ["sensitivity", values["model"], "--profile", "PROFILE", *data_words(values)]
+    words = ["sensitivity", values["model"], "--profile", "PROFILE", *ranked_on(values)]
     return [*words, *carried(values, ("plan", *LIBRARIES))]
 
 
@@ -144,14 +145,20 @@ def _after_sensitivity(values: Values) -> Words:
 def _after_tune(values: Values) -> Words:
     model, libraries, axis = values["model"], carried(values, LIBRARIES), carried(values, ("class_axis",))
     if values.get("failed") or not values.get("output_file"):
-        words = ["sensitivity", model, "--profile", values["profile"], *data_words(values)]
+        words = [
+            "sensitivity",
+            model,
+            "--profile",
+            values["profile"],
+            *ranked_on({**values, "holdout_data": None}),
+        ]
         return [*words, *setting_words(values), *axis, *libraries]
     held_out, labels = values.get("holdout_data"), values.get("labels")
     truth = values.get("holdout_labels") if held_out else labels
     scoring = [*(["--labels", truth] if truth else []), *carried(values, ("metric",)), *axis]
     scored = [*scoring, *output_words(values, "output"), *carried(values, ("threads",))]
     words = ["evaluate", model, values["output_file"], *judged_words(values), *scored, *libraries]
-    return [*words, "--min-speedup", "1"]
+    return [*words, *(["--min-speedup", "1"] if values.get("objective", "latency") == "latency" else [])]
 
 
 def _after_diff(values: Values) -> Words:
