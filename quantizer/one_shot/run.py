@@ -39,7 +39,16 @@ from ..verdict.composition import Composition, FloatNodes, is_no_gain
 from ..verdict.fixes import Fix, best_fix
 from ..verdict.verdict import Judged, Verdict, no_verdict, verdict_of, with_fixes
 from .fixing import Found, Trials, find_fixes, with_fix
-from .held_out import Split, is_random, read_digests, split, split_by_source, write_labels
+from .held_out import (
+    Split,
+    has_rows,
+    in_samples,
+    is_random,
+    read_digests,
+    split,
+    split_by_source,
+    write_labels,
+)
 from .kept_profile import KeptProfile, file_beside, kept_profile
 
 BUDGET = 20.0
@@ -155,8 +164,10 @@ def quantize_with_data(
     check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
     prepared = open_prepared(model)
     specs, identity = input_specs(prepared.model), prepared.identity
+    rows = has_rows(prepared.model.graph.outputs)
     del prepared  # quantizing reads it again; a large model is not to be in memory twice
     parts = _split(specs, data, judging, steps.limit, watching)
+    parts = parts if rows else in_samples(parts)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         labels = None if judging.labels is None else Path(judging.labels)
         if labels is not None and judging.classes_only:  # other truth is the metric's to read
