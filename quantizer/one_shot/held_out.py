@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+<<<<<<< HEAD
 from collections.abc import Sequence
 from dataclasses import dataclass
+=======
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+>>>>>>> hF2
 
 import numpy as np
+import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
 from ...profiles.base.tool import Progress
@@ -154,6 +161,20 @@ def split_by_source(found: Digests, other: Digests) -> Split:
     )
     data = ChosenSamples(found.data, tuple(every))
     return Split(data, found.identity(every), ChosenSamples(other.data, tuple(judged)), about)
+
+
+def has_rows(outputs: Iterable[ir.Value]) -> bool:
+    """Return whether the first axis of a model's outputs can be that of the rows of a batch.
+
+    Where the model fixes all of them, a free first axis of its inputs is another: that of time, or letters.
+    """
+    shapes = [value.shape for value in outputs]
+    return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
+
+
+def in_samples(parts: Split) -> Split:
+    """Return samples that are no batches: each counts as one."""
+    return replace(parts, about=replace(parts.about, rows=parts.about.samples))
 
 
 def _labels_of_each(count: int, parts: Split) -> int:

@@ -17,8 +17,8 @@ from .fixes import Fix
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .wording import presentation_of
 
-FEW = 16
-"""Held-out rows below which a verdict says that they are few."""
+FEW, TOO_FEW = 16, 8
+"""Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
 
 SHOWN = 3
 """Outputs and reasons that are shown."""
@@ -29,7 +29,7 @@ class HeldOut:
     """The samples that a model was judged on.
 
     Attributes:
-        samples, rows: how many; a sample that is a batch has several rows.
+        samples, rows: how many; a sample that is a batch has several rows, one that is none counts as one.
         of_samples: how many there are in all, those that the profile was made from included.
         seen: whether the profile was made from the same samples.
         source: where they come from, as the user named it.
@@ -45,10 +45,21 @@ class HeldOut:
     def text(self) -> str:
         """Return which samples they are."""
         if self.seen:
-            return f"the {self.samples} samples that the profile was made from"
-        return (
-            f"{self.rows} held-out rows" if self.rows != self.samples else f"{self.samples} held-out samples"
-        )
+            return f"the {_count(self.samples, 'sample')} that the profile was made from"
+        if self.rows != self.samples:
+            return f"{self.rows} held-out rows"
+        return _count(self.samples, "held-out sample")
+
+    @property
+    def few_text(self) -> str:
+        """Return how few they are, where these cannot show that a model is good; else ""."""
+        if self.rows >= TOO_FEW:
+            return ""
+        return f"judged on {_count(self.rows, 'row' if self.rows != self.samples else 'sample')} only"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s'[: number != 1]}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,8 +123,11 @@ class Verdict(Presented):
         parts = [] if self.worst is None else [self.worst.text + self._expected(self.worst.output)]
         parts += [] if self.accuracy is None else [accuracy_text(self.accuracy)]
         parts += [] if self.score is None else [metric_text(self.metric, self.score)]
+        facts = "; ".join(parts) or "nothing that is float could be compared"
+        if self.grade == "good" and self.held_out.few_text:
+            return f"good so far: {self.held_out.few_text}; {facts}"
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
-        return f"{self.grade}: {'; '.join(parts) or 'nothing that is float could be compared'}{on}"
+        return f"{self.grade}: {facts}{on}"
 
     def headline(self) -> str:
         """Return the sentence."""
@@ -196,7 +210,7 @@ def _about(held_out: HeldOut) -> Sequence[str]:
     if held_out.seen:
         return ("judged on the samples of the profile, which flatters: give others with --holdout-data",)
     if held_out.rows < FEW:
-        few = f"{held_out.samples} held-out sample{'s'[: held_out.samples != 1]}"
+        few = _count(held_out.samples, "held-out sample")
         return (f"few samples: {few} of {held_out.of_samples}; more make the verdict surer",)
     return ()
 

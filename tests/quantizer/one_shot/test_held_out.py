@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.readers.values import InputSpec
@@ -14,8 +15,13 @@ from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.quantizer.metrics.labels import load_labels
 from qprof_onnx.quantizer.one_shot.held_out import (
     Digests,
+    has_rows,
     held_out,
+<<<<<<< HEAD
     held_out_labels,
+=======
+    in_samples,
+>>>>>>> hF2
     is_random,
     read_digests,
     split,
@@ -56,7 +62,7 @@ def test_one_sample_is_judged_on_itself() -> None:
     found = split(read_digests(data(3), SPECS, None))
     assert found.about.seen
     assert found.about.rows == 3
-    assert found.about.text == "the 1 samples that the profile was made from"
+    assert found.about.text == "the 1 sample that the profile was made from"
 
 
 def test_both_parts_together_are_the_data() -> None:
@@ -144,3 +150,17 @@ def test_no_samples_are_refused() -> None:
 def test_the_identity_is_that_of_a_profile() -> None:
     found = Digests("x", ((1, 2), (3,)))
     assert (found.identity((0, 1)).samples, int(found.identity((1,)).digest, 16)) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rows"), [([["n", 4]], True), ([[20, "n", 4]], False), ([None], True), ([[]], False)]
+)
+def test_outputs_that_begin_with_a_fixed_axis_hold_no_rows(shapes: list[list | None], rows: bool) -> None:
+    outputs = [ir.Value(name="y", shape=None if shape is None else ir.Shape(shape)) for shape in shapes]
+    assert has_rows(outputs) == rows
+
+
+def test_samples_that_are_no_batches_count_as_one_each() -> None:
+    found = split(read_digests(data(3, 4, 5, 6), SPECS, None))
+    assert in_samples(found).about.rows == in_samples(found).about.samples == 2
+    assert in_samples(found).about.text == "2 held-out samples"

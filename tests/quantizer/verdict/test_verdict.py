@@ -5,7 +5,7 @@ from __future__ import annotations
 from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.verdict.composition import Composition
-from qprof_onnx.quantizer.verdict.verdict import verdict_of
+from qprof_onnx.quantizer.verdict.verdict import HeldOut, verdict_of
 
 from .judged import HELD_OUT, LIMITS, evaluation
 
@@ -18,3 +18,11 @@ def test_near_chance_there_is_no_verdict() -> None:
     found = verdict_of(evaluation(accuracy=accuracy, remarks=remarks), LIMITS, HALF, HELD_OUT)
     assert found.grade == "none"
     assert found.sentence.startswith("none: the float model is right on only 27 %")
+
+
+def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
+    few = HeldOut(samples=1, rows=1, of_samples=4, seen=False, source="data")
+    found = verdict_of(evaluation(), LIMITS, HALF, few)
+    assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': 30.0 dB")
+    assert found.remarks == ("few samples: 1 held-out sample of 4; more make the verdict surer",)
+    assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).sentence.startswith("good: output 'y'")
