@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-<<<<<<< HEAD
-from collections.abc import Sequence
-from dataclasses import dataclass
-=======
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
->>>>>>> hF2
 
 import numpy as np
 import onnx_ir as ir

@@ -42,20 +42,16 @@ from ..verdict.composition import Composition, FloatNodes, is_no_gain
 from ..verdict.fixes import Fix, best_fix
 from ..verdict.verdict import Judged, Verdict, no_verdict, verdict_of, with_fixes
 from .fixing import Found, Trials, find_fixes, with_fix
-<<<<<<< HEAD
-from .held_out import Split, held_out_labels, is_random, read_digests, split, split_by_source
-=======
 from .held_out import (
     Split,
     has_rows,
+    held_out_labels,
     in_samples,
     is_random,
     read_digests,
     split,
     split_by_source,
-    write_labels,
 )
->>>>>>> hF2
 from .kept_profile import KeptProfile, file_beside, kept_profile
 
 BUDGET = 20.0
@@ -171,10 +167,10 @@ def quantize_with_data(
     check_outputs([files.model, files.plan, kept, steps.checkpoint], read)
     prepared = open_prepared(model)
     specs, identity = input_specs(prepared.model), prepared.identity
-<<<<<<< HEAD
-    truth = _truth(judging, prepared.model)
+    truth, rows = _truth(judging, prepared.model), has_rows(prepared.model.graph.outputs)
     del prepared  # quantizing reads it again; a large model is not to be in memory twice
     parts = _split(specs, data, judging, steps.limit, watching)
+    parts = parts if rows else in_samples(parts)
     if isinstance(truth, Labels):
         truth = held_out_labels(truth, parts)
     run = _Run(Path(model), identity, parts, truth, kept, files, judging, steps, watching, recipe.config)
@@ -191,18 +187,6 @@ def _truth(judging: Judging, model: ir.Model) -> Path | Labels | None:
     labels, measuring = load_labels(Path(judging.labels)), judging.measuring
     labels.check_classes(declared_class_count(model, measuring.output, measuring.class_axis))
     return labels
-=======
-    rows = has_rows(prepared.model.graph.outputs)
-    del prepared  # quantizing reads it again; a large model is not to be in memory twice
-    parts = _split(specs, data, judging, steps.limit, watching)
-    parts = parts if rows else in_samples(parts)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        labels = None if judging.labels is None else Path(judging.labels)
-        if labels is not None and judging.classes_only:  # other truth is the metric's to read
-            labels = write_labels(labels, parts, Path(folder))
-        run = _Run(Path(model), identity, parts, labels, kept, files, judging, steps, watching, recipe.config)
-        return replace(_judged(run, recipe), read=read)
->>>>>>> hF2
 
 
 def _split(

@@ -209,7 +209,6 @@ def test_speed_is_not_measured_for_another_runtime(tmp_path: Path) -> None:
     assert lines(qprof(*words), "speed") == ["not measured"]
 
 
-<<<<<<< HEAD
 def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path) -> None:
     labels = tmp_path / "labels.txt"
     labels.write_text(LABELS.read_text().replace("9", "10"))
@@ -219,7 +218,8 @@ def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path
     assert "choose another output, or the axis (--class-axis)" in result.stderr
     assert "reading" not in result.stderr
     assert list(tmp_path.iterdir()) == [labels]
-=======
+
+
 def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chance(tmp_path: Path) -> None:
     data, rng = tmp_path / "data", np.random.default_rng(1)
     data.mkdir()
@@ -232,4 +232,3 @@ def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chan
     result = quantize("-o", tmp_path / "q.onnx", "--labels", labels, "--budget", "0", data=data)
     assert not lines(result, "verdict")[0].startswith("good")
     assert "looks like pixels 0..255" in lines(result, "cause")[0]
->>>>>>> hF2

@@ -17,11 +17,8 @@ from qprof_onnx.quantizer.one_shot.held_out import (
     Digests,
     has_rows,
     held_out,
-<<<<<<< HEAD
     held_out_labels,
-=======
     in_samples,
->>>>>>> hF2
     is_random,
     read_digests,
     split,
