@@ -33,7 +33,8 @@ SCORING = (
         group="Quality",
         type=TRUTH,
         metavar="FILE",
-        help="Truth that the metric reads; without one the class of each row: one integer a line, or .npy.",
+        help="Truth that the metric reads; without one the class of each row: one integer a line, .npy, or a "
+        "folder with a folder of pictures for each class (order: its classes.txt).",
     ),
 )
 """What both models are scored by."""

@@ -33,7 +33,8 @@ _OPTIONS = (
         group="Quality",
         type=TRUTH,
         metavar="FILE",
-        help="Truth that the metric reads; without a metric the class of each sample: text or .npy.",
+        help="Truth that the metric reads; without a metric the class of each sample: text, .npy, or a "
+        "folder with a folder of pictures for each class (order: its classes.txt).",
     ),
     labelled_output_option,
     class_axis_option,

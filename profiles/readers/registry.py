@@ -68,7 +68,10 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     reader = (taking or fitting_source)[0]
     if preprocessing.reader and not taking:
         if fitting_source == [READERS[-1]]:
-            raise DataError(f"{shown_location(source)}: {_nothing_in(source, preprocessing)}")
+            raise DataError(
+                f"{shown_location(source)}: {_nothing_in(source)}; give a folder or file for --preprocess "
+                f"{preprocessing.name} ({preprocessing.reader})"
+            )
         fitting = " or ".join(f"reader: {name}" for name in reader.takes)
         advice = f"give a recipe with {fitting}" if fitting else "leave --preprocess out"
         raise DataError(
@@ -78,15 +81,14 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     return reader
 
 
-def _nothing_in(source: str, preprocessing: Preprocessing) -> str:
+def _nothing_in(source: str) -> str:
     """Return why a source that no reader recognises gives no samples."""
     if not exists(source):
-        return "no such folder or file; check the path"
-    names = [name for name in entries_of(source) if name[:1] != "."] if is_folder(source) else [source]
-    if not names:
-        return f"is empty; put the data for --preprocess {preprocessing.name} into it"
-    held = f"holds '{min(names)}' but nothing" if is_folder(source) else "is nothing"
-    return f"{held} that --preprocess {preprocessing.name} ({preprocessing.reader}) reads; give other data"
+        return "no such folder or file"
+    if not is_folder(source):
+        return "is a file of no kind that is read"
+    names = [name for name in entries_of(source) if name[:1] != "."]
+    return f"holds '{min(names)}' but no samples" if names else "is empty"
 
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:

@@ -12,10 +12,8 @@ from ...base.errors import DataError, nearest
 from ...base.names import natural_key
 from ...base.tool import note
 from ...storage.files import entries_of, is_file, is_folder, joined, shown_location
-from .folders import image_files
+from .folders import NAMES, image_files
 
-NAMES = "classes.txt"
-"""File of the names of the classes beside their folders, one a line, in the order of the model's."""
 SHOWN = 8
 """Classes that a note names."""
 

@@ -15,7 +15,7 @@ from ...storage.files import place_of, shown_location
 from ..batches import in_batches, of_one_row
 from ..preprocessing import BUILT_IN, Preprocessing
 from ..values import InputSpec, Sample, Samples, shape_text, type_text
-from .folders import image_files
+from .folders import image_and_other_files
 from .inputs import image_input
 from .pixels import Arithmetic, fitted, upright, values_of
 from .recipe import ImageRecipe, image_recipe, pair
@@ -46,13 +46,15 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             f"preprocessor_config.json): --data {source} --preprocess imagenet"
         )
     make = ImageSamples(inputs, preprocessing)
-    files, shown = image_files(source), shown_location(source)
+    (files, others), shown = image_and_other_files(source), shown_location(source)
 
     def iterate(part: slice) -> Iterator[Sample]:
         for file in files[part]:
             yield make.sample(file.name, io.BytesIO(file.read()), str(file))
 
     noted = f"{shown}: {len(files)} pictures, each as {make.description()}"
+    if others:
+        noted += f"; {others} other {'file' if others == 1 else 'files'} passed over"
     return make.batched(Samples(shown, len(files), iterate, place_of(source), (noted,)))
 
 

@@ -89,6 +89,13 @@ def test_the_number_of_pictures_is_known_and_a_part_of_a_part_is_the_right_one(p
     assert [sample.name for sample in part] == ["1.png"]
 
 
+def test_other_files_are_passed_over_and_counted(photos: Path) -> None:
+    assert not opened(photos, "raw").notes[0].endswith("passed over")
+    for name in ("list.csv", "classes.txt", ".hidden", "readme"):
+        (photos / name).touch()
+    assert opened(photos, "raw").notes[0].endswith("; 2 other files passed over")
+
+
 def test_pictures_without_a_recipe_are_refused_with_the_choices(photos: Path) -> None:
     message = refusal(photos, None)
     assert "imagenet, clip, yolo, raw" in message
@@ -120,8 +127,11 @@ def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None
         ("none", "none: no such folder or file"),
         ("lines.csv", "lines.csv: no such folder or file"),
         ("empty", "empty: is empty"),
-        ("other", "other: holds 'x.dat' but nothing that --preprocess imagenet (image) reads"),
-        ("other/x.dat", "x.dat: is nothing that --preprocess imagenet (image) reads"),
+        (
+            "other",
+            "other: holds 'x.dat' but no samples; give a folder or file for",
+        ),
+        ("other/x.dat", "x.dat: is a file of no kind that is read"),
     ):
         assert sentence in refusal(tmp_path / name, "imagenet")
 
