@@ -140,6 +140,10 @@ def quantize(
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
+    if profile is not None and not isinstance(profile, str | os.PathLike | Profile):
+        raise ConfigError(
+            f"profile: is a {type(profile).__name__}; give a profile, or its path; samples go to data="
+        )
     given = chosen("quantize", options, QuantizeOptions)
     recipe = given.recipe(target)
     if plan is not None and recipe is not None:

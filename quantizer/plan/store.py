@@ -112,6 +112,11 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
         PlanError: the file is missing or malformed in any way; the message names file, tensor or node, and
             the nearest known word.
     """
+    if Path(path).suffix.lower() == ".onnx" and Path(path).is_file():
+        raise PlanError(
+            f"{os.fspath(path)}: is a model, where a plan is read; give the plan: quantize keeps one beside "
+            "the model when it is given samples, else --save-plan writes it"
+        )
     return loads(read_text(path, PlanError), Path(path).name)
 
 

@@ -115,3 +115,9 @@ def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) ->
     assert f"{remark} {other}: observed range" in explain(folder, "block.pool.out", *more)
     assert json.loads(explain(folder, "block.pool.out", *more, "--json"))["remarks"]
     assert remark not in explain(folder, "block.pool.out", *both(folder))
+
+
+def test_a_model_in_the_place_of_the_plan_is_said_to_be_one(folder: Path) -> None:
+    result = CliRunner().invoke(main, ["explain", str(folder / "q.onnx"), "block.pool"])
+    assert result.exit_code == 2
+    assert "q.onnx: is a model, where a plan is read; give the plan: quantize keeps one" in result.output

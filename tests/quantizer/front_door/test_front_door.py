@@ -275,3 +275,8 @@ def test_a_metric_of_the_table_reads_its_truth_and_a_baseline_holds(
             latency=False,
             baseline=tmp_path / "before.json",
         )
+
+
+def test_samples_in_the_place_of_the_profile_are_told_where_they_go() -> None:
+    with pytest.raises(qprof.ConfigError, match=r"profile: is a list; .* samples go to data="):
+        qprof.quantize(DIGITS / "model.onnx", [np.zeros((1, 1, 8, 8), np.float32)])
