@@ -32,7 +32,18 @@ CHECKED = {
     SpeedDemand: lambda **given: SpeedDemand("data", **given),
 }
 """How the settings in each record are checked."""
-RESULTS = {"Cell", "Fix", "LstmSettings", "Member", "OutputQuality", "Report", "SampleRecord", "Work"}
+RESULTS = {
+    "Accuracy",
+    "Cell",
+    "Fix",
+    "LstmSettings",
+    "Member",
+    "OutputQuality",
+    "Report",
+    "SampleRecord",
+    "Score",
+    "Work",
+}
 """Records that are no settings of a user."""
 FLOATS = [
     (record, field.name)

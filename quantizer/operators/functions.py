@@ -119,7 +119,8 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
 
     def function(values: Floats) -> Floats:
         try:
-            (result,) = evaluator.run(None, {"x": values})
+            with np.errstate(all="ignore"):  # an exp that overflows is infinite, as in a runtime
+                (result,) = evaluator.run(None, {"x": values})
         except ValueError as error:  # such as shapes that do not go together
             raise PlanError(f"{where}: it is no function of single elements; keep this node float") from error
         output = np.asarray(result, np.float64)
