@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import DataError
-from ...profiles.readers.images.classes import labels_of
+from ...profiles.readers.images.classes import noted_classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +24,14 @@ class Labels:
         classes: int64 of shape [rows], none below 0.
         lines: number of the line of each row in a text file; None for an array.
         rows: place of each row in the array or folder, for some of its rows; None for all.
+        folders: number of folders whose order numbers the classes; None where nothing was taken for granted.
     """
 
     file: str
     classes: npt.NDArray[np.int64]
     lines: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
+    folders: int | None = None
 
     def part(self, rows: Sequence[int]) -> Labels:
         """Return the labels of some of the rows, in the order of `rows`."""
@@ -41,8 +43,14 @@ class Labels:
         """Check the labels against the number of classes of an output; None for an unknown number.
 
         Raises:
-            DataError: a label is no class, naming the first; or all are one too high.
+            DataError: a label is no class, naming the first; or all are one too high; or some of
+                the classes have no folder.
         """
+        if count is not None and self.folders is not None and self.folders != count:
+            raise DataError(
+                f"{self.file}: has folders of {self.folders} classes, and the output has {count}; write the "
+                "names of all classes, in the model's order, into classes.txt in that folder, a line each"
+            )
         if count is None or int(self.classes.max(initial=0)) < count:
             return
         if self.rows is None and self.classes.min() >= 1 and self.classes.max() == count:
@@ -80,7 +88,7 @@ def load_labels(source: str | Path | Labels) -> Labels:
     """Return the labels in a file, `.npy` with a one-dimensional integer array or text, if not yet read.
 
     Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
-    class, they are the classes of the pictures (`labels_of`).
+    class, they are the classes of the pictures (`noted_classes`).
 
     Raises:
         DataError: the file cannot be read, or holds something else, or a label is negative or does not
@@ -90,7 +98,8 @@ def load_labels(source: str | Path | Labels) -> Labels:
         return source
     file = Path(source)
     if file.is_dir():
-        return Labels(str(file), labels_of(file))
+        found = noted_classes(file)
+        return Labels(str(file), found.labels, folders=len(found.names) if found.is_order else None)
     try:
         labels = _from_npy(file) if file.suffix == ".npy" else _from_text(file)
     except OSError as error:

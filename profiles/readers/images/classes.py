@@ -26,15 +26,18 @@ class FolderClasses:
         names: of the classes by number; "" for one without a folder.
         labels: class of each picture, int64, in the order in which `image_files` has them.
         rule: where the numbers come from, in words.
+        is_order: whether the numbers are the order of the folders, and so right only where there is a folder
+            for each class of the model.
     """
 
     names: tuple[str, ...]
     labels: npt.NDArray[np.int64]
     rule: str
+    is_order: bool
 
 
-def labels_of(source: str | os.PathLike[str]) -> npt.NDArray[np.int64]:
-    """Return the class of each picture of a folder, in the order of the samples, and note the classes.
+def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
+    """Return the classes of the pictures of a folder, and note them.
 
     Args:
         source: folder with a folder for each class.
@@ -49,7 +52,7 @@ def labels_of(source: str | os.PathLike[str]) -> npt.NDArray[np.int64]:
         f"{shown_location(os.fspath(source))}: the folders are {len(named)} classes, numbered {found.rule}: "
         f"{', '.join(named[:SHOWN])}{more}; if the model has others, write them into {NAMES} in that folder"
     )
-    return found.labels
+    return found
 
 
 def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
@@ -70,7 +73,7 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
             f"{joined(root, outside[0])}: lies in no folder of a class; put each picture into the folder of "
             "its class, or give a file of labels"
         )
-    names, rule = _names(root)
+    names, rule, is_order = _names(root)
     number_of = {name: number for number, name in enumerate(names) if name}
     for parts in folders:
         if parts[0] not in number_of:
@@ -78,18 +81,20 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
                 f"{joined(root, parts[0])}: is no class of {joined(root, NAMES)}; add its line."
                 f"{nearest(parts[0], number_of)}"
             )
-    return FolderClasses(names, np.array([number_of[parts[0]] for parts in folders], np.int64), rule)
+    labels = np.array([number_of[parts[0]] for parts in folders], np.int64)
+    return FolderClasses(names, labels, rule, is_order)
 
 
-def _names(root: str) -> tuple[tuple[str, ...], str]:
-    """Return the names of the classes by number, and where the numbers come from."""
+def _names(root: str) -> tuple[tuple[str, ...], str, bool]:
+    """Return the names of the classes by number, where the numbers come from, and whether from an order."""
     names = joined(root, NAMES)
     if is_file(names.location):
-        return tuple(line.strip() for line in names.text().splitlines()), f"by {NAMES}"
+        return tuple(line.strip() for line in names.text().splitlines()), f"by {NAMES}", False
     entries = (name for name in entries_of(root) if not name.startswith("."))
     folders = sorted(name for name in entries if is_folder(joined(root, name).location))
     if all(name.isascii() and name.isdigit() and len(name) < 7 for name in folders):
         folders.sort(key=natural_key)
-        are_classes = [int(name) for name in folders] == list(range(len(folders)))
-        return tuple(folders), "as they are named" if are_classes else "in the order of the numbers"
-    return tuple(folders), "in alphabetical order"
+        if [int(name) for name in folders] == list(range(len(folders))):
+            return tuple(folders), "as they are named", False
+        return tuple(folders), "in the order of the numbers", True
+    return tuple(folders), "in alphabetical order", True

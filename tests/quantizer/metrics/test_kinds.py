@@ -43,6 +43,7 @@ def test_the_folders_of_pictures_are_their_classes(tmp_path) -> None:
     for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (4, 4)).save(tmp_path / name)
+    (tmp_path / "classes.txt").write_text("cat\ndog\nfox\nowl\n")
     found = scored(opened("top-1", rows(0, 0, 1), tmp_path), [rows(0, 0, 1)], [rows(0, 1, 1)])
     assert (found.float_score, found.quantized_score) == (100.0, pytest.approx(200 / 3))
 

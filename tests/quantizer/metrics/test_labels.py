@@ -107,3 +107,17 @@ def test_a_binary_file_is_no_text_of_labels(tmp_path) -> None:
 def test_a_missing_file_of_labels_is_named(tmp_path) -> None:
     with pytest.raises(DataError, match=r"no\.txt: cannot read the labels"):
         load_labels(tmp_path / "no.txt")
+
+
+def test_folders_of_some_classes_need_the_names_of_all(tmp_path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(b"")
+    labels = load_labels(tmp_path)
+    labels.check_classes(2)
+    with pytest.raises(DataError, match=r"has folders of 2 classes, and the output has 5; .* classes\.txt"):
+        labels.check_classes(5)
+    (tmp_path / "classes.txt").write_text("bird\ncat\ncow\ndog\nfox\n")
+    named = load_labels(tmp_path)
+    named.check_classes(5)
+    assert named.classes.tolist() == [1, 3]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.readers.images.classes import folder_classes, labels_of
+from qprof_onnx.profiles.readers.images.classes import folder_classes, noted_classes
 
 
 def photos(folder: Path, *names: str) -> Path:
@@ -27,38 +27,39 @@ def test_classes_are_numbered_in_alphabetical_order(tmp_path: Path) -> None:
 
 def test_folders_that_are_named_by_the_numbers_from_0_on_have_these(tmp_path: Path) -> None:
     names = [f"{number}/a.png" for number in range(11)]
-    assert labels_of(photos(tmp_path / "a", *names)).tolist() == list(range(11))
-    assert labels_of(photos(tmp_path / "b", "01/a.png", "00/a.png")).tolist() == [0, 1]
+    assert noted_classes(photos(tmp_path / "a", *names)).labels.tolist() == list(range(11))
+    assert noted_classes(photos(tmp_path / "b", "01/a.png", "00/a.png")).labels.tolist() == [0, 1]
 
 
 def test_folders_of_other_numbers_are_numbered_in_their_order(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = [f"{name}/a.png" for name in ("000", "090", "180", "270")]
-    assert labels_of(photos(tmp_path / "a", *names)).tolist() == [0, 1, 2, 3]
+    assert noted_classes(photos(tmp_path / "a", *names)).labels.tolist() == [0, 1, 2, 3]
     assert "4 classes, numbered in the order of the numbers: 0 '000', 1 '090', 2 '180'" in caplog.text
     assert "write them into classes.txt in that folder" in caplog.text
-    assert labels_of(photos(tmp_path / "b", "10/a.png", "2/a.png", "1/a.png")).tolist() == [0, 1, 2]
+    source = photos(tmp_path / "b", "10/a.png", "2/a.png", "1/a.png")
+    assert noted_classes(source).labels.tolist() == [0, 1, 2]
 
 
 def test_a_file_of_classes_gives_the_numbers(tmp_path: Path) -> None:
     source = photos(tmp_path, "cat/1.png", "dog/1.png")
     (tmp_path / "classes.txt").write_text("dog\nfox\ncat\n")
-    assert labels_of(source).tolist() == [2, 0]
+    assert noted_classes(source).labels.tolist() == [2, 0]
 
 
 def test_a_folder_that_the_file_of_classes_lacks_is_refused(tmp_path: Path) -> None:
     source = photos(tmp_path, "cat/1.png")
     (tmp_path / "classes.txt").write_text("cats\n")
     with pytest.raises(DataError, match=r"cat: is no class of .*classes\.txt; .* Did you mean 'cats'"):
-        labels_of(source)
+        noted_classes(source)
 
 
 def test_a_picture_in_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1\.png: lies in no folder of a class"):
-        labels_of(photos(tmp_path, "1.png", "cat/1.png"))
+        noted_classes(photos(tmp_path, "1.png", "cat/1.png"))
 
 
 def test_the_classes_are_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    labels_of(photos(tmp_path, "cat/1.png", "dog/1.png"))
+    noted_classes(photos(tmp_path, "cat/1.png", "dog/1.png"))
     assert "2 classes, numbered in alphabetical order: 0 'cat', 1 'dog'" in caplog.text
