@@ -95,17 +95,35 @@ RUNNING = (
 )
 """What runs both models."""
 
+MIN_SQNR = option(
+    "--min-sqnr",
+    group="Quality",
+    type=FiniteNumber(),
+    metavar="DB",
+    help="Gate: SQNR of every float output.",
+)
+MIN_SPEEDUP = option(
+    "--min-speedup",
+    group="Speed",
+    type=FiniteNumber(),
+    metavar="X",
+    help="Gate: float latency over quantized latency, lower quartile.",
+)
+THREADS = option(
+    "--threads",
+    group="Speed",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Threads of the runtime, for both models.",
+)
+
 _OPTIONS = (
     *SCORING,
     labelled_output_option,
     class_axis_option,
-    option(
-        "--min-sqnr",
-        group="Quality",
-        type=FiniteNumber(),
-        metavar="DB",
-        help="Gate: SQNR of every float output.",
-    ),
+    MIN_SQNR,
     *GATES,
     option(
         "--baseline",
@@ -130,23 +148,9 @@ _OPTIONS = (
         metavar="FILE",
         help="Write the result as JSON for --baseline.",
     ),
-    option(
-        "--min-speedup",
-        group="Speed",
-        type=FiniteNumber(),
-        metavar="X",
-        help="Gate: float latency over quantized latency, lower quartile.",
-    ),
+    MIN_SPEEDUP,
     *RUNNING,
-    option(
-        "--threads",
-        group="Speed",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Threads of the runtime, for both models.",
-    ),
+    THREADS,
     report_option,
     json_option,
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ..evaluation import GATES, RUNNING, SCORING
+from ..evaluation import GATES, MIN_SPEEDUP, MIN_SQNR, RUNNING, SCORING, THREADS
 from ..files import DATA, EXISTING, MODEL, NEW, REPORT
 from ..groups import F, option
-from ..numbers import FiniteNumber
-from ..shared import class_axis_option, preprocess_option
+from ..shared import class_axis_option, limit_option, preprocess_option
 
 _OPTIONS = (
     option(
@@ -18,40 +17,14 @@ _OPTIONS = (
         "--quantized", group="Basic", type=MODEL, metavar="OUT.onnx", help="Measure this model, on --data."
     ),
     option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples for --quantized."),
-    option(
-        "--limit",
-        group="Basic",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Use the first N samples only.",
-    ),
+    limit_option,
     *SCORING,
     class_axis_option,
-    option(
-        "--min-sqnr",
-        group="Quality",
-        type=FiniteNumber(),
-        metavar="DB",
-        help="Gate: SQNR of every output.",
-    ),
+    MIN_SQNR,
     *GATES,
-    option(
-        "--min-speedup",
-        group="Speed",
-        type=FiniteNumber(),
-        metavar="X",
-        help="Gate: float latency over quantized latency, lower quartile.",
-    ),
+    MIN_SPEEDUP,
     *RUNNING,
-    option(
-        "--threads",
-        group="Speed",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Threads of the runtime.",
-    ),
+    THREADS,
     option(
         "--history",
         group="Quality",
