@@ -44,6 +44,8 @@ class Interruptions:
     def __init__(self) -> None:
         """Begin with none."""
         self.error: KeyboardInterrupt | None = None
+        self._earlier: KeyboardInterrupt | None = None
+        self._is_waiting = False
         self._numbers = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := _unhandled(name))]
 
     @contextmanager
@@ -54,8 +56,9 @@ class Interruptions:
 
         def dropped(what: Any) -> None:
             if isinstance(what.exc_value, KeyboardInterrupt):
-                _send_again(getattr(what.exc_value, "number", signal.SIGINT))
-                self.error = None
+                self.error = self._earlier
+                if self.error is None:  # else the command is ending: one signal suffices
+                    self._send_again(getattr(what.exc_value, "number", signal.SIGINT))
             else:
                 unraisable(what)
 
@@ -78,10 +81,34 @@ class Interruptions:
     def _raise(self, number: int, frame: FrameType | None) -> None:
         if self.error is not None and number != signal.SIGINT:
             return  # one suffices
-        if _is_bad_moment(frame) and _send_again(number):
+        if _is_bad_moment(frame) and self._send_again(number):
             return
-        self.error = KeyboardInterrupt() if number == signal.SIGINT else EndedError(number)
-        raise self.error
+        error = KeyboardInterrupt() if number == signal.SIGINT else EndedError(number)
+        self._earlier, self.error = self.error, error
+        raise error
+
+    def _send_again(self, number: int) -> bool:
+        """Send a signal to this process a moment later, unless one will be; return whether it can be."""
+        if self._is_waiting:
+            return True
+        main = threading.main_thread().ident
+
+        def send() -> None:
+            self._is_waiting = False
+            if main is not None and hasattr(signal, "pthread_kill"):  # which wakes that thread, if it waits
+                signal.pthread_kill(main, number)
+            else:
+                signal.raise_signal(number)
+
+        timer = threading.Timer(AGAIN_SECONDS, send)
+        timer.daemon = True
+        self._is_waiting = True
+        try:
+            timer.start()
+        except RuntimeError:  # the system gives no more threads
+            self._is_waiting = False
+            return False
+        return True
 
 
 def _unhandled(name: str) -> int | None:
@@ -102,18 +129,3 @@ def _is_bad_moment(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _send_again(number: int) -> bool:
-    """Send a signal to this process a moment later; return whether that can be done."""
-    main = threading.main_thread().ident
-    if main is not None and hasattr(signal, "pthread_kill"):  # which wakes that thread, if it waits
-        timer = threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, number))
-    else:
-        timer = threading.Timer(AGAIN_SECONDS, signal.raise_signal, (number,))
-    timer.daemon = True
-    try:
-        timer.start()
-    except RuntimeError:  # the system gives no more threads
-        return False
-    return True

@@ -21,6 +21,7 @@ from qprof_onnx.cli.main import main
 ROOT = Path(__file__).parent.parent
 TOLERANCE = 0.05
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?!\.?\w)")
+VERSION = re.compile(r"\b\d+\.\d+\.\d+\b")
 TIMES = re.compile(r"\b(?:latency|speedup|quartiles?|seconds?|ms|us|fast|faster|slower|times float)\b")
 
 
@@ -81,7 +82,8 @@ def run(step: Step, folder: Path) -> Printed:
 
 
 def is_same_line(told: str, printed: str) -> bool:
-    """Whether two lines say the same, but for the last digits of numbers."""
+    """Whether two lines say the same, but for the last digits of numbers, and for versions of libraries."""
+    told, printed = (VERSION.sub("VERSION", line) for line in (told, printed))
     shapes = [NUMBER.sub("#", " ".join(line.split())) for line in (told, printed)]
     if TIMES.search(told):
         return shapes[0] == shapes[1]
