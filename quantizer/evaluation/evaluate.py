@@ -11,7 +11,7 @@ from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.tool import Progress
 from ...profiles.readers.batches import fixed_batch
 from ...profiles.readers.random_samples import check_not_random
-from ...profiles.readers.values import InputSpec, Sample
+from ...profiles.readers.values import InputSpec, Sample, Samples
 from ...profiles.records.profile import DataId
 from ...profiles.samples.digest import data_id
 from ...profiles.samples.objects import DataLike, source_name
@@ -28,7 +28,7 @@ from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr
 from ..plan.provenance import Provenance, model_fingerprint
 from ..runtime.latency import Latency, measure
 from ..runtime.runtimes import place_of
-from .accuracy import RowCounts, accuracy_of
+from .accuracy import Accuracy, RowCounts, accuracy_of
 from .gates import Gate, check_gate, failures_of, truth_doubts
 from .measuring import Measuring
 from .model_pair import Pair, open_pair
@@ -97,6 +97,11 @@ class _Sums:
     worst: tuple[SampleDifference, ...] = ()
     classes: int = 0
 
+    @property
+    def chance(self) -> float:
+        """Percentage of rows that are right by chance; 0 where the number of classes is not known."""
+        return 100.0 / self.classes if self.classes else 0.0
+
 
 def evaluate(
     float_path: str | Path,
@@ -141,39 +146,28 @@ def evaluate(
     axes = class_axes(
         original, output if labelled or measuring.class_axis is not None else None, measuring.class_axis
     )
-    scoring = None
-    if by_metric:
-        truth = None if labelled else labels
-        request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis, data)
-        scoring = ScoreRun(lambda sample, outputs: open_metric(request, original, sample.arrays, outputs))
+    truth = None if labelled else labels
+    request = MetricRequest(measuring.metric, truth, measuring.output, measuring.class_axis, data)
     task = _Task(
         pair,
         input_specs(original),
         _Labels(output, load_labels(labels), axes[output]) if labels is not None and labelled else None,
-        scoring,
+        ScoreRun(lambda sample, outputs: open_metric(request, original, sample.arrays, outputs))
+        if by_metric
+        else None,
         0 if measuring.latency is None else measuring.latency.samples,
         output,
         axes[output],
     )
-    sums = _Sums(tuple(OutputSums(axes[name]) for name in pair.outputs))
-    source = open_samples(data, task.specs, measuring.limit)
-    for sample in source:
-        sums = _added(sums, task, sample)
-        if progress is not None:
-            progress(sums.samples, source.total)
-    if not sums.samples:
-        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
+    none = _Sums(tuple(OutputSums(axes[name]) for name in pair.outputs))
+    sums = _all_added(none, task, open_samples(data, task.specs, measuring.limit), progress)
     cut = sums.samples == measuring.limit
-    if task.labels is not None:
-        unused = task.labels.labels.classes.size - sums.rows.rows  # of rows that fill no batch of the model
-        task.labels.labels.check_rows(sums.rows.rows, cut=cut or 0 < unused < fixed_batch(task.specs))
-    metric, score = (None, None) if scoring is None else scoring.result(cut)
+    accuracy = _accuracy(task, sums, cut=cut)
+    metric, score = (None, None) if task.scoring is None else task.scoring.result(cut)
     outputs = tuple(s.result(name) for name, s in zip(pair.outputs, sums.outputs, strict=True))
-    chance = 100.0 / sums.classes if sums.classes else 0.0
-    accuracy = None if task.labels is None else accuracy_of(task.labels.output, sums.rows, chance)
     counted = None if metric is None or metric.kind.name != "top-K" else named_metric(metric.name)
     if score is not None and counted is not None:
-        score = with_chance(score, min(100.0, chance * counted.number))
+        score = with_chance(score, min(100.0, sums.chance * counted.number))
     latency = _latency(pair, sums.first, measuring)
     estimates = _estimates(quantized.provenance, outputs)
     elsewhere = () if latency is None else speed_doubts(quantized, runtime=place.runtime)
@@ -237,6 +231,26 @@ def _checked_output(pair: Pair, gate: Gate, measuring: Measuring) -> str:
             f"{pair.float_name}: has no float output and so no SQNR; ask for max_accuracy_drop instead"
         )
     return pair.outputs[0] if output is None else output
+
+
+def _accuracy(task: _Task, sums: _Sums, *, cut: bool) -> Accuracy | None:
+    """Return the accuracy on labels, None without any; refuse labels that are not those of the rows."""
+    if task.labels is None:
+        return None
+    unused = task.labels.labels.classes.size - sums.rows.rows  # of rows that fill no batch of the model
+    task.labels.labels.check_rows(sums.rows.rows, cut=cut or 0 < unused < fixed_batch(task.specs))
+    return accuracy_of(task.labels.output, sums.rows, sums.chance)
+
+
+def _all_added(sums: _Sums, task: _Task, source: Samples, progress: Progress | None) -> _Sums:
+    """Return the sums with all samples; refuse none."""
+    for sample in source:
+        sums = _added(sums, task, sample)
+        if progress is not None:
+            progress(sums.samples, source.total)
+    if not sums.samples:
+        raise DataError(f"{source.source}: no samples; there is nothing to evaluate on")
+    return sums
 
 
 def _added(sums: _Sums, task: _Task, sample: Sample) -> _Sums:
