@@ -14,6 +14,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ Result = TypeVar("Result")
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Variable of the environment: Python then leaves the current folder out of the places of modules."""
+
+REMOVAL_SECONDS = 5.0
+"""How long a worker that outlives its parent tries to remove the folder of temporary files."""
 
 
 class WorkerPool:
@@ -137,5 +141,13 @@ def _end_with_parent(read: Connection, folder: str) -> None:
     """Wait until the parent has closed the pipe or is gone; then end, whatever the other threads do."""
     parent = multiprocessing.parent_process()
     wait([read] if parent is None else [read, parent.sentinel])
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     os._exit(1)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder that other workers remove at the same time, and may still write to."""
+    end = time.monotonic() + REMOVAL_SECONDS
+    while os.path.exists(folder) and time.monotonic() < end:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.01)
