@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/scoring", "quantizer/verdict"),
     ("quantizer/speed", "quantizer/evaluation"),
+    ("quantizer/exchange",),
     ("quantizer/planning", "quantizer/lowering"),
     ("quantizer/noise_budget",),
     (
