@@ -46,13 +46,14 @@ def select(
         ConfigError: a pattern of `keep_float` names nothing in the model.
     """
     candidates = find_candidates(facts, floats)
+    spreads = facts.config.inter_layer == "quantized"
+    start_everywhere = start_everywhere or (spreads and facts.target.start_everywhere)
     quantized = {
         name
         for name, choice in candidates.items()
         if choice.quantized and (choice.compute_bound or start_everywhere)
     }
     spread = _Spread(facts, candidates, quantized)
-    spreads = facts.config.inter_layer == "quantized"
     if not start_everywhere and spreads:
         spread.run()
     origins = spread.origins() if spreads else {}

@@ -1,4 +1,4 @@
-"""Operators that onnx's reference evaluator computes wrongly, for its argument `new_ops`."""
+"""Operators that onnx's reference evaluator computes wrongly or not at all, for its argument `new_ops`."""
 
 from __future__ import annotations
 
@@ -40,5 +40,34 @@ class ConvTranspose(OpRun):
         return (np.concatenate([run(self, *part, group=1, **attributes)[0] for part in parts], axis=1),)
 
 
-FIXED_OPERATORS: list[type[OpRun]] = [GlobalMaxPool, ConvTranspose]
+class GlobalLpPool(OpRun):
+    """GlobalLpPool, onnx operator spec: the p-norm over all axes after the second. The evaluator has none."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, p: int | None = None) -> tuple[Array]:
+        power = 2 if p is None else p
+        sums = (np.abs(x) ** power).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return (np.asarray(sums ** (1.0 / power), x.dtype),)
+
+
+class GroupNormalization(OpRun):
+    """GroupNormalization, onnx operator spec from opset 21 on: scale and bias are for each channel.
+
+    The evaluator of onnx 1.23 finds no function of the operator by itself.
+    """
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, bias: Array, **attributes: Any) -> tuple[Array]:
+        epsilon, groups = attributes.get("epsilon"), attributes["num_groups"]
+        grouped = x.reshape(x.shape[0], groups, -1)
+        centred = grouped - grouped.mean(axis=2, keepdims=True)
+        variance = grouped.var(axis=2, keepdims=True)
+        normal = (centred / np.sqrt(variance + (1e-5 if epsilon is None else epsilon))).reshape(x.shape)
+        beside = (-1, *[1] * (x.ndim - 2))
+        return (np.asarray(normal * scale.reshape(beside) + bias.reshape(beside), x.dtype),)
+
+
+FIXED_OPERATORS: list[type[OpRun]] = [GlobalMaxPool, ConvTranspose, GlobalLpPool, GroupNormalization]
 """All of them, in domain ""."""

@@ -29,10 +29,11 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.strict_yaml import MalformedError, parse
 from ..numerics.affine import TYPES
 from ..operators.functions import CHAIN
+from ..operators.table import RULES
 from .config import QuantConfig
 from .packaged import packaged_text, target_names
 from .records import fields_from_mapping, settings_from_mapping
-from .target import CHAIN_IMPLEMENTATIONS, FEW_BITS, LUT_IMPLEMENTATIONS, Recipe, Target
+from .target import ALL_OTHERS, CHAIN_IMPLEMENTATIONS, FEW_BITS, LUT_IMPLEMENTATIONS, Recipe, Target
 from .validation import SIGNED_SCHEMAS, check_config
 from .words import malformed, not_one_of
 
@@ -176,6 +177,15 @@ def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
     )
 
 
+def _with_others(operators: Mapping[str, T]) -> dict[str, T]:
+    """Return what each operator can return, with "*" as every operator of the table that it stands for."""
+    named = {op_type: kernels for op_type, kernels in operators.items() if op_type != ALL_OTHERS}
+    if ALL_OTHERS in operators:
+        unnamed = [rule.op_type for rule in RULES.values() if not rule.unary and rule.op_type not in named]
+        named |= dict.fromkeys(unnamed, operators[ALL_OTHERS])
+    return named
+
+
 def _target(file: ConfigFile) -> Target:
     if not file.target:
         raise malformed("'target' must be the name of the target")
@@ -184,4 +194,6 @@ def _target(file: ConfigFile) -> Target:
         known = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
         if word not in known:
             raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
+    if "operators" in facts:
+        facts["operators"] = _with_others(facts["operators"])
     return Target(name=file.target, description=file.description, sources=file.sources, **facts)

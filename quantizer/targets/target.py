@@ -16,6 +16,8 @@ KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
 FEW_BITS = ("int4", "uint4")
 LutImplementation = Literal["runtime", "sigmoid", "portable", "saturating", "separate"]
+ALL_OTHERS = "*"
+"""In the place of an operator: all that are not named."""
 LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "saturating")
 CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 
@@ -38,7 +40,8 @@ class Target:
         Mapping[str, tuple[KernelOutput, ...]],
         Meta(
             description="Operator type to what its integer kernel can return: quantized values, float values "
-            "(integer inputs, float output) or both. An operator that is not here has no integer kernel."
+            "(integer inputs, float output) or both; '*' stands for all of the operator table that are not "
+            "named, but for unary functions. An operator that is not here has no integer kernel."
         ),
     ] = field(default_factory=dict)
     lookup_tables: Annotated[
@@ -80,6 +83,14 @@ class Target:
         Meta(
             description="Whether float operators between integer ones cost no more than the conversions; if "
             "not (integer-only hardware), everything that can be quantized is."
+        ),
+    ] = False
+    start_everywhere: Annotated[
+        bool,
+        Meta(
+            description="Whether quantization starts at every operator that can be quantized, whatever its "
+            "neighbours are and whether that is faster; if not, at convolutions and matrix products, from "
+            "which it spreads as far as that saves conversions."
         ),
     ] = False
     weight_types: Annotated[
