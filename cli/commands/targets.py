@@ -37,6 +37,7 @@ def command(as_json: bool) -> None:
         [
             recipe.target.name,
             recipe.target.description + (" (default)" if recipe.target.name == QuantConfig.target else ""),
+            recipe.target.verified.title if recipe.target.verified else "",
             recipe.config.activation_type,
             f"{recipe.config.weight_type} {recipe.config.granularity}",
             recipe.config.schema,
@@ -45,5 +46,5 @@ def command(as_json: bool) -> None:
         ]
         for recipe in recipes
     ]
-    headers = ["target", "description", "activations", "weights", "schema", "calibrator", "operators"]
+    headers = ["target", "description", "verified", "activations", "weights", "schema", "calibrator", "operators"]
     print_table(headers, rows, right=["operators"], folded=["description"])

@@ -1,11 +1,12 @@
 """What a runtime can execute, and the settings that suit it: one YAML file in configs/ for each target.
 
-A file has up to six keys:
+A file has up to seven keys:
 
     target: onnxruntime-x86          # the name; of a packaged target when `runtime` is left out
     base: onnxruntime-arm            # a packaged target: what is not given here is taken from it
     description: one line
     sources: [where the facts below were read or measured]
+    verified: {how: run, runtime: onnxruntime 1.32.0, date: 2026-11-22}   # how: run, or rule
     runtime:                         # facts about the runtime: the fields of `Target`
       activation_types: [uint8, int8]
       operators: {Conv: [quantized], MatMul: [quantized, float]}
@@ -33,7 +34,15 @@ from ..operators.table import RULES
 from .config import QuantConfig
 from .packaged import packaged_text, target_names
 from .records import fields_from_mapping, settings_from_mapping
-from .target import ALL_OTHERS, CHAIN_IMPLEMENTATIONS, FEW_BITS, LUT_IMPLEMENTATIONS, Recipe, Target
+from .target import (
+    ALL_OTHERS,
+    CHAIN_IMPLEMENTATIONS,
+    FEW_BITS,
+    LUT_IMPLEMENTATIONS,
+    Recipe,
+    Target,
+    Verified,
+)
 from .validation import SIGNED_SCHEMAS, check_config
 from .words import malformed, not_one_of
 
@@ -45,7 +54,7 @@ ADVICE = {OPTIONS: "see 'qprof quantize --help'"}
 FILE_ADVICE = "correct it; 'qprof schema config' prints what a file may hold"
 USUAL_BLOCK = 32
 """For 4-bit weights when none is asked for: one scale for a channel leaves too low an SQNR."""
-IDENTITY = ("name", "description", "sources")
+IDENTITY = ("name", "description", "sources", "verified")
 """Fields of `Target` that are not under `runtime`."""
 
 
@@ -58,6 +67,7 @@ class ConfigFile:
         base: packaged target whose facts and settings hold where none are given, "" for none.
         description: one line for people.
         sources: where the facts were read or measured.
+        verified: how they are known, by the names of the fields of `Verified`.
         runtime: facts about the runtime, by the names of the fields of `Target`.
         settings: by the names of the fields of `QuantConfig`.
     """
@@ -66,6 +76,7 @@ class ConfigFile:
     base: str = ""
     description: str = ""
     sources: tuple[str, ...] = ()
+    verified: Mapping[str, Any] | None = None
     runtime: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
 
@@ -167,11 +178,15 @@ def _top(document: object) -> dict[str, Any]:
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return what a file holds, and what its base holds where it holds nothing."""
+    """Return what a file holds, and what its base holds where it holds nothing.
+
+    Facts of its own are not those that were verified for the base.
+    """
     return ConfigFile(
         target=file.target or base.target,
         description=file.description or base.description,
         sources=(*base.sources, *file.sources),
+        verified=file.verified or (base.verified if file.runtime is None else None),
         runtime={**(base.runtime or {}), **(file.runtime or {})},
         settings={**(base.settings or {}), **(file.settings or {})},
     )
@@ -196,4 +211,15 @@ def _target(file: ConfigFile) -> Target:
             raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
     if "operators" in facts:
         facts["operators"] = _with_others(facts["operators"])
-    return Target(name=file.target, description=file.description, sources=file.sources, **facts)
+    identity = {"description": file.description, "sources": file.sources, "verified": _verified(file)}
+    return Target(name=file.target, **identity, **facts)
+
+
+def _verified(file: ConfigFile) -> Verified | None:
+    if file.verified is None:
+        return None
+    found = fields_from_mapping(file.verified, Verified, "verified")
+    missing = [field.name for field in fields(Verified) if field.name not in found]
+    if missing:
+        raise malformed(f"verified: {missing[0]} is missing", "give how, runtime and date, or leave it out")
+    return Verified(**found)

@@ -23,6 +23,31 @@ CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 
 
 @dataclass(frozen=True)
+class Verified:
+    """How the facts about a runtime are known.
+
+    What each field means is the description in its type.
+    """
+
+    how: Annotated[
+        Literal["run", "rule"],
+        Meta(
+            description="run where written models were run there, rule where the facts were read in its documents "
+            "or source and written models are checked against them."
+        ),
+    ]
+    runtime: Annotated[
+        str, Meta(description="What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'.")
+    ]
+    date: Annotated[str, Meta(description="The day, such as 2026-11-22.", pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+
+    @property
+    def title(self) -> str:
+        """What stands in tables: "run" or "by rule"."""
+        return "run" if self.how == "run" else "by rule"
+
+
+@dataclass(frozen=True)
 class Target:
     """A runtime, as far as quantization is concerned.
 
@@ -32,6 +57,9 @@ class Target:
     name: Annotated[str, Meta(description="As in --target.")]
     description: Annotated[str, Meta(description="One line for people.")] = ""
     sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
+    verified: Annotated[
+        Verified | None, Meta(description="Whether models were run there, on what, and when.")
+    ] = None
     activation_types: Annotated[
         tuple[ActivationType, ...],
         Meta(description="Integer types of activations that it has kernels for."),
