@@ -17,7 +17,9 @@ from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runtime import custom_operators
 from qprof_onnx.profiles.runtime.refusals import load_refusal
 from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.pipeline.explanation import explain
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
 
 
 def _library() -> str:
@@ -123,12 +125,15 @@ def test_a_library_without_the_operator_is_named_in_the_refusal() -> None:
     assert text.startswith("model.onnx: onnxruntime has no operator acme:Twice, nor has libother.so; ")
 
 
-def test_a_plan_is_explained_with_the_library_and_asks_for_it_without(files: Path) -> None:
-    model, data, plan = files / "model.onnx", files / "data", files / "plan.yaml"
-    library = ("--custom-ops", LIBRARY)
-    qprof("dump-profile", model, "--data", data, "-o", files / "p.yaml", *library)
-    out = files / "int8.onnx"
-    qprof("quantize", model, "--profile", files / "p.yaml", "-o", out, "--save-plan", plan, *library)
-    qprof("explain", plan, "s", "--model", model, *library)
-    with pytest.raises(AssertionError, match=r"no operator ai\.onnx\.contrib:NegPos; load the library"):
-        qprof("explain", plan, "s", "--model", model)
+@pytest.mark.usefixtures("none_loaded")
+def test_a_plan_is_explained_with_the_library_and_asks_for_it_without(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, plan = files / "model.onnx", files / "plan.yaml"
+    custom_operators.load_custom_operators(LIBRARY)
+    profile = dump_profile(model, files / "data")
+    quantize(model, profile, OutputFiles(files / "int8.onnx", plan))
+    assert explain(plan, "s", model)
+    monkeypatch.setattr(custom_operators, "_libraries", {})
+    with pytest.raises(ModelError, match=r"no operator ai\.onnx\.contrib:NegPos; load the library"):
+        explain(plan, "s", model)
