@@ -49,7 +49,7 @@ class Name(StringParamType):
 def _targets() -> Iterable[str]:
     from ...quantizer.targets.packaged import target_names
 
-    return target_names()
+    return (*target_names(), "auto")
 
 
 OTHER_NAMES = {"min_sqnr": "--min-tensor-sqnr"}

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta
 
 from ..cost_table.table import CostTable, costs_of
+from ..machine.processor import ProcessorKind
 from ..operators.functions import CHAIN
 from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 
@@ -226,6 +227,13 @@ class Target:
             "slower in int8 stay float and channels are padded; empty where none was measured."
         ),
     ] = ""
+    processors: Annotated[
+        tuple[ProcessorKind, ...],
+        Meta(
+            description="The processors whose target this is for target auto; none where the processor that "
+            "qprof runs on says nothing of it."
+        ),
+    ] = ()
 
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
@@ -240,12 +248,14 @@ class Recipe:
         config: the settings, all filled in.
         target: the runtime.
         filled_in: a sentence for each setting that another one decided.
+        chosen: how target auto chose the target, as a sentence; "" where it was named.
         measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
     """
 
     config: QuantConfig
     target: Target
     filled_in: tuple[str, ...] = field(default=(), compare=False)
+    chosen: str = field(default="", compare=False)
     measured: CostTable | None = field(default=None, compare=False)
 
     @property
