@@ -149,7 +149,7 @@ def test_what_qprof_has_no_parameters_for_is_left_out_with_a_reason(
             '{"version": "0.6.1", "activation_encodings": {"x": [{"bitwidth": 8.5}]}, "param_encodings": {}}',
             "not whole",
         ),
-        ('{"version": "2.0.0", "encodings": [{"name": "x"}]}', "output_dtype must be text"),
+        ('{"version": "2.0.0", "encodings": [{"name": "x"}]}', "output_dtype must be text, not empty"),
         (
             '{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": [[1], 2]}]}',
             "lists of numbers",
@@ -159,5 +159,5 @@ def test_what_qprof_has_no_parameters_for_is_left_out_with_a_reason(
 def test_a_malformed_file_is_named(text: str, what: str) -> None:
     entry = recognised(text.encode())
     assert entry is not None
-    with pytest.raises(ConfigError, match=f"^my.encodings: .*{what}.*; give the file as"):
+    with pytest.raises(ConfigError, match=f"^my.encodings: .*{what}.*; "):
         entry.load().read(text.encode(), "my.encodings")
