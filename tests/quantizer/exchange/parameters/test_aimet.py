@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.axes import with_axes
+from qprof_onnx.quantizer.exchange.completed_params import with_axes
 from qprof_onnx.quantizer.exchange.formats import recognised
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.model.graph import Graph

@@ -1,19 +1,89 @@
-"""The channel axes that a file of parameters does not name: those of the operators that read a constant."""
+"""What a file of parameters leaves to the model: axes of channels, and tensors whose values are only moved.
+
+Such files are for converters that know the model. AIMET and onnxruntime give the output of Reshape or MaxPool
+no parameters: it has those of its input.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph
+from ..model.graph import Graph, constant_of, input_name
 from ..numerics.affine import QuantParams
-from ..operators.table import rule_of
+from ..operators.operands import outputs_of
+from ..operators.table import Constraint, rule_of
 from ..operators.weight_layout import WeightLayout
 from .values import ForeignParams
+
+
+def completed(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with the model's axes, and with those of tensors whose values are only moved.
+
+    Args:
+        params: as read.
+        graph: of the prepared model.
+    """
+    return with_moved_values(with_axes(params, graph), graph)
+
+
+def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with those of the outputs of operators that only move or select values.
+
+    Args:
+        params: as read.
+        graph: of the prepared model.
+    """
+    tensors, added = dict(params.tensors), []
+    for node in graph.nodes:
+        rule, source = rule_of(node), tensors.get(input_name(node, 0))
+        if (
+            rule is None
+            or rule.constraint is not Constraint.SAME
+            or source is None
+            or source.axis is not None
+        ):
+            continue
+        missing = [name for name in outputs_of(node) if name not in tensors and graph.is_float(name)]
+        tensors.update(dict.fromkeys(missing, source))
+        added += missing
+    if not added:
+        return params
+    note = f"{len(added)} tensors have the parameters of what is moved into them, such as '{added[0]}'"
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
+
+
+def without_changed_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters without those of constants that preparation gave other values.
+
+    A weight into which a BatchNormalization was folded keeps its name, and needs other scales.
+
+    Args:
+        params: as read, for the model as its file has it.
+        original: that model.
+        graph: of the prepared model.
+    """
+    values = original.graph.initializers
+    kept = {name: constant_of(values[name]) for name in params.tensors if name in values}
+    changed = [n for n, v in kept.items() if graph.is_constant(n) and _differ(v, graph.constant(n))]
+    if not changed:
+        return params
+    note = (
+        f"left out: {len(changed)} constants that preparation changed, such as '{changed[0]}', where a "
+        "BatchNormalization is folded into it: fold it in the float model, and make the file for that"
+    )
+    tensors = {name: p for name, p in params.tensors.items() if name not in set(changed)}
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
+
+
+def _differ(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:
+    return one is not None and other is not None and not np.array_equal(one, other)
 
 
 def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
