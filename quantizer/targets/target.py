@@ -189,6 +189,13 @@ class Target:
     dynamic: Annotated[
         tuple[str, ...], Meta(description="Operator types with an integer kernel for dynamic quantization.")
     ] = ()
+    slower_dynamic: Annotated[
+        Mapping[str, float],
+        Meta(
+            description="Those of them whose kernel takes longer than float, and how many times as long: "
+            "they are used in mode dynamic with cost_model off alone."
+        ),
+    ] = field(default_factory=dict)
     weight_only: Annotated[
         Mapping[str, tuple[WeightType, ...]],
         Meta(
