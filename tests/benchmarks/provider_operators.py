@@ -188,7 +188,10 @@ def main() -> None:
     rows = []
     for row in tried(given.runtime, RUNNERS[given.runtime], given.activations):
         rows.append(asdict(row))
-        print(f"{row.operator:24}{'listed' if row.listed else '':8}{row.what:20}{row.steps} {row.note}", flush=True)
+        print(
+            f"{row.operator:24}{'listed' if row.listed else '':8}{row.what:20}{row.steps} {row.note}",
+            flush=True,
+        )
     if given.out:
         given.out.write_text(json.dumps(rows), encoding="utf-8")
 

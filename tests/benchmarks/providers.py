@@ -184,7 +184,11 @@ def compared(model: RealModel, provider: Provider, name: str, work: Path, limit:
     started = time.perf_counter()
     found = [opened.run(None, feed) for feed in feeds]
     seconds = (time.perf_counter() - started) / len(feeds)
-    runs = [[float_model.run(None, feed) for feed in feeds], [on_cpu.run(None, feed) for feed in feeds], found]
+    runs = [
+        [float_model.run(None, feed) for feed in feeds],
+        [on_cpu.run(None, feed) for feed in feeds],
+        found,
+    ]
     assert result.made is not None
     prepared, plan = result.made.planned.model, result.made.planned.plan
     expected = [run_plan(prepared, plan, feed) for feed in feeds[:ORACLES]]
