@@ -33,8 +33,8 @@ class Verified:
     how: Annotated[
         Literal["run", "rule"],
         Meta(
-            description="run where written models were run there, rule where the facts were read in its documents "
-            "or source and written models are checked against them."
+            description="run where written models were run there, rule where the facts were read in its "
+            "documents or source and written models are checked against them."
         ),
     ]
     runtime: Annotated[

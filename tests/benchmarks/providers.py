@@ -5,7 +5,7 @@
 Providers exclude each other in one environment, so each is run in its own; --write puts what all runs left in
 DIR into PROVIDERS.md. Profiles are those that real_models.py made in DIR.
 
-    qnn        pip install onnxruntime-qnn: a plugin; its x86-64 wheel holds Qualcomm's HTP simulator (libQnnHtp.so)
+    qnn        pip install onnxruntime-qnn: a plugin; its x86-64 wheel holds Qualcomm's HTP simulator
     openvino   pip install onnxruntime-openvino: a build of onnxruntime with OpenVINO on the CPU
 """
 
@@ -26,17 +26,24 @@ from typing import Any
 import models
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime as ort
 from differential import _last_codes, _with_outputs
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from record import Feed, Outputs, RealModel, make_data
 
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
 HERE = Path(__file__).resolve().parent
 MODELS = "digits,ppocr-cls,keywords,texture-faults,magika,minilm"
+REFUSALS = (RuntimeError, ValueError, *(e for e in vars(ort_errors).values() if _is_error(e)))
+"""What onnxruntime raises for a model that it cannot run."""
 ORACLES = 2
 """Samples that the plain numpy reference computes: it takes seconds for each."""
 
@@ -104,7 +111,7 @@ class Row:
 
     Attributes:
         taken, left: operator types with the number of nodes that the provider took, and left to the CPU.
-        scores: of the task: the float model in onnxruntime, the quantized one in onnxruntime, in the provider.
+        scores: of the task: the float model and the quantized one in onnxruntime, then in the provider.
         samples: of the task, as many of them as were run.
         agreement: share of elements of the last quantized tensors that are the same in the provider as in the
             reference; of the others the largest difference in quantized steps.
@@ -248,7 +255,7 @@ def rows_of(names: Sequence[str], name: str, work: Path, limit: int) -> Iterator
             continue
         try:
             yield compared(model, PROVIDERS[name], name, work, limit)
-        except (RuntimeError, ValueError, ort.capi.onnxruntime_pybind11_state.Fail) as error:
+        except REFUSALS as error:
             yield Row(one, name, note=" ".join(str(error).split())[:200])
 
 
