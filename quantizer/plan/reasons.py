@@ -58,6 +58,10 @@ class ReasonCode(StrEnum):
     SMALL_RECURRENT = "small-recurrent"
     SLOWER_IN_INT8 = "slower-in-int8"
     PREDICTED_SLOWER = "predicted-slower"
+    FLOAT_IN_SOURCE = "float-in-source"
+    NOT_IN_SOURCE = "not-in-source"
+    NO_SOURCE_PARAMETERS = "no-source-parameters"
+    PARAMETERS_NOT_TAKEN = "parameters-not-taken"
     UNKNOWN = "unknown"
     """Given in words alone: by hand, or in a plan of format 1."""
 
@@ -107,6 +111,10 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float{region}",
+    ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
+    ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
+    ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
+    ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not take {text}",
     ReasonCode.UNKNOWN: "{text}",
 }
 
@@ -136,6 +144,7 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float",
+    ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters: {tensor}",
 }
 """What is said of several nodes at once, where their figures differ."""
 

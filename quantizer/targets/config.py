@@ -119,7 +119,11 @@ class QuantConfig:
 
     target: Annotated[
         str,
-        _setting("Basic", "Runtime that the quantized model is for; its settings hold where none are given."),
+        _setting(
+            "Basic",
+            "Runtime that the quantized model is for; its settings hold where none are given; auto for this "
+            "machine's.",
+        ),
     ] = "onnxruntime-x86"
     mode: Annotated[
         Mode,

@@ -1,0 +1,95 @@
+"""The file formats of other tools, one entry and one module each. Adding one is adding these two.
+
+A module has
+    recognises(data: bytes) -> bool            whether a file is of this format, by its content
+    read(data: bytes, where: str)              -> ForeignRanges or ForeignParams; a ConfigError names `where`
+    write(profile: Profile, model: ir.Model)   of a format of ranges, -> str | bytes
+    write(plan: QuantPlan, model: ir.Model)    of a format of parameters, -> str | bytes
+and one without `read`, or without `write`, is one-way. `model` is the prepared model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Literal
+
+from ...profiles.base.errors import ConfigError, nearest
+
+Holds = Literal["ranges", "parameters"]
+
+
+@dataclass(frozen=True)
+class ExchangeFormat:
+    """One file format of another tool.
+
+    Attributes:
+        name: as written in options.
+        title: for people, with the versions that were read.
+        holds: ranges, which become a profile, or parameters, which become a plan.
+        suffix: of a file that is written.
+        module: its module, below this room.
+        lost_reading: what the file cannot tell, one sentence.
+        lost_writing: what of a profile or plan it cannot hold, one sentence.
+    """
+
+    name: str
+    title: str
+    holds: Holds
+    suffix: str
+    module: str
+    lost_reading: str
+    lost_writing: str
+
+    def load(self) -> ModuleType:
+        """Return its module."""
+        return import_module(f".{self.module}", __package__)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether files of it are read."""
+        return hasattr(self.load(), "read")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether files of it are written."""
+        return hasattr(self.load(), "write")
+
+
+RANGES: tuple[ExchangeFormat, ...] = ()
+
+PARAMETERS: tuple[ExchangeFormat, ...] = ()
+
+FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
+"""The formats by their names."""
+
+
+def format_named(name: str) -> ExchangeFormat:
+    """Return the format of a name.
+
+    Raises:
+        ConfigError: there is none; the nearest is suggested.
+    """
+    if name not in FORMATS:
+        raise ConfigError(
+            f"format '{name}': no such format; use one of {', '.join(FORMATS)}.{nearest(name, FORMATS)}"
+        )
+    return FORMATS[name]
+
+
+def formats_of(holds: Holds) -> Iterator[ExchangeFormat]:
+    """Yield the formats of one kind, in their order."""
+    yield from (entry for entry in FORMATS.values() if entry.holds == holds)
+
+
+def recognised(data: bytes, holds: Holds | None = None) -> ExchangeFormat | None:
+    """Return the format that a file is of, by its content; None for none that is read.
+
+    Args:
+        data: the whole file.
+        holds: only formats of this kind; None for any.
+    """
+    entries = FORMATS.values() if holds is None else formats_of(holds)
+    return next((entry for entry in entries if entry.is_read and entry.load().recognises(data)), None)

@@ -1,0 +1,1 @@
+"""One module for each format of scales and zero points that other tools choose."""

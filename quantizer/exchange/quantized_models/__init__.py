@@ -1,0 +1,1 @@
+"""The parameters that stand in quantized ONNX models, of any tool."""

@@ -1,0 +1,41 @@
+"""What is read of another tool's file, before it is bound to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...profiles.records.histogram import EqualBins
+from ..numerics.affine import QuantParams
+
+
+@dataclass(frozen=True)
+class ForeignRanges:
+    """What a calibrator of another tool recorded.
+
+    Attributes:
+        ranges: smallest and largest value by tensor name of the float model, per tensor; finite, low <= high.
+        tool: who wrote it, for people: "TensorRT 10.3 (EntropyCalibration2)".
+        notes: what was assumed or left out, one sentence each.
+        histograms: those that the file holds, over exactly the range of their tensor; usually none.
+    """
+
+    ranges: Mapping[str, tuple[float, float]]
+    tool: str
+    notes: tuple[str, ...] = ()
+    histograms: Mapping[str, EqualBins] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ForeignParams:
+    """Scales and zero points that another tool chose.
+
+    Attributes:
+        tensors: parameters of activations and constants, by tensor name of the float model.
+        tool: who wrote it, for people.
+        notes: what was assumed or left out, one sentence each.
+    """
+
+    tensors: Mapping[str, QuantParams]
+    tool: str
+    notes: tuple[str, ...] = ()
