@@ -7,12 +7,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.targets.packaged import target_names
+from qprof_onnx.quantizer.targets.packaged import packaged_text, target_names
 from qprof_onnx.quantizer.targets.target import Verified
 
 
@@ -27,6 +28,17 @@ def test_every_packaged_target_loads_under_its_own_name(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.target.name == recipe.config.target == name
     assert recipe.target.operators
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_every_packaged_target_says_what_of_dynamic_and_weight_only_it_takes(name: str) -> None:
+    file = yaml.safe_load(packaged_text(name))
+    base = yaml.safe_load(packaged_text(file["base"]))["runtime"] if "base" in file else {}
+    runtime = {**base, **file["runtime"]}
+    assert {"dynamic", "weight_only"} <= runtime.keys()
+    target = load_recipe(name).target
+    assert set(target.slower_dynamic) <= set(target.dynamic)
+    assert all(times > 1.0 for times in target.slower_dynamic.values())
 
 
 def test_no_source_means_the_default_target() -> None:
