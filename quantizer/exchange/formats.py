@@ -62,7 +62,40 @@ RANGES: tuple[ExchangeFormat, ...] = ()
 
 PARAMETERS: tuple[ExchangeFormat, ...] = ()
 
-FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
+COMPILERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "stablehlo",
+        "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
+        "parameters",
+        ".mlir",
+        "compilers.stablehlo",
+        "it is not read",
+        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up tables; of a "
+        "tensor that a node reads in parameters of its own, those of the tensor",
+    ),
+    ExchangeFormat(
+        "tflite-mlir",
+        "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
+        "parameters",
+        ".mlir",
+        "compilers.tflite",
+        "it is not read",
+        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with one are "
+        "declared only, for TFLite has none",
+    ),
+    ExchangeFormat(
+        "burn",
+        "Burn QuantScheme records (burn-tensor 0.22)",
+        "parameters",
+        ".json",
+        "compilers.burn",
+        "it is not read",
+        "only schemes and scales of 8-bit and 4-bit tensors without a zero point are written; the others are listed "
+        "with the reason",
+    ),
+)
+
+FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS, *COMPILERS)}
 """The formats by their names."""
 
 
