@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("quantizer/outputs", "quantizer/ranges", "quantizer/plan"),
     ("quantizer/targets", "quantizer/prepare", "quantizer/noise_runs"),
-    ("quantizer/operators", "quantizer/cost_table"),
+    ("quantizer/operators", "quantizer/cost_table", "quantizer/machine"),
     ("quantizer/metrics",),
     ("quantizer/runtime", "quantizer/differences"),
     ("quantizer/model", "quantizer/numerics"),

@@ -8,7 +8,7 @@ import click
 
 from ..console import echo
 from ..options.files import EXISTING, MODEL, FileCommand
-from ..options.shared import json_option
+from ..options.shared import custom_ops_option, json_option
 
 
 @click.command("explain", cls=FileCommand)
@@ -21,6 +21,7 @@ from ..options.shared import json_option
     metavar="PROFILE.yaml",
     help="Adds observed range, clipped share and expected noise; needs --model.",
 )
+@custom_ops_option
 @json_option
 def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_json: bool) -> None:
     """Explain the parameters of a tensor, or why a node is quantized or float.

@@ -30,6 +30,7 @@ def command(target: str | None, form: str, as_json: bool) -> None:
       qprof rules --target glow
       qprof rules --format markdown > OPERATORS.md
     """
+    from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.operator_page import markdown_reference, operator_reference
     from ...quantizer.targets.packaged import target_names
@@ -41,7 +42,7 @@ def command(target: str | None, form: str, as_json: bool) -> None:
         names = target_names() if target is None else (target,)
         echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
         return
-    found = load_recipe(target).target
+    found = load_recipe(target or QuantConfig.target).target
     rows = operator_reference(found)
     if as_json:
         echo(document("operators", 1, Operators(found.name, rows)))

@@ -14,13 +14,14 @@ from ..options.shared import json_option
 def command(as_json: bool) -> None:
     """List the runtimes that qprof can quantize for.
 
-    Each with its default settings. A target of your own is a YAML file like those in configs/, given with
-    --config; qprof schema config prints what it may hold.
+    Each with its default settings; --target auto takes the one of this machine. A target of your own is a
+    YAML file like those in configs/, given with --config; qprof schema config prints what it may hold.
 
     \b
     Example:
       qprof targets --json
     """
+    from ...quantizer.machine.processor import processor
     from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.packaged import target_names
@@ -29,14 +30,18 @@ def command(as_json: bool) -> None:
     from ..render.tables import print_table
 
     recipes = [load_recipe(name) for name in target_names()]
+    here = processor().kind
     if as_json:
-        records = tuple(TargetRecord(recipe.config, recipe.target) for recipe in recipes)
+        records = tuple(TargetRecord(r.config, r.target, here in r.target.processors) for r in recipes)
         echo(document("targets", 1, Targets(records)))
         return
     rows = [
         [
             recipe.target.name,
-            recipe.target.description + (" (default)" if recipe.target.name == QuantConfig.target else ""),
+            recipe.target.description
+            + " (default)" * (recipe.target.name == QuantConfig.target)
+            + " (this machine: auto)" * (here in recipe.target.processors),
+            recipe.target.verified.title if recipe.target.verified else "",
             recipe.config.activation_type,
             f"{recipe.config.weight_type} {recipe.config.granularity}",
             recipe.config.schema,
@@ -45,5 +50,14 @@ def command(as_json: bool) -> None:
         ]
         for recipe in recipes
     ]
-    headers = ["target", "description", "activations", "weights", "schema", "calibrator", "operators"]
+    headers = [
+        "target",
+        "description",
+        "verified",
+        "activations",
+        "weights",
+        "schema",
+        "calibrator",
+        "operators",
+    ]
     print_table(headers, rows, right=["operators"], folded=["description"])

@@ -49,7 +49,7 @@ class Name(StringParamType):
 def _targets() -> Iterable[str]:
     from ...quantizer.targets.packaged import target_names
 
-    return target_names()
+    return (*target_names(), "auto")
 
 
 OTHER_NAMES = {"min_sqnr": "--min-tensor-sqnr"}
@@ -82,19 +82,21 @@ def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: t
         load_custom_operators(*libraries)
 
 
+custom_ops_option = option(
+    "--custom-ops",
+    group="Basic",
+    type=EXISTING,
+    multiple=True,
+    metavar="LIB",
+    expose_value=False,
+    callback=_load_libraries,
+    help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
+)
+
+
 def model_argument(function: F) -> F:
     """Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
-    function = click.argument("model", type=MODEL, metavar="MODEL.onnx")(function)
-    return option(
-        "--custom-ops",
-        group="Basic",
-        type=EXISTING,
-        multiple=True,
-        metavar="LIB",
-        expose_value=False,
-        callback=_load_libraries,
-        help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
-    )(function)
+    return custom_ops_option(click.argument("model", type=MODEL, metavar="MODEL.onnx")(function))
 
 
 _data = option(

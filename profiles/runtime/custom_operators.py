@@ -7,6 +7,7 @@ is loaded only where the user names it, never because a model asks for it.
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 import onnxruntime as ort
@@ -38,11 +39,30 @@ def load_custom_operators(*libraries: str | os.PathLike[str]) -> None:
         try:
             ort.SessionOptions().register_custom_ops_library(name)
         except RUNTIME_ERRORS as error:
+            processor = _other_processor(path)
+            why = f"it is built for {processor}" if processor else first_line(error)
             raise ConfigError(
-                f"{library}: onnxruntime cannot load it: {first_line(error)}; give a shared library of "
-                f"custom operators built for onnxruntime {ort.__version__}"
+                f"{library}: onnxruntime cannot load it: {why}; give a shared library of custom operators "
+                f"built for onnxruntime {ort.__version__} on {platform.machine()}"
             ) from None
         _libraries[name] = None
+
+
+_PROCESSORS = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+"""`e_machine` of the ELF header (System V ABI) by number."""
+
+
+def _other_processor(path: Path) -> str:
+    """Return the processor that an ELF file is built for where that is not this one, else "".
+
+    The system's own message for such a file is that there is none.
+    """
+    with open(path, "rb") as file:
+        head = file.read(20)
+    if len(head) < 20 or not head.startswith(b"\x7fELF"):
+        return ""
+    name = _PROCESSORS.get(int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "")
+    return "" if name == platform.machine() else name
 
 
 def loaded_libraries() -> tuple[str, ...]:

@@ -25,7 +25,7 @@ import onnxruntime as ort
 
 from ..base.errors import ConfigError, ModelError, nearest
 from ..samples.model_title import title_of
-from .custom_operators import new_session, new_session_options
+from .custom_operators import loaded_libraries, new_session, new_session_options
 from .refusals import RUNTIME_ERRORS, first_line, load_refusal
 from .typed_graphs import read_graph
 
@@ -266,7 +266,7 @@ def _session(source: str, options: ort.SessionOptions, provider: str, title: str
     try:
         return new_session(source, options, provider)
     except RUNTIME_ERRORS as error:
-        raise ModelError(load_refusal(title, error)) from error
+        raise ModelError(load_refusal(title, error, loaded_libraries())) from error
 
 
 def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -34,19 +36,22 @@ _NOISE = re.compile(
 _LONGEST = 400
 
 
-def load_refusal(name: str, error: Exception) -> str:
+def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> str:
     """Return the message for a model that onnxruntime does not load: what it says, and what to do.
 
     Args:
         name: of the model, for the user; the file may be a temporary one.
         error: one of `RUNTIME_ERRORS`.
+        libraries: of custom operators, that are loaded.
     """
     text = first_line(error)
     unknown = re.search(r"(\S+)\(-?\d+\) is not a registered function/op", text)
     if unknown is not None:
+        without = f", nor has {', '.join(map(os.path.basename, libraries))}" if libraries else ""
         return (
-            f"{name}: onnxruntime has no operator {unknown[1]}; load the library that brings it with "
-            "--custom-ops LIB (in Python: load_custom_operators)"
+            f"{name}: onnxruntime has no operator {unknown[1]}{without}; load the library that brings it "
+            "with --custom-ops LIB (in Python: load_custom_operators), or, where it is a function of another "
+            "file, put that into the model: qprof join MODEL.onnx --functions FILE -o WHOLE.onnx"
         )
     return (
         f"{name}: onnxruntime cannot load it: {text}; check the model with onnx.checker, and that this "

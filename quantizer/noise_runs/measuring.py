@@ -17,7 +17,7 @@ from ...profiles.base.errors import DataError, ModelError
 from ...profiles.noise.measurements import SampleNoise, TensorNoise, fewest_digests, mean_square
 from ...profiles.readers.values import Sample
 from ...profiles.runner.thread_pool import map_in_threads
-from ...profiles.runtime.custom_operators import new_session, new_session_options
+from ...profiles.runtime.custom_operators import loaded_libraries, new_session, new_session_options
 from ...profiles.runtime.profiling_session import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 from ...profiles.runtime.run_sample import run_sample
@@ -237,7 +237,7 @@ def _session(model: ir.Model, folder: Path) -> ort.InferenceSession:
     try:
         return new_session(str(place), options, CPU)
     except RUNTIME_ERRORS as error:
-        raise ModelError(load_refusal(f"{title} with rounded values", error)) from error
+        raise ModelError(load_refusal(f"{title} with rounded values", error, loaded_libraries())) from error
 
 
 def _record(digest: str, noise: NoiseModel, sums: Mapping[str, float]) -> SampleNoise:

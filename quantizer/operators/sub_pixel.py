@@ -21,6 +21,9 @@ import onnx_ir as ir
 
 from ..model.graph import Graph, input_name
 
+MOST_IN_FLOAT32 = 2**24
+"""Up to this one every integer is a float32, and so is every sum of integers that stays below it."""
+
 MOST_PRODUCTS = 3.0
 """Products of the Conv for each product of the ConvTranspose up to which int8 gains. A product in int8 takes
 0.0055 / 0.019 of one in float (see `conditions.PRODUCTS`), so at 3.5 nothing is left."""
@@ -162,3 +165,15 @@ def sub_pixel_refusal(node: ir.Node, graph: Graph) -> str:
     if ratio > MOST_PRODUCTS:
         return f"{node.op_type} with this kernel and stride has {ratio:.1f} times as many products as Conv"
     return ""
+
+
+def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
+    """Return what no sum of a ConvTranspose of integers exceeds, in whatever order it is made.
+
+    Args:
+        weight: its integers without zero points, [inputs, channels of a group, *kernel].
+        groups: of the node; each has its own inputs.
+    """
+    taps = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
+    of_channels = taps.sum(axis=(1, *range(3, taps.ndim)))
+    return 255 * int(of_channels.max(initial=0))

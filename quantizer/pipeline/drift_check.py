@@ -175,7 +175,7 @@ def diff(
     """
     limits = limits or DriftLimits()
     check_limits(limits)
-    config = (recipe or load_recipe()).config
+    config = (recipe or load_recipe(QuantConfig.target)).config
     before, after = _read(old), _read(new)
     names = _named(old, "the old profile"), _named(new, "the new profile")
     if limits != DriftLimits():

@@ -54,9 +54,14 @@ class ReasonCode(StrEnum):
     DATA_FREE_MODE = "data-free-mode"
     NO_DYNAMIC_KERNEL = "no-dynamic-kernel"
     NO_DYNAMIC_FORM = "no-dynamic-form"
+    SLOWER_DYNAMIC_KERNEL = "slower-dynamic-kernel"
     SMALL_RECURRENT = "small-recurrent"
     SLOWER_IN_INT8 = "slower-in-int8"
     PREDICTED_SLOWER = "predicted-slower"
+    FLOAT_IN_SOURCE = "float-in-source"
+    NOT_IN_SOURCE = "not-in-source"
+    NO_SOURCE_PARAMETERS = "no-source-parameters"
+    PARAMETERS_NOT_TAKEN = "parameters-not-taken"
     UNKNOWN = "unknown"
     """Given in words alone: by hand, or in a plan of format 1."""
 
@@ -100,10 +105,16 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.DATA_FREE_MODE: "mode {mode}: only nodes with a large constant weight change",
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel of {operator} for dynamic quantization",
     ReasonCode.NO_DYNAMIC_FORM: "form {form} has no operator for a dynamic {operator}; {instead} has",
+    ReasonCode.SLOWER_DYNAMIC_KERNEL: "slower in int8: the kernel of {target} for a dynamic {operator} "
+    "takes {times:.2g} times as long as float; --cost-model off quantizes it all the same",
     ReasonCode.SMALL_RECURRENT: "its weights have {elements} elements; below {limit} float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float{region}",
+    ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
+    ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
+    ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
+    ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not take {text}",
     ReasonCode.UNKNOWN: "{text}",
 }
 
@@ -133,6 +144,7 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float",
+    ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters: {tensor}",
 }
 """What is said of several nodes at once, where their figures differ."""
 

@@ -164,7 +164,7 @@ def planning_facts(
         graph=graph,
         profile=clipped,
         profile_digest=profile_digest(profile) if profile.tensors else "",
-        notes=(*prepared.notes, *notes, *profile.data.notes),
+        notes=(*prepared.notes, *filter(None, [recipe.chosen]), *notes, *profile.data.notes),
         chains={},
         channel_densities=ChannelDensities(clipped),
         cache=RangeCache(),

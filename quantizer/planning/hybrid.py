@@ -10,6 +10,7 @@ scale
 time
    becomes `Kind.DYNAMIC`. In "auto" only where the quantization noise, estimated for the smallest and largest
    value of all samples, leaves `DYNAMIC_SQNR`: one sample spans no more than all do, so this is the worst.
+   A kernel that is slower than float is used in mode "dynamic" with `cost_model` off alone.
    An LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
    and it loses next to nothing (Silero VAD: 46 dB, and 1.2 times as fast with it).
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
@@ -33,11 +34,12 @@ import onnx_ir as ir
 
 from ..low_bits.stored_weights import WeightStorage, signed_type, symmetric_schema, table_params
 from ..model.graph import Graph, input_name, name_of
-from ..numerics.affine import INT8, QuantParams
+from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import channel_params, dynamic_params
+from ..operators.sub_pixel import MOST_IN_FLOAT32, largest_sum, sub_pixel_refusal
 from ..operators.table import Rule, rule_of
-from ..plan.plan import RUNTIME_FORMS, Kind, NodePlan, QuantPlan
+from ..plan.plan import RUNTIME_FORMS, SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from .candidates import Choice
@@ -94,6 +96,11 @@ def _data_free(node: ir.Node, facts: PlanningFacts) -> FloatReason:
     is_product = rule is not None and bool(rule.constants) and not rule.is_lookup
     if is_product and mode == "dynamic" and node.op_type not in target.dynamic:
         return because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
+    if is_product and mode == "dynamic" and _is_too_slow(node, facts):
+        times = target.slower_dynamic[node.op_type]
+        return because(
+            ReasonCode.SLOWER_DYNAMIC_KERNEL, target=target.name, operator=node.op_type, times=times
+        )
     return because(ReasonCode.DATA_FREE_MODE, mode=mode)
 
 
@@ -183,8 +190,16 @@ def _may_be_dynamic(node: ir.Node, rule: Rule, facts: PlanningFacts, floats: Flo
     """Whether the target has the kernel, and the mode asks for it; a recurrent node has no other."""
     if node.op_type not in facts.target.dynamic or (rule.stored and name_of(node) in floats):
         return False
+    if _is_too_slow(node, facts):
+        return False
     mode = facts.config.mode
     return mode in ("dynamic", "auto") or (mode == "static" and bool(rule.stored))
+
+
+def _is_too_slow(node: ir.Node, facts: PlanningFacts) -> bool:
+    """Whether the target's kernel is slower than float, and was not asked for all the same."""
+    asked = facts.config.mode == "dynamic" and facts.config.cost_model == "off"
+    return node.op_type in facts.target.slower_dynamic and not asked
 
 
 def _unfit_recurrent(node: ir.Node, rule: Rule, facts: PlanningFacts) -> FloatReason | None:
@@ -212,7 +227,8 @@ def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | No
     data = input_name(node, 0)
     weights = {w.index: _large(graph, input_name(node, w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
-    if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < LEAST_WEIGHT:
+    least = 1 if facts.target.start_everywhere else LEAST_WEIGHT
+    if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
         return None
     if graph.constant(data) is not None or graph.dtype(data) != ir.DataType.FLOAT:
         return None
@@ -236,7 +252,24 @@ def _dynamic(node: ir.Node, choice: Choice, facts: PlanningFacts) -> Hybrid | No
     why = f"{choice.reason}; " if config.mode == "auto" else ""
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
+    if node.op_type == "ConvTranspose":
+        return _transposed(node, Choice(Kind.DYNAMIC, reason, rule), inputs, facts)
     return Hybrid(Choice(Kind.DYNAMIC, reason, rule, "runtime" if rule.stored else ""), inputs)
+
+
+def _transposed(
+    node: ir.Node, choice: Choice, inputs: Mapping[int, QuantParams], facts: PlanningFacts
+) -> Hybrid:
+    """Return a dynamic ConvTranspose: as Conv, or in float on integers where no sum can be rounded."""
+    if facts.config.form != "primitives" and not sub_pixel_refusal(node, facts.graph):
+        return Hybrid(replace(choice, implementation=SUB_PIXEL), inputs)
+    ((index, params),) = inputs.items()
+    weight = facts.graph.constant(input_name(node, index))
+    assert weight is not None
+    if largest_sum(quantize(weight, params), node.attributes.get_int("group", 1)) > MOST_IN_FLOAT32:
+        text = "ONNX has no integer ConvTranspose, and its sums of integers could exceed 2 ** 24"
+        return Hybrid(Choice(Kind.FLOAT, because(ReasonCode.UNSUPPORTED_USE, text=text), choice.rule), {})
+    return Hybrid(choice, inputs)
 
 
 def _dynamically_quantized(node: ir.Node, rule: Rule) -> list[str]:

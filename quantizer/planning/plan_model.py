@@ -21,7 +21,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
+from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.readers.values import Sample
 from ...profiles.records.profile import Profile
 from ..costs.predicted import CostModel
@@ -273,13 +273,19 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
         where: how to name the plan in messages.
 
     Raises:
-        PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule.
+        PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule. ModelError:
+            it does since the library of an operator is not loaded.
     """
     check_identity(plan, prepared.identity, where)
     prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))
     adjusted = apply_equalization(prepared.model, plan.adjustments.equalization, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)
-    verify_plan(plan, index(corrected), prepared.identity, where)
+    try:
+        verify_plan(plan, index(corrected), prepared.identity, where)
+    except PlanError:
+        if prepared.untyped:
+            raise ModelError(prepared.untyped) from None
+        raise
     return PlannedModel(plan, adjusted, index(adjusted))
 
 

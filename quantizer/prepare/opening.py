@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -39,6 +38,7 @@ class PreparedModel:
         identity: its fingerprint, with the name of the file.
         notes: remarks for the user: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
+        untyped: why the types after operators that ONNX does not have are not known, "" where they are.
     """
 
     model: ir.Model
@@ -46,6 +46,7 @@ class PreparedModel:
     identity: ModelId
     notes: tuple[str, ...]
     narrow: ir.DataType | None = None
+    untyped: str = ""
 
 
 def open_prepared(path: str | Path) -> PreparedModel:
@@ -71,21 +72,22 @@ def open_prepared(path: str | Path) -> PreparedModel:
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     set_title(result.model, path)
-    _add_runtime_types(result.model)
+    untyped = _add_runtime_types(result.model)
     return PreparedModel(
         result.model,
         index(result.model),
         model_id(result.model, Path(path).name),
         (*loaded.notes, *result.notes),
         result.narrow,
+        untyped,
     )
 
 
-def _add_runtime_types(model: ir.Model) -> None:
+def _add_runtime_types(model: ir.Model) -> str:
     """Give outputs of operators that ONNX does not have the types that onnxruntime infers.
 
     Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
-    operator, its output stays of no known type.
+    operator, its output stays of no known type, and why is returned, else "".
     """
     unknown = {
         value.name: value
@@ -95,11 +97,15 @@ def _add_runtime_types(model: ir.Model) -> None:
         if value.name and value.type is None
     }
     if not unknown:
-        return
-    with suppress(ModelError):
-        for name, dtype in runtime_dtypes(model, tuple(unknown)).items():
-            unknown[name].type = None if dtype is None else ir.TensorType(dtype)
-        infer_shapes(model)
+        return ""
+    try:
+        types = runtime_dtypes(model, tuple(unknown))
+    except ModelError as refused:
+        return str(refused)
+    for name, dtype in types.items():
+        unknown[name].type = None if dtype is None else ir.TensorType(dtype)
+    infer_shapes(model)
+    return ""
 
 
 def read_profile(

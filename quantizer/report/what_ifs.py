@@ -18,7 +18,7 @@ from ..planning.hybrid import with_int8_weights
 from ..planning.planner import decide
 from ..ranges.activation_ranges import RangeCache
 from ..scoring.objectives import saved_bytes
-from ..targets.config import settings
+from ..targets.config import QuantConfig, settings
 from ..targets.loading import load_recipe
 from ..verdict.fixes import Fix
 from ..verdict.verdict import Verdict
@@ -307,8 +307,7 @@ def _given(plan: QuantPlan, overruled: set[str]) -> list[str]:
         usual = load_recipe(plan.config.target).config
     except QprofError:
         return []
-    standard = load_recipe().config.target
-    words = [] if plan.config.target == standard else ["--target", plan.config.target]
+    words = [] if plan.config.target == QuantConfig.target else ["--target", plan.config.target]
     for name, setting in settings().items():
         value, option = getattr(plan.config, name), f"--{name.replace('_', '-')}"
         if name == "target" or value == getattr(usual, name) or value is None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.runtime.custom_operators import new_session, new_session_options
+from ...profiles.runtime.custom_operators import loaded_libraries, new_session, new_session_options
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
@@ -66,7 +66,7 @@ def open_session(
     try:
         return new_session(model, chosen, provider)
     except RUNTIME_ERRORS as error:
-        raise ModelError(load_refusal(name, error)) from error
+        raise ModelError(load_refusal(name, error, loaded_libraries())) from error
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:

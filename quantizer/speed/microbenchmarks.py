@@ -27,6 +27,7 @@ from ..costs.fusions import fused_nodes, fused_work
 from ..costs.kernels import Sizes, work_of
 from ..costs.records import Costs
 from ..lowering.lower import lower
+from ..machine.processor import processor
 from ..model.graph import Graph, index, input_name, name_of, output_name
 from ..model.saving import save_model
 from ..numerics.affine import INT8, INT32, UINT8, QuantParams
@@ -96,18 +97,9 @@ def check_machine(target: Target) -> None:
 
 def conditions(target: Target, threads: int) -> Conditions:
     """Return what is measured under on this machine."""
-    return Conditions(target.name, processor(), f"onnxruntime {ort.__version__}", threads)
-
-
-def processor() -> str:
-    """Return what this machine says of its processor: the model and the instruction sets that matter."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    model = entries.get("model name", platform.processor() or platform.machine())
-    flags = entries.get("flags", entries.get("Features", ""))
-    known = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
-    return " ".join([model, *(flag for flag in known if flag in flags.split())])
+    here = processor()
+    described = " ".join([here.model, *here.features])
+    return Conditions(target.name, described, f"onnxruntime {ort.__version__}", threads)
 
 
 def measured(net: Net, target: Target, threads: int) -> Iterable[Timing]:

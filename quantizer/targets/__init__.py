@@ -2,5 +2,5 @@
 
 Enters: configs/*.yaml, options.
 Leaves: `Recipe` = `QuantConfig` + `Target`; checks of settings and of written models.
-Imports: cost_table, operators, model, numerics, profiles.base.
+Imports: cost_table, machine, operators, model, numerics, profiles.base.
 """

@@ -119,7 +119,11 @@ class QuantConfig:
 
     target: Annotated[
         str,
-        _setting("Basic", "Runtime that the quantized model is for; its settings hold where none are given."),
+        _setting(
+            "Basic",
+            "Runtime that the quantized model is for; its settings hold where none are given; auto for this "
+            "machine's.",
+        ),
     ] = "onnxruntime-x86"
     mode: Annotated[
         Mode,
@@ -286,8 +290,8 @@ class QuantConfig:
         _setting(
             "Quality",
             "Nodes that the target's table of measured kernel times predicts to be slower in int8 than in "
-            "float, conversions included, stay float, and channels are padded where that is faster: auto, or "
-            "off.",
+            "float, conversions included, stay float, and so do those whose dynamic kernel is slower; "
+            "channels are padded where that is faster: auto, or off.",
         ),
     ] = "auto"
     keep_float: Annotated[

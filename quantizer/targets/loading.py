@@ -1,11 +1,12 @@
 """What a runtime can execute, and the settings that suit it: one YAML file in configs/ for each target.
 
-A file has up to six keys:
+A file has up to seven keys:
 
-    target: onnxruntime-x86          # the name; of a packaged target when `runtime` is left out
+    target: onnxruntime-x86          # the name; of a packaged target, or auto, when `runtime` is left out
     base: onnxruntime-arm            # a packaged target: what is not given here is taken from it
     description: one line
     sources: [where the facts below were read or measured]
+    verified: {how: run, runtime: onnxruntime 1.32.0, date: 2026-11-22}   # how: run, or rule
     runtime:                         # facts about the runtime: the fields of `Target`
       activation_types: [uint8, int8]
       operators: {Conv: [quantized], MatMul: [quantized, float]}
@@ -27,13 +28,24 @@ from typing import Any, TypeVar
 from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.strict_yaml import MalformedError, parse
+from ...profiles.base.tool import note
+from ..machine.choice import AUTO, Choice, Processors, choose, default_doubt, installed
+from ..machine.processor import processor
 from ..numerics.affine import TYPES
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import QuantConfig
 from .packaged import packaged_text, target_names
 from .records import fields_from_mapping, settings_from_mapping
-from .target import ALL_OTHERS, CHAIN_IMPLEMENTATIONS, FEW_BITS, LUT_IMPLEMENTATIONS, Recipe, Target
+from .target import (
+    ALL_OTHERS,
+    CHAIN_IMPLEMENTATIONS,
+    FEW_BITS,
+    LUT_IMPLEMENTATIONS,
+    Recipe,
+    Target,
+    Verified,
+)
 from .validation import SIGNED_SCHEMAS, check_config
 from .words import malformed, not_one_of
 
@@ -45,7 +57,7 @@ ADVICE = {OPTIONS: "see 'qprof quantize --help'"}
 FILE_ADVICE = "correct it; 'qprof schema config' prints what a file may hold"
 USUAL_BLOCK = 32
 """For 4-bit weights when none is asked for: one scale for a channel leaves too low an SQNR."""
-IDENTITY = ("name", "description", "sources")
+IDENTITY = ("name", "description", "sources", "verified")
 """Fields of `Target` that are not under `runtime`."""
 
 
@@ -58,6 +70,7 @@ class ConfigFile:
         base: packaged target whose facts and settings hold where none are given, "" for none.
         description: one line for people.
         sources: where the facts were read or measured.
+        verified: how they are known, by the names of the fields of `Verified`.
         runtime: facts about the runtime, by the names of the fields of `Target`.
         settings: by the names of the fields of `QuantConfig`.
     """
@@ -66,6 +79,7 @@ class ConfigFile:
     base: str = ""
     description: str = ""
     sources: tuple[str, ...] = ()
+    verified: Mapping[str, Any] | None = None
     runtime: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
 
@@ -76,28 +90,68 @@ def packaged_targets() -> tuple[Target, ...]:
     return tuple(load_recipe(name).target for name in target_names())
 
 
+def machine_target() -> Choice:
+    """Return the packaged target that this machine stands for, and why.
+
+    Raises:
+        ConfigError: there is none; the message names the targets that there are.
+    """
+    return choose(_processors(), processor(), installed())
+
+
+def _processors() -> Processors:
+    return {target.name: target.processors for target in packaged_targets()}
+
+
 def load_recipe(source: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Recipe:
     """Return the settings of a packaged target or of a file, overruled by `overrides`.
 
+    It is noted which target "auto" stands for here, and, where nobody named a target, that the default is not
+    this machine's.
+
     Args:
-        source: name of a packaged target, or path of a YAML file; None for the default target.
+        source: name of a packaged target, "auto" for this machine's, or path of a YAML file; None for the
+            default target.
         overrides: values for fields of `QuantConfig`; None values are ignored.
 
     Raises:
         ConfigError: no such target or file, unknown keys, values that are not allowed.
     """
-    name = str(source) if source is not None else QuantConfig.target
-    is_file = Path(name).suffix in {".yaml", ".yml"}
-    where = name if is_file else f"configs/{name}.yaml"
-    file = _read(Path(name)) if is_file else _packaged(name)
-    if is_file and file.runtime is None:
-        file = _over(_packaged_of(name, file.target or QuantConfig.target), file)
+    where, file, why = _file_of(source)
     target = _told(where, lambda: _target(file))
+    if doubt := why or ("" if source is not None else _default_doubt(target)):
+        note(doubt)
     given = _told(where, lambda: settings_from_mapping(file.settings or {}, "settings"))
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     chosen = _told(OPTIONS, lambda: settings_from_mapping(chosen))
     config, filled_in = resolved({**given, "target": target.name, **chosen}, target, chosen)
-    return Recipe(check_config(config, target, OPTIONS if chosen else where), target, filled_in)
+    config = check_config(config, target, OPTIONS if chosen else where)
+    return Recipe(config, target, filled_in, why)
+
+
+def _file_of(source: str | Path | None) -> tuple[str, ConfigFile, str]:
+    """Return what messages call a source, what it and its target hold, and how target auto was chosen."""
+    name = QuantConfig.target if source is None else str(source)
+    is_file = Path(name).suffix in {".yaml", ".yml"}
+    file = _read(Path(name)) if is_file else ConfigFile(target=name)
+    choice = machine_target() if file.target == AUTO and file.runtime is None else None
+    why = "" if choice is None else choice.why
+    if choice is not None:
+        file = replace(file, target=choice.target)
+    if is_file:
+        based = (
+            file
+            if file.runtime is not None
+            else _over(_packaged_of(name, file.target or QuantConfig.target), file)
+        )
+        return name, based, why
+    return f"configs/{file.target}.yaml", _packaged(file.target), why
+
+
+def _default_doubt(target: Target) -> str:
+    """Return a sentence where the default is not the target of this machine, "" where it is."""
+    here = processor()
+    return "" if here.kind in target.processors else default_doubt(target.name, _processors(), here)
 
 
 def resolved(
@@ -167,11 +221,15 @@ def _top(document: object) -> dict[str, Any]:
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return what a file holds, and what its base holds where it holds nothing."""
+    """Return what a file holds, and what its base holds where it holds nothing.
+
+    Facts of its own are not those that were verified for the base.
+    """
     return ConfigFile(
         target=file.target or base.target,
         description=file.description or base.description,
         sources=(*base.sources, *file.sources),
+        verified=file.verified or (base.verified if file.runtime is None else None),
         runtime={**(base.runtime or {}), **(file.runtime or {})},
         settings={**(base.settings or {}), **(file.settings or {})},
     )
@@ -196,4 +254,20 @@ def _target(file: ConfigFile) -> Target:
             raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
     if "operators" in facts:
         facts["operators"] = _with_others(facts["operators"])
-    return Target(name=file.target, description=file.description, sources=file.sources, **facts)
+    return Target(
+        name=file.target,
+        description=file.description,
+        sources=file.sources,
+        verified=_verified(file),
+        **facts,
+    )
+
+
+def _verified(file: ConfigFile) -> Verified | None:
+    if file.verified is None:
+        return None
+    found = fields_from_mapping(file.verified, Verified, "verified")
+    missing = [field.name for field in fields(Verified) if field.name not in found]
+    if missing:
+        raise malformed(f"verified: {missing[0]} is missing", "give how, runtime and date, or leave it out")
+    return Verified(**found)

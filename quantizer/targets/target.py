@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta
 
 from ..cost_table.table import CostTable, costs_of
+from ..machine.processor import ProcessorKind
 from ..operators.functions import CHAIN
 from .config import FORMS, ActivationType, FormName, QuantConfig, WeightType
 
@@ -23,6 +24,33 @@ CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 
 
 @dataclass(frozen=True)
+class Verified:
+    """How the facts about a runtime are known.
+
+    What each field means is the description in its type.
+    """
+
+    how: Annotated[
+        Literal["run", "rule"],
+        Meta(
+            description="run where written models were run there, rule where the facts were read in its documents "
+            "or source and written models are checked against them."
+        ),
+    ]
+    runtime: Annotated[
+        str, Meta(description="What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'.")
+    ]
+    date: Annotated[
+        str, Meta(description="The day, such as 2026-11-22.", pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+    ]
+
+    @property
+    def title(self) -> str:
+        """What stands in tables: "run" or "by rule"."""
+        return "run" if self.how == "run" else "by rule"
+
+
+@dataclass(frozen=True)
 class Target:
     """A runtime, as far as quantization is concerned.
 
@@ -32,6 +60,9 @@ class Target:
     name: Annotated[str, Meta(description="As in --target.")]
     description: Annotated[str, Meta(description="One line for people.")] = ""
     sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
+    verified: Annotated[
+        Verified | None, Meta(description="Whether models were run there, on what, and when.")
+    ] = None
     activation_types: Annotated[
         tuple[ActivationType, ...],
         Meta(description="Integer types of activations that it has kernels for."),
@@ -160,6 +191,13 @@ class Target:
     dynamic: Annotated[
         tuple[str, ...], Meta(description="Operator types with an integer kernel for dynamic quantization.")
     ] = ()
+    slower_dynamic: Annotated[
+        Mapping[str, float],
+        Meta(
+            description="Those of them whose kernel takes longer than float, and how many times as long: "
+            "they are used in mode dynamic with cost_model off alone."
+        ),
+    ] = field(default_factory=dict)
     weight_only: Annotated[
         Mapping[str, tuple[WeightType, ...]],
         Meta(
@@ -198,6 +236,13 @@ class Target:
             "slower in int8 stay float and channels are padded; empty where none was measured."
         ),
     ] = ""
+    processors: Annotated[
+        tuple[ProcessorKind, ...],
+        Meta(
+            description="The processors whose target this is for target auto; none where the processor that "
+            "qprof runs on says nothing of it."
+        ),
+    ] = ()
 
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
@@ -212,12 +257,14 @@ class Recipe:
         config: the settings, all filled in.
         target: the runtime.
         filled_in: a sentence for each setting that another one decided.
+        chosen: how target auto chose the target, as a sentence; "" where it was named.
         measured: times of the kernels on the user's own machine, instead of the target's packaged ones.
     """
 
     config: QuantConfig
     target: Target
     filled_in: tuple[str, ...] = field(default=(), compare=False)
+    chosen: str = field(default="", compare=False)
     measured: CostTable | None = field(default=None, compare=False)
 
     @property

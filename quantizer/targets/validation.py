@@ -70,7 +70,14 @@ def _weight_types(target: Target) -> tuple[str, ...]:
 
 def _hybrid_problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     """Yield what is wrong with the settings of dynamic and weight-only nodes, and of 16 bits."""
-    wanted = {"dynamic": bool(target.dynamic), "weight-only": bool(target.weight_only)}
+    dynamic = set(target.dynamic) - (set() if config.cost_model == "off" else set(target.slower_dynamic))
+    wanted = {"dynamic": bool(dynamic), "weight-only": bool(target.weight_only)}
+    if config.mode == "dynamic" and target.dynamic and not dynamic:
+        wanted["dynamic"] = True
+        yield malformed(
+            f"mode 'dynamic': the kernels that {target.name} has for it take longer than float",
+            "use mode static, or cost_model off to have them all the same",
+        )
     if not wanted.get(config.mode, True):
         yield malformed(
             f"mode '{config.mode}': {target.name} has no kernel for it", "use mode static, or another target"

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ....quantizer.plan.plan import Kind
 from ....quantizer.targets.config import QuantConfig
 from ....quantizer.targets.loading import IDENTITY
-from ....quantizer.targets.target import Target
+from ....quantizer.targets.target import Target, Verified
 
 _HINTS = get_type_hints(Target, include_extras=True)
 Runtime = make_dataclass(
@@ -37,6 +37,9 @@ class ConfigDocument:
     base: Annotated[str, Meta(description="A packaged target: what is not given here is taken from it.")] = ""
     description: Annotated[str, Meta(description="One line for people.")] = ""
     sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
+    verified: Annotated[
+        Verified | None, Meta(description="Whether models were run there, on what, and when.")
+    ] = None
     runtime: Runtime | None = None  # type: ignore[valid-type]
     settings: QuantConfig | None = None
 

@@ -139,10 +139,17 @@ class Operators:
 
 @dataclass(frozen=True)
 class TargetRecord:
-    """A target with the settings that it starts from."""
+    """A target with the settings that it starts from.
+
+    Attributes:
+        config: the settings.
+        target: the runtime.
+        this_machine: whether target auto is this one here.
+    """
 
     config: QuantConfig
     target: Target
+    this_machine: bool
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ PASS_THROUGH  the operator on integers; a Relu or Clip that changes no value is 
 LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan but
               "saturating", which is as in form qdq
 DYNAMIC       as in form qdq
-others        between conversions, as in form qdq: arithmetic, pooling, and ConvTranspose, which has no
+others        between conversions, as in form qdq: arithmetic, pooling, and static ConvTranspose, which has no
               integer operator
 ============  ================================================================================================
 

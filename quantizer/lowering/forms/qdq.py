@@ -27,8 +27,9 @@ LOOKUP_TABLE  portable        Cast to int32 (unsigned), Gather from a constant t
                               in onnxruntime
 LOOKUP_TABLE  any, and a      nothing where the later node that has the table is portable, else the operator
               float output    in float: a part of that table (see `planning.chains`)
-DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; see
-                              `writers.products`
+DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; of
+                              ConvTranspose the float operator on integers. See `writers.products`
+DYNAMIC       sub-pixel       ConvTranspose as ConvInteger; see `lowering.sub_pixel`
 DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `writers.lstm`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded

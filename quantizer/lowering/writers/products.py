@@ -9,7 +9,10 @@ of the sum: the sums are integers, and are requantized in one place, in this ord
 
 A node that returns float ends with y = sums * (scale(x) * scale(w)). With dynamic quantization parameters
 (`Kind.DYNAMIC`) the multiplier is computed at run time too, and the bias is added in float, after the
-multiplication.
+multiplication. Padding is the zero point of the data in every operator of integers, which is 0 in the sums.
+
+ConvTranspose has no integer operator in ONNX: its sums are those of the float operator on integers, exact as
+long as none exceeds 2 ** 24; or it is written as Conv (see `lowering.sub_pixel`).
 """
 
 from __future__ import annotations
@@ -75,15 +78,17 @@ def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
     """
     node, emitter = task.node, task.emitter
     layout = product_layout(node)
-    weight = None if layout is None or layout.kernel is Kernel.SCATTERS else task.params(layout.index)
+    weight = None if layout is None else task.params(layout.index)
     if weight is None or not _weight_fits(task, weight):
         raise task.error(
-            "dynamic parameters are for Conv, Gemm (alpha = beta = 1) and MatMul with a weight of 8 bits; "
-            "plan this node otherwise"
+            "dynamic parameters are for Conv, ConvTranspose, Gemm (alpha = beta = 1) and MatMul with a "
+            "weight of 8 bits; plan this node otherwise"
         )
     value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     data = emitter.dynamic(value, node)
+    if layout is not None and layout.kernel is Kernel.SCATTERS:
+        sums = float_sums
     made = (sums or integer_sums)(
         task, Operand(data.quantized, data.zero_point), _operand(task, 1, weight), None
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -25,6 +25,12 @@ OPSET = 14
 
 MOST_NODES = 1_000_000
 """Most nodes of a model whose functions are inlined: 5 kB of functions can make 2^60."""
+
+AT_ONCE = 1000
+"""Calls that are inlined in one pass of onnx_ir, whose time grows with the square of the functions."""
+
+INLINED = "qprof."
+"""Begins the overload of a function that is the copy for one call."""
 
 IR_VERSION = 8
 """Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
@@ -59,7 +65,10 @@ def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
 
 
 def inline_functions(model: ir.Model) -> tuple[str, ...]:
-    """Replace calls of model-local functions by their nodes; names become `<call>/<inner>`.
+    """Replace calls of model-local functions by their nodes, whose names become `<call>/<inner>`.
+
+    So do those of tensors, but for the results of a call, which keep the names that the caller gives them. A
+    nameless node inside is called `<operator>_<first output>`, as one of the graph is.
 
     Raises:
         ModelError: a function is recursive, takes graphs, or has operators that the opset of the model does
@@ -75,8 +84,15 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
             "export the model without them"
         )
     notes = dict.fromkeys(note for f in model.functions.values() for note in _take_opset_of(model, f))
+    functions = dict(model.functions)
     try:
-        InlinePass()(model)
+        while calls := _calls(model, functions):
+            model.functions.clear()
+            for number, call in enumerate(calls[:AT_ONCE]):
+                own = _named_for(call, functions[call.op_identifier()], str(number))
+                call.overload = own.overload
+                model.functions[own.identifier()] = own
+            InlinePass()(model)
     except (ValueError, ir.passes.PreconditionError, ir.passes.PassError) as problem:
         cause = problem.__cause__ or problem
         raise ModelError(
@@ -84,6 +100,29 @@ def inline_functions(model: ir.Model) -> tuple[str, ...]:
         ) from None
     model.functions.clear()
     return (*notes, f"{count} model-local functions inlined")
+
+
+def _calls(model: ir.Model, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> list[ir.Node]:
+    """Return the nodes that call a function, those of subgraphs too."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    return [node for node in nodes if node.op_identifier() in functions]
+
+
+def _named_for(call: ir.Node, function: ir.Function, overload: str) -> ir.Function:
+    """Return a copy of a function for one call, with the path of the call in all its names.
+
+    onnx_ir numbers the names of what it inlines, which does not tell where a node comes from.
+    """
+    copy = function.clone()
+    copy.overload = f"{INLINED}{overload}"
+    for node in ir.traversal.RecursiveGraphIterator(copy):
+        first = next((value.name for value in node.outputs if value.name), "")
+        node.name = f"{call.name}/{node.name or f'{node.op_type}_{first}'}"
+    for node in ir.traversal.RecursiveGraphIterator(copy):
+        for value in node.outputs:
+            if value.name:
+                value.name = f"{call.name}/{value.name}"
+    return copy
 
 
 def _inlined_nodes(model: ir.Model) -> int:

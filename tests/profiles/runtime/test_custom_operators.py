@@ -15,8 +15,11 @@ from onnx import numpy_helper
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runtime import custom_operators
+from qprof_onnx.profiles.runtime.refusals import load_refusal
 from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.pipeline.explanation import explain
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
 
 
 def _library() -> str:
@@ -107,3 +110,30 @@ def test_a_file_that_is_no_library_is_refused_with_what_to_give(files: Path) -> 
 def test_a_library_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.so: no such library of custom operators; check the path"):
         custom_operators.load_custom_operators(tmp_path / "none.so")
+
+
+def test_a_library_for_another_processor_is_refused_with_its_name(tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    other.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00" + b"\xf3\x00" + bytes(64))
+    with pytest.raises(ConfigError, match=r"other\.so: .* it is built for riscv64; give a"):
+        custom_operators.load_custom_operators(other)
+
+
+def test_a_library_without_the_operator_is_named_in_the_refusal() -> None:
+    error = RuntimeError("Fatal error: acme:Twice(-1) is not a registered function/op")
+    text = load_refusal("model.onnx", error, ["/opt/libother.so"])
+    assert text.startswith("model.onnx: onnxruntime has no operator acme:Twice, nor has libother.so; ")
+
+
+@pytest.mark.usefixtures("none_loaded")
+def test_a_plan_is_explained_with_the_library_and_asks_for_it_without(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, plan = files / "model.onnx", files / "plan.yaml"
+    custom_operators.load_custom_operators(LIBRARY)
+    profile = dump_profile(model, files / "data")
+    quantize(model, profile, OutputFiles(files / "int8.onnx", plan))
+    assert explain(plan, "s", model)
+    monkeypatch.setattr(custom_operators, "_libraries", {})
+    with pytest.raises(ModelError, match=r"no operator ai\.onnx\.contrib:NegPos; load the library"):
+        explain(plan, "s", model)

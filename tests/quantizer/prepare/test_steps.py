@@ -224,6 +224,29 @@ def test_functions_are_inlined_and_uncalled_ones_dropped() -> None:
     assert not uncalled.functions
 
 
+NESTED = (
+    '\n<domain: "own", opset_import: ["" : 17, "own" : 1]> outer (a) => (b) '
+    "{ t = own.inner <k: float = 0.5> (a)  [last] b = Neg(t) }"
+    '\n<domain: "own", opset_import: ["" : 17]> inner <k> (a) => (b) '
+    "{ t = LeakyRelu <alpha: float = @k> (a)  b = Abs(t) }"
+)
+
+
+def test_nodes_and_tensors_of_functions_have_the_path_of_their_call_in_their_names() -> None:
+    text = "g (float[2] x) => (float[2] y) { [one] h = own.outer(x)  y = own.outer(h) }" + NESTED
+    model = parsed(text, domains=', "own" : 1')
+    name_nodes(model)
+    inline_functions(model)
+    assert [node.name for node in model.graph] == [
+        *("one/inner_t/LeakyRelu_t", "one/inner_t/Abs_b", "one/last"),
+        *("outer_y/inner_t/LeakyRelu_t", "outer_y/inner_t/Abs_b", "outer_y/last"),
+    ]
+    assert [value.name for node in model.graph for value in node.outputs] == [
+        *("one/inner_t/t", "one/t", "h", "outer_y/inner_t/t", "outer_y/t", "y"),
+    ]
+    assert [n.attributes["alpha"].value for n in model.graph if n.op_type == "LeakyRelu"] == [0.5, 0.5]
+
+
 def test_a_recursive_function_is_refused() -> None:
     function = '\n<domain: "own", opset_import: ["own" : 1]> f (a) => (b) { b = own.f(a) }'
     model = parsed("g (float[2] x) => (float[2] y) { y = own.f(x) }" + function, domains=', "own" : 1')

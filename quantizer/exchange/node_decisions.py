@@ -1,0 +1,318 @@
+"""What becomes of each node when another tool has chosen the parameters. Pure.
+
+A node is quantized where the source quantizes all activations that it reads, and the target takes operator
+and parameters. Nothing spreads and nothing is weighed: the source has decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import QprofError
+from ..model.graph import FLOAT_TYPES, Graph, input_name, name_of, output_name
+from ..numerics.affine import QuantParams, dequantize, quantize
+from ..numerics.schemas import bias_params
+from ..operators.operands import operator_of, outputs_of
+from ..operators.table import Constraint, Rule, is_clip, rule_of
+from ..plan.plan import RUNTIME_FORMS, RUNTIME_WEIGHTS, Kind, NodePlan
+from ..plan.reasons import FloatReason, ReasonCode, because
+from ..targets.target import Recipe, lut_implementation
+from .source_params import SourceNode, SourceParams
+
+NOTHING = SourceNode()
+TANH_SCALE = 1.0 / 128.0
+"""The scale in which the sigmoid look-up table gives tanh."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one node.
+
+    Attributes:
+        entry: its entry in the plan, but for the inputs that are read as they are stored.
+        inputs: parameters of the inputs that it reads quantized, by index.
+        outputs: parameters of the outputs that it stores quantized, by name.
+    """
+
+    entry: NodePlan
+    inputs: Mapping[int, QuantParams]
+    outputs: Mapping[str, QuantParams]
+
+
+@dataclass(frozen=True, eq=False)
+class Deciding:
+    """What decisions are made from.
+
+    Attributes:
+        graph: the prepared model.
+        source: what another tool decided.
+        recipe: settings, and the target.
+        unfit: nodes that stay float because they could not be written, each with the reason.
+        tensors: parameters of the activations, those before a clip that shares its output's included.
+    """
+
+    graph: Graph
+    source: SourceParams
+    recipe: Recipe
+    unfit: Mapping[str, FloatReason]
+    tensors: Mapping[str, QuantParams]
+
+
+def decisions(
+    graph: Graph, source: SourceParams, recipe: Recipe, unfit: Mapping[str, FloatReason]
+) -> dict[str, Decision]:
+    """Return what becomes of every node, by name in graph order.
+
+    Args:
+        graph: the prepared model.
+        source: what another tool decided.
+        recipe: settings, and the target.
+        unfit: nodes that stay float, each with the reason.
+    """
+    deciding = Deciding(graph, source, recipe, unfit, with_clip_inputs(graph, source.tensors))
+    return {name_of(node): _decided(node, deciding) for node in graph.nodes}
+
+
+def with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[str, QuantParams]:
+    """Return parameters with those of activations that only a clip reads, whose output has some.
+
+    Tools quantize after the activation function of a convolution, and not before it. With the same
+    parameters on both sides the function changes no quantized value that saturation would not change.
+    """
+    found = dict(tensors)
+    for node in reversed(graph.nodes):
+        name, after = input_name(node, 0), found.get(output_name(node) if node.outputs else "")
+        if not is_clip(node) or after is None or name in found or graph.is_constant(name):
+            continue
+        maker, alone = graph.producer(name), len(graph.consumers(name)) == 1 and not graph.is_result(name)
+        rule = None if maker is None else rule_of(maker)
+        if alone and rule is not None:
+            found[name] = after
+    return found
+
+
+def _decided(node: ir.Node, deciding: Deciding) -> Decision:
+    given = deciding.source.nodes.get(name_of(node), NOTHING)
+    rule = rule_of(node)
+    if is_clip(node) and 0 not in given.inputs and input_name(node, 0) in deciding.tensors:
+        given = SourceNode({0: deciding.tensors[input_name(node, 0)]})
+    static = _static(node, rule, given, deciding)
+    if isinstance(static, Decision):
+        return static
+    hybrid = _hybrid(node, rule, given, deciding)
+    if isinstance(hybrid, Decision):
+        return hybrid
+    return Decision(NodePlan(Kind.FLOAT, hybrid or static), {}, {})
+
+
+def _static(
+    node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding
+) -> Decision | FloatReason:
+    """Return the node quantized, or why it is not."""
+    reason = _refused(node, rule, given, deciding)
+    if reason is not None:
+        return reason
+    assert rule is not None
+    outputs = {name: p for name in outputs_of(node) if (p := deciding.tensors.get(name)) is not None}
+    inputs = dict(given.inputs) if rule.weight is not None else _data_only(rule, node, given)
+    if text := _not_taken(node, rule, inputs, outputs, deciding):
+        return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=deciding.recipe.target.name, text=text)
+    is_table = node.op_type not in deciding.recipe.target.operators
+    if is_table:
+        if not outputs:
+            return _float_in(deciding)
+        how = _table(node, outputs, deciding)
+        return Decision(NodePlan(Kind.LOOKUP_TABLE, implementation=how), inputs, outputs)
+    if not outputs and rule.weight is None and _is_stored(node, inputs, deciding):
+        return _float_in(deciding)  # what is quantized are its neighbours
+    kind = Kind.PASS_THROUGH if _passes_through(node, rule, inputs, outputs) else Kind.QUANTIZED
+    how = _implementation(node, kind, inputs, deciding)
+    bias = _bias(node, rule, inputs, deciding)
+    return Decision(NodePlan(kind, implementation=how), {**inputs, **bias}, outputs)
+
+
+def _refused(node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding) -> FloatReason | None:
+    """Return why a node cannot be quantized whatever its parameters are, or that it has none."""
+    graph, source, target = deciding.graph, deciding.source, deciding.recipe.target
+    types = [graph.dtype(value.name) for value in node.outputs if value.name]
+    if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
+        return because(ReasonCode.SHAPE_ARITHMETIC)
+    if name_of(node) in deciding.unfit:
+        return deciding.unfit[name_of(node)]
+    if not given.inputs or given.is_dynamic or given.implementation:
+        return source.reasons.get(name_of(node)) or _float_in(deciding)
+    if rule is None:
+        return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=operator_of(node))
+    lacking = [index for index in _needed(node, rule, graph) if index not in given.inputs]
+    if lacking:
+        return because(
+            ReasonCode.NO_SOURCE_PARAMETERS, source=source.tool, tensor=input_name(node, lacking[0])
+        )
+    lut = lut_implementation(node.op_type, target, deciding.recipe.config.lookup_tables)
+    if node.op_type not in target.operators and not (rule.unary and lut):
+        return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
+    if refusal := rule.refusal(node, graph):
+        return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    return None
+
+
+def _needed(node: ir.Node, rule: Rule, graph: Graph) -> Iterator[int]:
+    """Yield the inputs that a quantized node reads quantized."""
+    data = rule.activations(node)
+    yield from (i for i in data if not (rule.unary and graph.is_constant(input_name(node, i))))
+    if rule.weight is not None and rule.weight.index not in data:
+        constant = graph.is_constant(input_name(node, rule.weight.index))
+        if rule.weight.is_product or not constant:
+            yield rule.weight.index
+
+
+def _data_only(rule: Rule, node: ir.Node, given: SourceNode) -> dict[int, QuantParams]:
+    return {index: given.inputs[index] for index in rule.activations(node) if index in given.inputs}
+
+
+def _not_taken(
+    node: ir.Node,
+    rule: Rule,
+    inputs: Mapping[int, QuantParams],
+    outputs: Mapping[str, QuantParams],
+    deciding: Deciding,
+) -> str:
+    """Return what the target does not take of the parameters around a node, "" where it takes all."""
+    target = deciding.recipe.target
+    activations: set[str] = {*target.activation_types}
+    weights: set[str] = {*target.weight_types, *activations}
+    weights.update(word for types in target.weight_only.values() for word in types)
+    for index, params in inputs.items():
+        name = input_name(node, index)
+        is_weight = rule.weight is not None and index == rule.weight.index
+        is_weight = is_weight and deciding.graph.is_constant(name)
+        known = {"int32"} if index == rule.bias else weights if is_weight else activations
+        if text := _unfit(name, params, known, deciding):
+            return text
+    found = (_unfit(name, params, activations, deciding) for name, params in outputs.items())
+    return next((text for text in found if text), "")
+
+
+def _unfit(name: str, params: QuantParams, types: set[str], deciding: Deciding) -> str:
+    if params.qtype.name not in types:
+        return f"'{name}' in {params.qtype.name}"
+    if deciding.recipe.target.zero_points == "zero" and any(params.zero_point):
+        return f"'{name}' with a zero point other than 0"
+    return ""
+
+
+def _is_stored(node: ir.Node, inputs: Mapping[int, QuantParams], deciding: Deciding) -> bool:
+    """Whether a node reads quantized values only because they are stored so."""
+    names = [(input_name(node, index), params) for index, params in inputs.items()]
+    return all(
+        deciding.tensors.get(name) == params and deciding.graph.producer(name) is not None
+        for name, params in names
+    )
+
+
+def _passes_through(
+    node: ir.Node, rule: Rule, inputs: Mapping[int, QuantParams], outputs: Mapping[str, QuantParams]
+) -> bool:
+    """Whether quantized values pass through a node; else it converts them."""
+    if rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
+        return False
+    params = inputs.get(0)
+    same = params is not None and all(outputs.get(name) == params for name in outputs_of(node))
+    return same and params is not None and _holds_its_fill(node, rule, params)
+
+
+def _holds_its_fill(node: ir.Node, rule: Rule, params: QuantParams) -> bool:
+    value = rule.fill.value(node) if rule.fill is not None and rule.fill.applies(node) else 0.0
+    if value is None:
+        return True
+    nearest = float(dequantize(quantize(np.float32(value), params), params))
+    return abs(nearest - value) <= 0.5 * params.scale[0]
+
+
+def _table(node: ir.Node, outputs: Mapping[str, QuantParams], deciding: Deciding) -> str:
+    """Return how a look-up table is written."""
+    how = lut_implementation(node.op_type, deciding.recipe.target, deciding.recipe.config.lookup_tables)
+    if how == "sigmoid" and node.op_type == "Tanh":
+        (params,) = outputs.values()
+        middle = params.qtype.low + 128
+        fits = params.scale == (TANH_SCALE,) and params.zero_point == (middle,) and params.qtype.bits == 8
+        return how if fits else "runtime"
+    return how
+
+
+def _implementation(node: ir.Node, kind: Kind, inputs: Mapping[int, QuantParams], deciding: Deciding) -> str:
+    """Return how the target wants a node written that passes 8-bit values through."""
+    if kind is not Kind.PASS_THROUGH or any(params.qtype.bits != 8 for params in inputs.values()):
+        return ""
+    return deciding.recipe.target.implementations.get(node.op_type, "")
+
+
+def _bias(
+    node: ir.Node, rule: Rule, inputs: Mapping[int, QuantParams], deciding: Deciding
+) -> dict[int, QuantParams]:
+    """Return the parameters of a constant bias: there is one choice, or it stays float."""
+    if rule.bias is None or rule.weight is None or not input_name(node, rule.bias):
+        return {}
+    target, given = deciding.recipe.target, rule.bias in inputs
+    wanted = given or (not deciding.source.float_biases and target.bias == "int32")
+    data, weight = inputs.get(0), inputs.get(rule.weight.index)
+    if not wanted or data is None or weight is None or not _has_bias(node, rule, deciding.graph):
+        return {}
+    try:
+        return {rule.bias: bias_params(data, weight)}
+    except QprofError:
+        return {}
+
+
+def _has_bias(node: ir.Node, rule: Rule, graph: Graph) -> bool:
+    assert rule.bias is not None
+    return graph.is_constant(input_name(node, rule.bias))
+
+
+def _hybrid(
+    node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding
+) -> Decision | FloatReason | None:
+    """Return a node that computes in float with quantized constants, or with dynamic parameters.
+
+    Why it is not that, where the source has it so; None where the source has not.
+    """
+    if rule is None or name_of(node) in deciding.unfit:
+        return None
+    graph, target = deciding.graph, deciding.recipe.target
+    names = {index: input_name(node, index) for index in given.inputs}
+    indices = [weight.index for weight in rule.constants]
+    stored = {i: given.inputs[i] for i in indices if i in names and graph.is_constant(names[i])}
+    if not stored or any(i not in stored and not graph.is_constant(name) for i, name in names.items()):
+        return None
+    if given.is_dynamic and node.op_type in target.dynamic and not _unfit_dynamic(stored):
+        how = "runtime" if rule.is_recurrent else ""
+        return Decision(NodePlan(Kind.DYNAMIC, implementation=how), stored, {})
+    if given.is_dynamic and node.op_type not in target.dynamic:
+        return because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
+    if node.op_type not in target.weight_only:
+        return because(ReasonCode.NO_KERNEL, target=target.name, operator=f"weight-only {node.op_type}")
+    types = {*target.weight_only[node.op_type], *target.weight_types}
+    unfit = [f"'{names[i]}' in {p.qtype.name}" for i, p in stored.items() if p.qtype.name not in types]
+    if unfit:
+        return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=unfit[0])
+    how = given.implementation if deciding.recipe.config.form in RUNTIME_FORMS else ""
+    if how in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
+        how = ""
+    return Decision(NodePlan(Kind.WEIGHT_ONLY, implementation=how), stored, {})
+
+
+def _unfit_dynamic(stored: Mapping[int, QuantParams]) -> bool:
+    return any(
+        params.qtype.bits not in (7, 8)
+        or params.block_size is not None
+        or (params.axis is not None and any(params.zero_point))
+        for params in stored.values()
+    )
+
+
+def _float_in(deciding: Deciding) -> FloatReason:
+    return because(ReasonCode.FLOAT_IN_SOURCE, source=deciding.source.tool)

@@ -1,0 +1,200 @@
+"""Operator by operator: which of them a runtime computes on integers, and how far from the reference.
+
+    python tests/benchmarks/provider_operators.py --runtime qnn [--out FILE.json]
+
+Each operator of the table stands alone in a model, with the vectors of tests/quantizer/operators, between
+QuantizeLinear and DequantizeLinear in the types of the target. What a runtime computes in is read from the graph that
+it made: QNN's own, which onnxruntime-qnn writes as JSON, or OpenVINO's runtimePrecision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from qprof_onnx.profiles.base.errors import QprofError
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.table import RULES
+from qprof_onnx.quantizer.plan.plan import ON_CODES
+from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe
+from record import Feed, Outputs
+
+INTEGERS, FLOAT, MERGED = "integers", "float", "merged"
+ELSEWHERE, REFUSED, NO_FORM = "left to the CPU", "fails", "not written"
+MOVES = {"Transpose", "Reshape", "Convert", "Cast", "Quantize", "Dequantize"}
+"""What QNN's graph has for conversions and layouts, besides operators."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One operator in one runtime.
+
+    Attributes:
+        operator: its name.
+        listed: whether the target's file says that it has an integer kernel.
+        what: INTEGERS, FLOAT (conversions around it are computed by themselves), MERGED (with its neighbours, or
+            with the conversion after it that saturates likewise), ELSEWHERE, REFUSED (loading or running fails) or NO_FORM.
+        steps: largest difference from the reference, in quantized steps of the output.
+        note: what the runtime says of it.
+    """
+
+    operator: str
+    listed: bool
+    what: str
+    steps: float | None = None
+    note: str = ""
+
+
+Runner = Callable[[onnx.ModelProto, str, Feed], tuple[Outputs, str]]
+"""A model, the name of its one operator, a sample -> the outputs, and what the operator is computed in."""
+
+
+def run_in_qnn(proto: onnx.ModelProto, operator: str, feed: Feed) -> tuple[Outputs, str]:
+    """Run a model in the HTP simulator; what it computes in is what the tensors of QNN's graph hold."""
+    import providers
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = providers.qnn_options(dump_json_qnn_graph="1", json_qnn_graph_dir=folder)
+        opened = providers.session(proto, options)
+        taken, left = providers.assigned(opened)
+        found = opened.run(None, dict(feed))
+        kernels = [k for file in Path(folder).glob("*.json") for k in _qnn_kernels(file)]
+    if operator in left:
+        return found, ELSEWHERE
+    if operator not in taken:
+        return found, MERGED
+    computing = [types for kind, types in kernels if kind not in MOVES] or [types for _, types in kernels]
+    return found, INTEGERS if all(INTEGERS in types for types in computing) else FLOAT
+
+
+def _qnn_kernels(file: Path) -> Iterator[tuple[str, set[str]]]:
+    """Yield the type of each node of QNN's graph, and what its inputs hold."""
+    graph = json.loads(file.read_text(encoding="utf-8")).get("graph")
+    for node in graph["nodes"].values() if graph else ():
+        types = {_QNN_TYPES.get(graph["tensors"][name]["data_type"] >> 8, "") for name in node["input_names"]}
+        yield node["type"], types
+
+
+_QNN_TYPES = {0x2: FLOAT, 0x3: INTEGERS, 0x4: INTEGERS}
+"""QnnTypes.h: the second byte of a Qnn_DataType_t is 2 for floats, 3 and 4 for fixed point with and without sign."""
+
+
+def run_in_openvino(proto: onnx.ModelProto, operator: str, feed: Feed) -> tuple[Outputs, str]:
+    """Run a model in OpenVINO on the CPU; what it computes in is the runtimePrecision of its compiled node."""
+    import openvino as ov
+
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    core = ov.Core()
+    compiled = core.compile_model(core.read_model(proto.SerializeToString()), "CPU", settings)
+    found = compiled(dict(feed))
+    name = next(node.name for node in proto.graph.node if node.op_type == operator)
+    precisions = []
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        facts = {key: node.rt_info[key].astype(str) for key in _OPENVINO_KEYS if key in node.rt_info}
+        if name in facts.get("originalLayersNames", "").split(",") or node.friendly_name == name:
+            precisions.append(facts.get("runtimePrecision", ""))
+    what = MERGED if not precisions else INTEGERS if {"i8", "u8"} & set(precisions) else FLOAT
+    return [found[i] for i in range(len(proto.graph.output))], what
+
+
+_OPENVINO_KEYS = ("originalLayersNames", "runtimePrecision")
+RUNNERS: Mapping[str, Runner] = {"qnn": run_in_qnn, "openvino": run_in_openvino}
+
+
+def tried(target: str, runner: Runner, activations: str | None = None) -> Iterator[Tried]:
+    """Yield what becomes of each operator of the table in a runtime, in the target's activations or others."""
+    recipe = load_recipe(target, {"min_output_sqnr": 0.0, "activation_type": activations})
+    facts = recipe.target
+    everything = replace(
+        facts,
+        operators={op: (QUANTIZED,) for (_, op), rule in RULES.items() if not rule.unary},
+        lookup_tables={"*": "runtime"},
+        weight_only={},
+        known_operators=(),
+    )
+    for operator in sorted(_test_module("test_operators").VECTORS):
+        listed = operator in facts.operators or operator in facts.lookup_tables
+        yield _tried(operator, listed, Recipe(recipe.config, everything), runner)
+
+
+def _tried(operator: str, listed: bool, recipe: Recipe, runner: Runner) -> Tried:
+    vectors, networks = _test_module("test_operators"), _test_module("networks")
+    proto = vectors.one_node_model(operator)
+    sample = vectors.samples_for(operator, proto)[0]
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    profile = calibrate(model, [sample], model_id(model, "vector.onnx"))
+    try:
+        plan = networks.plan_alone(model, profile, recipe, start_everywhere=True)
+        written = ir.serde.serialize_model(lower(model, plan).model)
+    except QprofError as error:
+        return Tried(operator, listed, NO_FORM, note=str(error)[:120])
+    if not any(entry.kind in ON_CODES for entry in plan.nodes.values()):
+        return Tried(operator, listed, NO_FORM)
+    if operator not in {node.op_type for node in written.graph.node}:
+        return Tried(operator, listed, MERGED)
+    feed = dict(sample.arrays)
+    try:
+        got, what = runner(written, operator, feed)
+    except RuntimeError as error:
+        return Tried(operator, listed, REFUSED, note=" ".join(str(error).split())[-120:])
+    expected, scale = _expected(written, feed), 1.0
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # what the evaluator of onnx does not have
+        tensor = run_plan(model, plan, feed)["y"]
+        expected, scale = tensor.values, 1.0 if tensor.params is None else float(tensor.params.scale[0])
+    steps = float(np.rint(np.abs(np.asarray(got[0], np.float64) - expected).max() / scale))
+    return Tried(operator, listed, what, steps)
+
+
+def _expected(proto: onnx.ModelProto, feed: Feed) -> Any:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(proto.SerializeToString(), options).run(None, dict(feed))[0]
+
+
+def _test_module(name: str) -> Any:
+    """Return a module of the tests: it holds one vector for each operator."""
+    root = str(Path(__file__).resolve().parents[2])
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    place = {"test_operators": "tests.quantizer.operators.test_table", "networks": "tests.quantizer.networks"}
+    return importlib.import_module(place[name])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runtime", choices=RUNNERS, required=True)
+    parser.add_argument("--out", type=Path, help="file of the results")
+    parser.add_argument("--activations", help="integer type of activations; the target's if left out")
+    given = parser.parse_args()
+    rows = []
+    for row in tried(given.runtime, RUNNERS[given.runtime], given.activations):
+        rows.append(asdict(row))
+        print(
+            f"{row.operator:24}{'listed' if row.listed else '':8}{row.what:20}{row.steps} {row.note}",
+            flush=True,
+        )
+    if given.out:
+        given.out.write_text(json.dumps(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

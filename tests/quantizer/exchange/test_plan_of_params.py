@@ -1,0 +1,87 @@
+"""Parameters of another tool, by the names of tensors, become a plan that has them to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from qprof_onnx.quantizer.exchange.plan_of_params import plan_of_params
+from qprof_onnx.quantizer.exchange.values import ForeignParams
+from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, QuantParams
+from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.plan.store import dumps, loads
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import WIDE, Network, network
+
+TEXT = "a = Conv(x, w, b) t = Relu(a) p = MaxPool<kernel_shape = [2, 2]>(t) c = Conv(p, v) y = Exp(c)"
+BY_HAND = {"equalization": "off", "bias_correction": "off", "min_output_sqnr": 0.0, "cost_model": "off"}
+
+
+@pytest.fixture(scope="module")
+def net() -> Network:
+    return network(TEXT, {"w": WIDE, "b": (8,), "v": WIDE})
+
+
+def imported(net: Network, tensors: dict[str, QuantParams], target: str = "onnxruntime-x86") -> QuantPlan:
+    params = ForeignParams(tensors, "some tool 1.0", ("it was assumed",))
+    return plan_of_params(net.model, params, load_recipe(target))
+
+
+def activations(*names: str) -> dict[str, QuantParams]:
+    return {name: QuantParams((2.0**-i,), (3 + i,), UINT8) for i, name in enumerate(names, 1)}
+
+
+def weight(scale: float = 0.25) -> QuantParams:
+    return QuantParams(tuple(float(np.float32(scale * i)) for i in range(1, 9)), (0,) * 8, INT8, 0)
+
+
+def test_a_plan_of_qprof_comes_back_from_its_parameters(net: Network) -> None:
+    plan = net.plan(**BY_HAND)
+    again = imported(net, dict(plan.tensors))
+    assert again.tensors == plan.tensors
+    assert {n: (e.kind, e.implementation) for n, e in again.nodes.items()} == {
+        n: (e.kind, e.implementation) for n, e in plan.nodes.items()
+    }
+    assert loads(dumps(again)) == again
+
+
+def test_what_a_clip_reads_has_the_parameters_of_its_output(net: Network) -> None:
+    plan = imported(net, activations("x", "t", "p") | {"w": weight()})
+    conv, relu, pool, last, _ = plan.nodes.values()
+    assert plan.tensors["a"] == plan.tensors["t"]
+    assert (conv.kind, relu.kind) == (Kind.QUANTIZED, Kind.PASS_THROUGH)
+    assert pool.kind is Kind.QUANTIZED  # its output has other parameters: it converts
+    assert last.float_reason.code is ReasonCode.NO_SOURCE_PARAMETERS
+    assert last.float_reason.details["tensor"] == "v"
+    assert "it was assumed" in plan.notes
+
+
+def test_a_bias_has_the_scale_of_the_products(net: Network) -> None:
+    plan = imported(net, activations("x", "t") | {"w": weight()})
+    assert plan.tensors["b"].scale == tuple(0.5 * s for s in weight().scale)
+
+
+def test_nodes_that_are_not_named_stay_float(net: Network) -> None:
+    params = ForeignParams(activations("x", "t", "p", "c") | {"w": weight(), "v": weight()}, "some tool")
+    names = [str(node.name) for node in net.graph.nodes]
+    plan = plan_of_params(net.model, params, load_recipe(), names[:1])
+    assert [entry.kind for entry in plan.nodes.values()][2:4] == [Kind.FLOAT, Kind.FLOAT]
+    assert plan.nodes[names[0]].kind is Kind.QUANTIZED
+
+
+def test_what_the_target_does_not_take_is_float_with_the_reason(net: Network) -> None:
+    tensors = activations("x", "t", "p", "c") | {"w": weight(), "v": weight()}
+    entry = next(iter(imported(net, tensors, "tensorrt").nodes.values()))
+    assert entry.float_reason.code is ReasonCode.PARAMETERS_NOT_TAKEN
+    wide = {name: replace(p, qtype=INT16) for name, p in activations("x", "t").items()}
+    entry = next(iter(imported(net, wide | {"w": weight()}, "openvino").nodes.values()))
+    assert entry.float_reason.code is ReasonCode.PARAMETERS_NOT_TAKEN
+    assert "int16" in entry.reason
+
+
+def test_tensors_that_the_model_does_not_have_are_counted(net: Network) -> None:
+    plan = imported(net, activations("x", "t", "gone"))
+    assert any("1 tensors of some tool 1.0 are not in the prepared model" in note for note in plan.notes)

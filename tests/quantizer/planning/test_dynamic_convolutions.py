@@ -1,0 +1,73 @@
+"""Convolutions in mode dynamic: which targets have them, and how one asks for a kernel that is slower."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.plan.plan import SUB_PIXEL, Kind
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.plan.verify import verify_plan
+from qprof_onnx.quantizer.targets.config import FORMS
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import Network, network
+
+BOTH = "c = Conv <pads = [1, 1, 1, 1]> (x, w, b) r = Relu (c) y = ConvTranspose <strides = [2, 2]> (r, v)"
+WEIGHTS: dict[str, tuple[int, ...]] = {"w": (16, 8, 3, 3), "b": (16,), "v": (16, 8, 4, 4)}
+
+
+@pytest.fixture(scope="module")
+def net() -> Network:
+    return network(BOTH, WEIGHTS)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "qoperator"])
+def test_the_standard_has_dynamic_convolutions(net: Network, form: str) -> None:
+    plan = net.plan("onnx", mode="dynamic", form=form)
+    verify_plan(plan, net.graph, net.identity)
+    assert [node.kind for node in plan.nodes.values()] == [Kind.DYNAMIC, Kind.FLOAT, Kind.DYNAMIC]
+    as_conv = "" if form == "primitives" else SUB_PIXEL
+    assert [node.implementation for node in plan.nodes.values()] == ["", "", as_conv]
+
+
+def test_a_kernel_slower_than_float_is_used_when_it_is_asked_for_alone(net: Network) -> None:
+    plan = net.plan("onnxruntime-x86", mode="dynamic")
+    reason = plan.nodes["Conv_c"].float_reason
+    assert reason.code is ReasonCode.SLOWER_DYNAMIC_KERNEL
+    assert str(reason) == (
+        "slower in int8: the kernel of onnxruntime-x86 for a dynamic Conv takes 5.9 times as long as float; "
+        "--cost-model off quantizes it all the same"
+    )
+    asked = net.plan("onnxruntime-x86", mode="dynamic", cost_model="off")
+    assert asked.nodes["Conv_c"].kind is asked.nodes["ConvTranspose_y"].kind is Kind.DYNAMIC
+
+
+@pytest.mark.parametrize("cost_model", ["auto", "off"])
+def test_mode_auto_never_takes_a_kernel_that_is_slower_than_float(net: Network, cost_model: str) -> None:
+    plan = net.plan("onnxruntime-x86", mode="auto", min_sqnr=200.0, cost_model=cost_model)
+    assert not any(node.kind is Kind.DYNAMIC for node in plan.nodes.values())
+
+
+def test_a_target_whose_dynamic_kernels_are_all_slower_says_how_to_have_them() -> None:
+    with pytest.raises(ConfigError, match="take longer than float; use mode static, or cost_model off"):
+        load_recipe("openvino", {"mode": "dynamic"})
+    assert load_recipe("openvino", {"mode": "dynamic", "cost_model": "off"}).target.dynamic
+
+
+def test_a_small_weight_is_quantized_where_nothing_stays_float_for_speed() -> None:
+    net = network("y = Conv (x, w)", {"w": (8, 8, 1, 1)})
+    assert net.plan("onnx", mode="dynamic").nodes["Conv_y"].kind is Kind.DYNAMIC
+    small = net.plan("onnxruntime-x86", mode="dynamic", cost_model="off")
+    assert small.nodes["Conv_y"].kind is Kind.FLOAT
+
+
+def test_a_transposed_convolution_without_an_exact_way_stays_float() -> None:
+    """With dilations it is not written as Conv, and so many products could exceed 2 ** 24."""
+    text = "y = ConvTranspose <dilations = [2, 2]> (x, w)"
+    large = network(text, {"w": np.ones((64, 2, 5, 5), np.float32)}, shape=(1, 64, 3, 3))
+    node = large.plan("onnx", mode="dynamic").nodes["ConvTranspose_y"]
+    assert node.kind is Kind.FLOAT
+    assert "its sums of integers could exceed 2 ** 24" in node.reason
+    small = network(text, {"w": (8, 2, 5, 5)}).plan("onnx", mode="dynamic").nodes["ConvTranspose_y"]
+    assert (small.kind, small.implementation) == (Kind.DYNAMIC, "")
