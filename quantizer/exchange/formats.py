@@ -31,7 +31,7 @@ class ExchangeFormat:
         holds: ranges, which become a profile, or parameters, which become a plan.
         suffix: of a file that is written.
         module: its module, below this room.
-        lost_reading: what the file cannot tell, one sentence.
+        lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
         lost_writing: what of a profile or plan it cannot hold, one sentence.
     """
 
@@ -123,9 +123,9 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "parameters",
         ".mlir",
         "compilers.stablehlo",
-        "it is not read",
-        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up tables; of a "
-        "tensor that a node reads in parameters of its own, those of the tensor",
+        "",
+        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
+        "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
     ),
     ExchangeFormat(
         "tflite-mlir",
@@ -133,9 +133,9 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "parameters",
         ".mlir",
         "compilers.tflite",
-        "it is not read",
-        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with one are "
-        "declared only, for TFLite has none",
+        "",
+        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
+        "one are declared only, for TFLite has none",
     ),
     ExchangeFormat(
         "burn",
@@ -143,9 +143,9 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "parameters",
         ".json",
         "compilers.burn",
-        "it is not read",
-        "only schemes and scales of 8-bit and 4-bit tensors without a zero point are written; the others are listed "
-        "with the reason",
+        "",
+        "only schemes and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
+        "listed with the reason",
     ),
 )
 

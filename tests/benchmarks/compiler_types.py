@@ -8,14 +8,14 @@ For each tensor of a plan: StableHLO's verifier parses its function; StableHLO's
 model of one QUANTIZE operator quantize values over the whole range, beyond it, and half way between all
 integers; the integers are compared with qprof's. The interpreter has no per-axis arithmetic and no unsigned
 storage (its pass makes ui8 to i8), so axes are run channel by channel and unsigned types as their signed
-equivalents. A row counts tensors; the exceptions are ties.
+equivalents.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ CHANNELS = 4
 
 
 def probes(params: QuantParams) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return values around and half way between integers, and which of them are ties, to float32's spacing."""
+    """Return values around and half way between integers, and which are ties to float32's spacing."""
     low, high = max(params.qtype.low, -70_000), min(params.qtype.high, 70_000)
     steps = np.unique(np.linspace(low - 3, high + 3, 2000).round()) - params.zero_point[0]
     offsets = np.array([-0.5, -0.3, 0.0, 0.3, 0.5])
@@ -55,7 +55,7 @@ def per_tensor(params: QuantParams) -> list[QuantParams]:
     return [replace(params, scale=(s,), zero_point=(z,), axis=None, block_size=None) for s, z in pairs]
 
 
-# StableHLO ----------------------------------------------------------------------------------------------------
+# StableHLO -------------------------------------------------------------------------------------------------
 
 
 def context() -> Any:
@@ -86,6 +86,8 @@ def by_stablehlo(params: QuantParams, values: Floats) -> npt.NDArray[np.int64]:
     from torch_mlir import ir
     from torch_mlir.passmanager import PassManager
 
+    if params.qtype.bits == 4:  # no array can be made of 4-bit elements: 8 bits, limited to their range
+        params = replace(params, qtype=replace(params.qtype, stored_as="int8"))
     result = f"tensor<{values.size}x{uniform_type(params, 'f32', None)}>"
     source = f"tensor<{values.size}xf32>"
     text = (
@@ -101,7 +103,7 @@ def by_stablehlo(params: QuantParams, values: Floats) -> npt.NDArray[np.int64]:
         return np.array(ir.DenseElementsAttr(made)).astype(np.int64)
 
 
-# TFLite -------------------------------------------------------------------------------------------------------
+# TFLite ----------------------------------------------------------------------------------------------------
 
 
 def tflite_model(params: QuantParams, size: int) -> bytes:
@@ -109,24 +111,27 @@ def tflite_model(params: QuantParams, size: int) -> bytes:
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
-    types = {"int8": schema.TensorType.INT8, "int16": schema.TensorType.INT16, "int32": schema.TensorType.INT32}
-    made = schema.TensorT
     quantization = schema.QuantizationParametersT()
     quantization.scale, quantization.zeroPoint = [params.scale[0]], [params.zero_point[0]]
-    tensors = []
-    for name, kind, quant in (("x", schema.TensorType.FLOAT32, None), ("y", types[params.qtype.storage], quantization)):
-        tensor = made()
-        tensor.name, tensor.type, tensor.shape, tensor.quantization, tensor.buffer = name, kind, [size], quant, 0
-        tensors.append(tensor)
+    source, result = schema.TensorT(), schema.TensorT()
+    source.name, source.type, source.shape = "x", schema.TensorType.FLOAT32, [size]
+    result.name, result.shape, result.quantization = "y", [size], quantization
+    result.type = schema.TensorType.INT16 if params.qtype.bits == 16 else schema.TensorType.INT8
+    source.buffer = result.buffer = 0
     operator = schema.OperatorT()
     operator.inputs, operator.outputs, operator.opcodeIndex = [0], [1], 0
     graph = schema.SubGraphT()
-    graph.tensors, graph.inputs, graph.outputs, graph.operators = tensors, [0], [1], [operator]
+    graph.tensors, graph.inputs, graph.outputs, graph.operators = [source, result], [0], [1], [operator]
     code = schema.OperatorCodeT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.QUANTIZE
     code.version = 1
     model = schema.ModelT()
-    model.version, model.operatorCodes, model.subgraphs, model.buffers = 3, [code], [graph], [schema.BufferT()]
+    model.version, model.operatorCodes, model.subgraphs, model.buffers = (
+        3,
+        [code],
+        [graph],
+        [schema.BufferT()],
+    )
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
@@ -142,35 +147,70 @@ def by_tflite(params: QuantParams, values: Floats) -> npt.NDArray[np.int64]:
     return np.asarray(interpreter.get_tensor(interpreter.get_output_details()[0]["index"])).astype(np.int64)
 
 
-# The table ----------------------------------------------------------------------------------------------------
+# The table -------------------------------------------------------------------------------------------------
 
 
-def measure(model_path: str, plan_path: str) -> Counter[str]:
-    opened = open_prepared(Path(model_path))
-    model = getattr(opened, "model", opened)
-    plan = load_plan(plan_path)
-    counts: Counter[str] = Counter()
-    counts["parsed"] = parsed(stablehlo.write(plan, model), False)
-    counts["parsed tfl"] = parsed(tflite.write(plan, model), True)
+@dataclass(frozen=True)
+class Comparison:
+    """One interpreter beside qprof.
+
+    Attributes:
+        values: how many values were quantized.
+        at_ties: how many have another integer where value / scale is half way between two, to float32.
+        elsewhere: how many have another integer elsewhere.
+        largest: the largest difference of integers.
+    """
+
+    values: int = 0
+    at_ties: int = 0
+    elsewhere: int = 0
+    largest: int = 0
+
+    def __add__(self, other: Comparison) -> Comparison:
+        return Comparison(
+            self.values + other.values,
+            self.at_ties + other.at_ties,
+            self.elsewhere + other.elsewhere,
+            max(self.largest, other.largest),
+        )
+
+
+def compared(params: QuantParams, run: Callable[[QuantParams, Floats], npt.NDArray[np.int64]]) -> Comparison:
+    values, ties = probes(params)
+    difference = np.abs(run(params, values) - quantize(values, params).astype(np.int64))
+    differ = difference > 0
+    return Comparison(
+        values.size, int((differ & ties).sum()), int((differ & ~ties).sum()), int(difference.max())
+    )
+
+
+def measure(model_path: str, plan_path: str) -> Iterator[str]:
+    """Yield the rows of a plan."""
+    model, plan = open_prepared(Path(model_path)).model, load_plan(plan_path)
+    sums = {"StableHLO": Comparison(), "TFLite": Comparison()}
+    tensors = dict.fromkeys(sums, 0)
     for tensor in quantized_tensors(plan, model):
-        counts["tensors"] += 1
-        signed = signed_equivalent(tensor.params)
-        for params in per_tensor(signed):
-            values, ties = probes(params)
-            ours = quantize(values, params).astype(np.int64)
-            for name, run in (("stablehlo", by_stablehlo), ("tflite", by_tflite)):
-                if params.qtype.bits in (4, 32) and name == "tflite":
-                    continue
-                theirs = run(params, values)
-                if params.qtype.bits == 7 and name == "tflite":
-                    theirs = theirs.clip(params.qtype.low, params.qtype.high)
-                counts[f"{name} values"] += values.size
-                counts[f"{name} differ at ties"] += int(((theirs != ours) & ties).sum())
-                counts[f"{name} differ elsewhere"] += int(((theirs != ours) & ~ties).sum())
-                counts[f"{name} by more than 1"] += int((np.abs(theirs - ours) > 1).sum())
-    return counts
+        for name, run in (("StableHLO", by_stablehlo), ("TFLite", by_tflite)):
+            if name == "TFLite" and tensor.params.qtype.bits not in (8, 16):
+                continue
+            tensors[name] += 1
+            for params in per_tensor(signed_equivalent(tensor.params)):
+                sums[name] += compared(params, run)
+    read = {
+        "StableHLO": parsed(stablehlo.write(plan, model), False),
+        "TFLite": parsed(tflite.write(plan, model), True),
+    }
+    for name, found in sums.items():
+        figures = [found.values, found.at_ties, found.elsewhere, found.largest]
+        cells = [Path(model_path).stem, name, f"{read[name]} of {len(plan.tensors)}", tensors[name], *figures]
+        yield "| " + " | ".join(map(str, cells)) + " |"
 
 
 if __name__ == "__main__":
+    print(
+        "| plan | dialect | functions verified | tensors run | values | other at ties | elsewhere | largest |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for model_file, plan_file in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        print(Path(model_file).name, dict(measure(model_file, plan_file)))
+        for row in measure(model_file, plan_file):
+            print(row)

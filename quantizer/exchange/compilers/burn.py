@@ -10,9 +10,8 @@ dimensions of at most 255 elements; Q8F is the full range -128..127, Q4F is -8..
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ...numerics.affine import QuantParams
 from ...plan.plan import QuantPlan
@@ -44,7 +43,16 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
         else:
             tensors[tensor.name] = _record(params, tensor, block)
     head = {"format": "burn-quant-scheme", "burn": VERSION, "tool": plan.tool, "model": plan.model.file}
-    return json.dumps(head | {"tensors": tensors, "left_out": left_out}, indent=1) + "\n"
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    parts += [f'"tensors": {_lines(tensors)}', f'"left_out": {_lines(left_out)}']
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _lines(entries: Mapping[str, Any]) -> str:
+    """Return a JSON object with one entry a line."""
+    return (
+        "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items()) + "}"
+    )
 
 
 def _problem(params: QuantParams, tensor: QuantizedTensor) -> str:
@@ -86,4 +94,4 @@ def _record(params: QuantParams, tensor: QuantizedTensor, block: list[int] | Non
         "mode": "Symmetric",
     }
     shape = None if tensor.shape is None else list(tensor.shape)
-    return {"scheme": scheme, "shape": shape, "scales": [float(np.float32(one)) for one in params.scale]}
+    return {"scheme": scheme, "shape": shape, "scales": list(params.scale)}

@@ -70,7 +70,7 @@ def tensor_type(shape: Shape, element: str) -> str:
 
 
 def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
-    """Return the text of `!quant.uniform<...>`: storage type and its range, expressed type, scales, zero points.
+    """Return the text of `!quant.uniform<...>`: storage type and its range, float type, scales, zero points.
 
     Per tensor, per axis, or by blocks (`UniformQuantizedSubChannelType`); blocks need the shape. Scales are
     written as the exact decimal of their float32, since MLIR reads them in double precision.
@@ -98,7 +98,7 @@ def _storage(params: QuantParams) -> str:
 
 
 def _pair(scale: float, zero_point: int) -> str:
-    text = float_text(float(np.float32(scale)))
+    text = float_text(scale)
     return f"{text}:{zero_point}" if zero_point else text
 
 
@@ -112,7 +112,9 @@ def module_text(plan: QuantPlan, title: str, functions: list[str]) -> str:
     """Return an MLIR module with a head that says where it is from."""
     head = [f"// {title}.", f"// Plan of {_comment(plan.model.file or 'a model')}, by {_comment(plan.tool)}."]
     if plan.adjustments:
-        head.append("// The plan changes weights first (equalization, biases, rounding): the types are of the result.")
+        head.append(
+            "// The plan changes weights first (equalization, biases, rounding): the types are of the result."
+        )
     return "\n".join([*head, "module {", *functions, "}"]) + "\n"
 
 

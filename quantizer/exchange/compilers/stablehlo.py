@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...plan.plan import QuantPlan
-from .quantized_types import QuantizedTensor, module_text, quantized_tensors, symbol, tensor_type, uniform_type
+from .quantized_types import (
+    QuantizedTensor,
+    module_text,
+    quantized_tensors,
+    symbol,
+    tensor_type,
+    uniform_type,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
