@@ -31,7 +31,7 @@ class ExchangeFormat:
         holds: ranges, which become a profile, or parameters, which become a plan.
         suffix: of a file that is written.
         module: its module, below this room.
-        lost_reading: what the file cannot tell, one sentence.
+        lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
         lost_writing: what of a profile or plan it cannot hold, one sentence.
     """
 
@@ -116,7 +116,40 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
     ),
 )
 
-FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
+COMPILERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "stablehlo",
+        "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
+        "parameters",
+        ".mlir",
+        "compilers.stablehlo",
+        "",
+        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
+        "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
+    ),
+    ExchangeFormat(
+        "tflite-mlir",
+        "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
+        "parameters",
+        ".mlir",
+        "compilers.tflite",
+        "",
+        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
+        "one are declared only, for TFLite has none",
+    ),
+    ExchangeFormat(
+        "burn",
+        "Burn QuantScheme records (burn-tensor 0.22)",
+        "parameters",
+        ".json",
+        "compilers.burn",
+        "",
+        "only schemes and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
+        "listed with the reason",
+    ),
+)
+
+FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS, *COMPILERS)}
 """The formats by their names."""
 
 
