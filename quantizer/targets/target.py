@@ -41,7 +41,7 @@ class Verified:
         str, Meta(description="What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'.")
     ]
     date: Annotated[
-        str, Meta(description="The day, such as 2026-11-22.", pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+        str, Meta(description="The day, such as 2026-11-22.", extra_json_schema={"format": "date"})
     ]
 
     @property
