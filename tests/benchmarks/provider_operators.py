@@ -1,6 +1,6 @@
 """Operator by operator: which of them a runtime computes on integers, and how far from the reference.
 
-    python tests/benchmarks/provider_operators.py --runtime qnn [--out FILE.json]
+    python tests/benchmarks/provider_operators.py --runtime qnn [--out DIR]
 
 Each operator of the table stands alone in a model, with the vectors of tests/quantizer/operators, between
 QuantizeLinear and DequantizeLinear in the types of the target. What a runtime computes in is read from
@@ -209,7 +209,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runtime", choices=RUNNERS, required=True)
-    parser.add_argument("--out", type=Path, help="file of the results")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--activations", help="integer type of activations; the target's if left out")
     given = parser.parse_args()
     rows = []
@@ -220,7 +220,8 @@ def main() -> None:
             flush=True,
         )
     if given.out:
-        given.out.write_text(json.dumps(rows), encoding="utf-8")
+        kind = f"-{given.activations}" if given.activations else ""
+        (given.out / f"operators-{given.runtime}{kind}.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

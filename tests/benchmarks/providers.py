@@ -27,6 +27,7 @@ import models
 import numpy as np
 import onnx
 import onnxruntime as ort
+import provider_report
 from differential import _last_codes, _with_outputs
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from qprof_onnx.quantizer.model.graph import index
@@ -259,25 +260,32 @@ def rows_of(names: Sequence[str], name: str, work: Path, limit: int) -> Iterator
             yield Row(one, name, note=" ".join(str(error).split())[:200])
 
 
+def kept(file: Path, title: str, rows: Mapping[str, Row]) -> dict[str, Any]:
+    """Return what a file of results holds with these rows in it; those of other models stay."""
+    records = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else {}
+    records |= {name: asdict(row) for name, row in rows.items()}
+    return {"title": title, "rows": records}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--provider", choices=PROVIDERS, required=True)
+    parser.add_argument("--provider", choices=PROVIDERS)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="folder of the results; the work folder if left out")
     parser.add_argument("--models", default=MODELS)
-    parser.add_argument("--limit", type=int, default=50, help="samples of the task")
-    parser.add_argument("--write", action="store_true", help="write PROVIDERS.md")
+    parser.add_argument("--limit", type=int, default=20, help="samples of the task")
+    parser.add_argument("--write", action="store_true", help="write PROVIDERS.md from the results")
     given = parser.parse_args()
     out = given.out or given.work
-    title = PROVIDERS[given.provider].title()
-    rows = []
-    for row in rows_of(given.models.split(","), given.provider, given.work, given.limit):
-        rows.append(row)
-        print(json.dumps(asdict(row)), flush=True)
-        file = out / f"providers-{given.provider}.json"
-        file.write_text(json.dumps({"title": title, "rows": [asdict(r) for r in rows]}), encoding="utf-8")
+    if given.provider:
+        title, file = PROVIDERS[given.provider].title(), out / f"providers-{given.provider}.json"
+        for row in rows_of(given.models.split(","), given.provider, given.work, given.limit):
+            print(json.dumps(asdict(row)), flush=True)
+            file.write_text(json.dumps(kept(file, title, {row.model: row})), encoding="utf-8")
+    if given.write:
+        provider_report.write(HERE / "PROVIDERS.md", out)
 
 
 if __name__ == "__main__":
