@@ -188,7 +188,7 @@ def _with_folded_scales(
     axis = rule.weight.axis(node, array.ndim)
     if before is None or stored is None or before.shape != array.shape or axis is None:
         return None
-    if any(stored.params.zero_point) or stored.params.axis not in (None, axis) or stored.params.block_size:
+    if stored.params.axis not in (None, axis) or stored.params.block_size:
         return None
     others = tuple(i for i in range(array.ndim) if i != axis)
     size = np.sum(before.astype(np.float64) ** 2, axis=others)
@@ -200,12 +200,20 @@ def _with_folded_scales(
     scales = np.asarray(stored.params.scale_array.astype(np.float64) * np.abs(ratio), np.float32)
     if not np.all(np.isfinite(scales) & (scales > 0.0)):
         return None
-    qtype = stored.params.qtype
-    integers = np.clip(
-        stored.integers.astype(np.int64) * np.sign(along).astype(np.int64), qtype.low, qtype.high
+    points = np.broadcast_to(np.asarray(stored.params.zero_point, np.int64), scales.shape)
+    qtype, falls = stored.params.qtype, ratio < 0.0
+    ends = 0 if qtype.signed and not points.any() else qtype.low + qtype.high  # mirrored around
+    integers = np.where(
+        along < 0.0, ends - stored.integers.astype(np.int64), stored.integers.astype(np.int64)
     )
-    params = QuantParams(tuple(scales.astype(np.float64).tolist()), (0,) * scales.size, qtype, axis)
-    return StoredConstant(integers.astype(stored.integers.dtype), params)
+    params = QuantParams(
+        tuple(scales.astype(np.float64).tolist()),
+        tuple(np.where(falls, ends - points, points).tolist()),
+        qtype,
+        axis,
+    )
+    kept = np.clip(integers, qtype.low, qtype.high).astype(stored.integers.dtype)
+    return StoredConstant(kept, params)
 
 
 def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
