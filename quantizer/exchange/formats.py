@@ -116,7 +116,61 @@ RANGES: tuple[ExchangeFormat, ...] = (
     ),
 )
 
-PARAMETERS: tuple[ExchangeFormat, ...] = ()
+_PLAN_LOST = "which nodes are quantized and how (look-up tables, roundings, shared scales), corrected biases"
+
+PARAMETERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "aimet-1.0",
+        "AIMET encodings 1.0 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "parameters.aimet_1_0",
+        "which axis channels and blocks lie along is taken from the model; fractional zero points and float "
+        "types are left out",
+        f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
+        "signed only with zero point 0",
+    ),
+    ExchangeFormat(
+        "aimet-0.6",
+        "AIMET encodings 0.6 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "parameters.aimet_0_6",
+        "which axis channels lie along is taken from the model; blocks and float types are left out",
+        f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
+        "point 0",
+    ),
+    ExchangeFormat(
+        "aimet-2.0",
+        "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "parameters.aimet_2_0",
+        "scales in 8-bit floats, fractional zero points and float types are left out",
+        f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
+    ),
+    ExchangeFormat(
+        "qnn",
+        "quantization_overrides.json of Qualcomm's converters (QAIRT, by its documentation)",
+        "parameters",
+        ".json",
+        "parameters.qnn",
+        "which axis channels lie along is taken from the model; float types and mere bit widths are left out",
+        f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
+        "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
+        "zero point 0",
+    ),
+    ExchangeFormat(
+        "tensor-quant-overrides",
+        "TensorQuantOverrides of onnxruntime's quantize_static (1.31), as JSON",
+        "parameters",
+        ".json",
+        "parameters.tensor_quant_overrides",
+        "'convert' and tensors without quant_type are left out",
+        f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
+        "parameters of single uses; int7 is int8",
+    ),
+)
 
 FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
 """The formats by their names."""

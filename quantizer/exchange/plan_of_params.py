@@ -23,6 +23,7 @@ from ..plan.verify import verify_plan
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
+from .completed_params import completed
 from .node_decisions import Decision, decisions
 from .source_params import SourceNode, SourceParams
 from .values import ForeignParams
@@ -51,6 +52,7 @@ def plan_of_params(
         PlanError: the plan breaks a rule.
     """
     graph = index(model)
+    params = completed(params, graph)
     chosen = None if quantized is None else set(quantized)
     nodes = {
         name_of(node): SourceNode(_read(node, graph, params.tensors))
