@@ -102,14 +102,21 @@ def _pair(
     if ("scale" in channel) != ("zero_point" in channel):
         raise MalformedError(f"{where}: scale and zero_point belong together")
     if "scale" in channel:
-        return float_at(channel["scale"], f"{where}: scale"), whole_at(
-            channel["zero_point"], f"{where}: zero_point"
-        )
+        scale, point = (_number(channel[key]) for key in ("scale", "zero_point"))
+        return float_at(scale, f"{where}: scale"), whole_at(point, f"{where}: zero_point")
     if "rmin" not in channel or "rmax" not in channel:
         return None
-    low, high = (float_at(channel[key], f"{where}: {key}") for key in ("rmin", "rmax"))
+    low, high = (float_at(_number(channel[key]), f"{where}: {key}") for key in ("rmin", "rmax"))
     flags = {k: flag_at(first[k], f"{where}: {k}") for k in ("symmetric", "reduce_range") if k in first}
     return _computed(low, high, qtype, flags)
+
+
+def _number(value: object) -> object:
+    """Return a value, of a text that is a number the number: `default=str` writes those of numpy so."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _computed(low: float, high: float, qtype: QuantType, flags: Mapping[str, bool]) -> tuple[float, int]:
