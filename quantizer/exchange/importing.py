@@ -11,6 +11,7 @@ from ..plan.plan import QuantPlan
 from ..prepare.opening import open_prepared
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
+from .completed_params import without_changed_constants
 from .formats import formats_of, recognised
 from .plan_of_params import plan_of_params, plan_of_source
 from .quantized_models.source_of_model import source_of_model
@@ -55,4 +56,6 @@ def import_plan(
             f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters"
             f"{f' that is known ({known})' if known else ''}; give one of these"
         )
-    return plan_of_params(prepared.model, entry.load().read(data, where), recipe)
+    params = entry.load().read(data, where)
+    original = read_model(os.fspath(float_model)).model
+    return plan_of_params(prepared.model, without_changed_constants(params, original, prepared.graph), recipe)
