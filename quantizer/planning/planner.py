@@ -26,7 +26,7 @@ from ..costs.slower_nodes import slower_nodes
 from ..model.graph import Graph, input_name, name_of, output_name
 from ..noise_budget.budget import PlanMaker, plan_within_noise_budget
 from ..operators.operands import activation_names, outputs_of
-from ..operators.table import Constraint
+from ..operators.table import MICROSOFT, Constraint
 from ..plan.plan import Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, UnfitNodesError
 from ..targets.config import DATA_FREE
@@ -38,6 +38,8 @@ from .selection import select
 from .shared_scales import find_groups, shared_scales
 
 NO_FLOATS: FloatReasons = {}
+STANDARD_QLINEAR = ("Conv", "MatMul")
+"""Operators with a counterpart on quantized values in ONNX itself: QLinearConv and QLinearMatMul."""
 
 
 def make_plan(
@@ -179,6 +181,8 @@ def _implementation(
         return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, parameters)
+    if facts.config.form == "qoperator" and MICROSOFT not in facts.target.domains and choice.quantized:
+        return _in_standard_operators(node, choice)
     if touches_16_bits(facts, node, choice, parameters.activations):  # the other ways are for 8 bits
         return "runtime" if choice.implementation in ("sigmoid", "saturating") else choice.implementation
     own = (
@@ -188,6 +192,13 @@ def _implementation(
     )
     preferred = facts.target.implementations.get(node.op_type, "") if shares or own else ""
     return choice.implementation or preferred
+
+
+def _in_standard_operators(node: ir.Node, choice: Choice) -> str:
+    """Return how a quantized node is written in form qoperator without onnxruntime's own operators."""
+    if choice.kind is Kind.LOOKUP_TABLE:
+        return "portable"
+    return "" if node.op_type in STANDARD_QLINEAR and not choice.returns_float else "integer"
 
 
 def _float_implementation(facts: PlanningFacts, node: ir.Node, parameters: Parameters) -> str:

@@ -27,6 +27,9 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 from ..networks import network, plan_alone
 from ..operators.test_table import VECTORS, one_node_model, samples_for
 
+SOME = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Concat", "Softmax", "Sigmoid", "Transpose", "Relu")
+"""Operators of which onnxruntime has counterparts of its own, and others."""
+
 
 def evaluated(model: ir.Model, arrays: Mapping[str, Any]) -> list[Any]:
     proto = ir.to_proto(model)
@@ -38,9 +41,12 @@ def evaluated(model: ir.Model, arrays: Mapping[str, Any]) -> list[Any]:
     return list(ReferenceEvaluator(proto, new_ops=FIXED_OPERATORS).run(None, dict(arrays)))
 
 
-@pytest.mark.parametrize("op_type", VECTORS)
-def test_every_operator_is_quantized_and_runs_in_the_reference_evaluator(op_type: str) -> None:
-    recipe = load_recipe("onnx", {"min_output_sqnr": 0.0})
+@pytest.mark.parametrize(
+    ("form", "op_type"),
+    [*(("qdq", op_type) for op_type in VECTORS), *(("qoperator", op_type) for op_type in SOME)],
+)
+def test_every_operator_is_quantized_and_runs_in_the_reference_evaluator(form: str, op_type: str) -> None:
+    recipe = load_recipe("onnx", {"min_output_sqnr": 0.0, "form": form})
     proto = one_node_model(op_type)
     model = prepare(ir.serde.deserialize_model(proto)).model
     (sample,) = samples_for(op_type, proto)
@@ -58,6 +64,15 @@ def test_every_operator_is_quantized_and_runs_in_the_reference_evaluator(op_type
         else:  # the same integer; a function in float32 may be on the other side of a tie
             step = tensor.params.scale[0] * (1.001 if RULES["", op_type].unary else 0.001)
         assert float(np.abs(result - tensor.values).max()) <= step
+
+
+def test_form_qoperator_has_the_operators_of_the_standard_alone() -> None:
+    text = "a = Conv (x, w) r = Relu (a) f = Flatten (r) m = MatMul (f, v) s = Sigmoid (m) y = Add (s, s)"
+    net = network(text, {"w": (4, 8, 3, 3), "v": (64, 8)})
+    plan = net.plan("onnx", form="qoperator", min_output_sqnr=0.0)
+    written = lower(net.model, plan).model
+    assert [node.domain for node in written.graph if node.domain] == []
+    assert {"QLinearConv", "QLinearMatMul", "Gather"} <= {node.op_type for node in written.graph}
 
 
 def test_a_star_stands_for_the_operators_that_are_not_named(tmp_path: Path) -> None:
