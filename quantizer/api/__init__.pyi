@@ -18,6 +18,7 @@ from .quantizer.evaluation.layers import LayerReport as LayerReport
 from .quantizer.evaluation.result import Evaluation as Evaluation
 from .quantizer.exchange.profiles import load_profile as load_profile
 from .quantizer.front_door.exchanging import export as export
+from .quantizer.front_door.exchanging import import_plan as import_plan
 from .quantizer.front_door.exchanging import import_profile as import_profile
 from .quantizer.front_door.measuring import compare_layers as compare_layers
 from .quantizer.front_door.measuring import diff as diff

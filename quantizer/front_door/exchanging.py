@@ -1,4 +1,4 @@
-"""`import_profile` and `export`: files of other tools, in and out."""
+"""`import_profile`, `import_plan` and `export`: files of other tools, in and out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from ...profiles.records.store import save_profile
 from ..exchange.documents import read_document
 from ..exchange.exporting import losses, written
 from ..exchange.formats import format_named
+from ..exchange.importing import plan_of_file
 from ..exchange.profiles import format_in, missing_notes, profile_in, read_profile
 from ..model.files import ModelLike, model_file
 from ..model.identity import check_model
 from ..model.outputs import FilesRead, check_outputs
 from ..plan.plan import QuantPlan
-from ..plan.store import PlanLike
+from ..plan.store import PlanLike, save_plan
 from ..prepare.opening import ProfileLike, open_prepared
+from ..targets.config import FormName
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
 
 
 def import_profile(
@@ -65,6 +69,49 @@ def import_profile(
     if output is not None:
         save_profile(profile, output)
     return profile
+
+
+def import_plan(
+    source: str | os.PathLike[str],
+    float_model: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    target: str | os.PathLike[str] | Recipe | None = None,
+    form: FormName | None = None,
+) -> QuantPlan:
+    """Read the scales, zero points and integers that another tool chose as a plan.
+
+    `quantize(model, plan=...)` applies it. What the target does not take stays float, with the reason; what
+    cannot be kept is in the plan's notes.
+
+    Args:
+        source: a quantized ONNX model of any tool (QDQ, QLinear operators, dynamic, weight-only), or a file
+            of parameters, of a format that `qprof export --help` lists.
+        float_model: the file of the float model that was quantized.
+        output: where to write the plan; None for nowhere.
+        target: the runtime to plan for; by default onnxruntime-x86.
+        form: output format of the plan; by default that of the source, where the target reads it.
+
+    Returns:
+        The plan, verified.
+
+    Raises:
+        ModelError: a model cannot be read, or the source is no quantized form of the float model.
+        ConfigError: the source is of no known format; the output cannot be written.
+    """
+    check_outputs([output], FilesRead((float_model,), (source,)))
+    recipe = target if isinstance(target, Recipe) else load_recipe(_text(target), {"form": form})
+    with notes_once():
+        plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
+        for text in plan.notes:
+            note(text)
+    if output is not None:
+        save_plan(plan, output)
+    return plan
+
+
+def _text(target: str | os.PathLike[str] | None) -> str | None:
+    return None if target is None else os.fspath(target)
 
 
 def export(

@@ -15,7 +15,7 @@ from ...operators.table import rule_of
 from ...plan.adjustments import Adjustments
 from ...plan.reasons import ReasonCode, because
 from ...prepare.prepare import prepare
-from ..source_params import SourceNode, SourceParams
+from ..decisions.source_params import SourceNode, SourceParams
 from .dequantized import DequantizedModel, dequantized
 from .matching import Matched, match
 from .walk import Array, StoredConstant, digest_of
@@ -77,6 +77,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
         adjustments=Adjustments(
             biases={**_corrected(graph, found), **weights.biases}, roundings=weights.roundings
         ),
+        has_operators=source.operators > 0,
         notes=(
             f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model",
             *_notes_on_nodes(name, source, matched, found),
