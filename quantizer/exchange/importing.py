@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from ...profiles.base.errors import ConfigError
 from ..model.loading.reading import read_model
 from ..plan.plan import QuantPlan
 from ..prepare.opening import open_prepared
-from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .completed_params import without_changed_constants
 from .formats import formats_of, recognised
@@ -17,10 +17,12 @@ from .plan_of_params import plan_of_params, plan_of_source
 from .quantized_models.source_of_model import source_of_model
 
 
-def import_plan(
+def plan_of_file(
     source: str | os.PathLike[str],
     float_model: str | os.PathLike[str],
-    recipe: Recipe | None = None,
+    recipe: Recipe,
+    *,
+    keep_form: bool = False,
 ) -> QuantPlan:
     """Return the plan that another tool followed when it quantized a model.
 
@@ -31,19 +33,21 @@ def import_plan(
     Args:
         source: a quantized ONNX model of any tool, or a file that holds parameters (`formats`).
         float_model: the float model that was quantized.
-        recipe: settings and target; of the settings the target counts, and the form. None for the default.
+        recipe: settings and target; of the settings the target counts, and the form.
+        keep_form: write QLinear operators where the source has such and the target reads them.
 
     Raises:
         ModelError: a model cannot be read, or the source is no quantized form of the float model.
         ConfigError: the source is of no known format.
     """
-    prepared, recipe = open_prepared(os.fspath(float_model)), recipe or load_recipe()
-    where = os.fspath(source)
+    prepared, where = open_prepared(os.fspath(float_model)), os.fspath(source)
     if Path(where).suffix.lower() == ".onnx":
         loaded = read_model(where)
         producer = loaded.model.producer_name or "", loaded.model.producer_version or ""
         written_by = " ".join(part for part in producer if part)
         params = source_of_model(prepared.graph, loaded.model, Path(where).name, written_by)
+        if keep_form and params.has_operators and "qoperator" in recipe.target.forms:
+            recipe = replace(recipe, config=replace(recipe.config, form="qoperator"))
         return plan_of_source(prepared.model, params, recipe)
     try:
         data = Path(where).read_bytes()
@@ -57,5 +61,5 @@ def import_plan(
             f"{f' that is known ({known})' if known else ''}; give one of these"
         )
     params = entry.load().read(data, where)
-    original = read_model(os.fspath(float_model)).model
+    original = read_model(float_model).model
     return plan_of_params(prepared.model, without_changed_constants(params, original, prepared.graph), recipe)

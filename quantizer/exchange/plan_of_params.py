@@ -24,8 +24,8 @@ from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
 from .completed_params import completed
-from .node_decisions import Decision, decisions
-from .source_params import SourceNode, SourceParams
+from .decisions.node_decisions import Decision, decisions
+from .decisions.source_params import SourceNode, SourceParams
 from .values import ForeignParams
 
 

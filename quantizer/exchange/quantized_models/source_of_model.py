@@ -15,7 +15,7 @@ from ...operators.table import rule_of
 from ...plan.adjustments import Adjustments
 from ...plan.reasons import ReasonCode, because
 from ...prepare.prepare import prepare
-from ..source_params import SourceNode, SourceParams
+from ..decisions.source_params import SourceNode, SourceParams
 from .dequantized import DequantizedModel, dequantized
 from .matching import Matched, match
 from .walk import Array, StoredConstant, digest_of
@@ -77,6 +77,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
         adjustments=Adjustments(
             biases={**_corrected(graph, found), **weights.biases}, roundings=weights.roundings
         ),
+        has_operators=source.operators > 0,
         notes=(
             f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model",
             *_notes_on_nodes(name, source, matched, found),
@@ -188,7 +189,7 @@ def _with_folded_scales(
     axis = rule.weight.axis(node, array.ndim)
     if before is None or stored is None or before.shape != array.shape or axis is None:
         return None
-    if any(stored.params.zero_point) or stored.params.axis not in (None, axis) or stored.params.block_size:
+    if stored.params.axis not in (None, axis) or stored.params.block_size:
         return None
     others = tuple(i for i in range(array.ndim) if i != axis)
     size = np.sum(before.astype(np.float64) ** 2, axis=others)
@@ -200,12 +201,20 @@ def _with_folded_scales(
     scales = np.asarray(stored.params.scale_array.astype(np.float64) * np.abs(ratio), np.float32)
     if not np.all(np.isfinite(scales) & (scales > 0.0)):
         return None
-    qtype = stored.params.qtype
-    integers = np.clip(
-        stored.integers.astype(np.int64) * np.sign(along).astype(np.int64), qtype.low, qtype.high
+    points = np.broadcast_to(np.asarray(stored.params.zero_point, np.int64), scales.shape)
+    qtype, falls = stored.params.qtype, ratio < 0.0
+    ends = 0 if qtype.signed and not points.any() else qtype.low + qtype.high  # mirrored around
+    integers = np.where(
+        along < 0.0, ends - stored.integers.astype(np.int64), stored.integers.astype(np.int64)
     )
-    params = QuantParams(tuple(scales.astype(np.float64).tolist()), (0,) * scales.size, qtype, axis)
-    return StoredConstant(integers.astype(stored.integers.dtype), params)
+    params = QuantParams(
+        tuple(scales.astype(np.float64).tolist()),
+        tuple(np.where(falls, ends - points, points).tolist()),
+        qtype,
+        axis,
+    )
+    kept = np.clip(integers, qtype.low, qtype.high).astype(stored.integers.dtype)
+    return StoredConstant(kept, params)
 
 
 def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import QprofError
-from ..model.graph import FLOAT_TYPES, Graph, input_name, name_of, output_name
-from ..numerics.affine import QuantParams, dequantize, quantize
-from ..numerics.schemas import bias_params
-from ..operators.operands import operator_of, outputs_of
-from ..operators.table import Constraint, Rule, is_clip, rule_of
-from ..plan.plan import RUNTIME_FORMS, RUNTIME_WEIGHTS, Kind, NodePlan
-from ..plan.reasons import FloatReason, ReasonCode, because
-from ..targets.target import Recipe, lut_implementation
+from ....profiles.base.errors import QprofError
+from ...model.graph import FLOAT_TYPES, Graph, input_name, name_of, output_name
+from ...numerics.affine import QuantParams, dequantize, quantize
+from ...numerics.schemas import bias_params
+from ...operators.operands import operator_of, outputs_of
+from ...operators.table import Constraint, Rule, is_clip, rule_of
+from ...plan.plan import RUNTIME_FORMS, RUNTIME_WEIGHTS, Kind, NodePlan
+from ...plan.reasons import FloatReason, ReasonCode, because
+from ...targets.target import Recipe, lut_implementation
 from .source_params import SourceNode, SourceParams
 
 NOTHING = SourceNode()

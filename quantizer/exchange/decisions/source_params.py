@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..numerics.affine import QuantParams
-from ..plan.adjustments import NONE, Adjustments
-from ..plan.reasons import FloatReason
+from ...numerics.affine import QuantParams
+from ...plan.adjustments import NONE, Adjustments
+from ...plan.reasons import FloatReason
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class SourceParams:
         float_biases: whether a bias without parameters stays float; else it has those that products take.
         adjustments: what makes quantized weights and biases those of the source.
         notes: what was assumed or left out, one sentence each.
+        has_operators: whether the source has operators on quantized tensors, such as QLinearConv.
     """
 
     tool: str
@@ -46,3 +47,4 @@ class SourceParams:
     float_biases: bool = False
     adjustments: Adjustments = NONE
     notes: tuple[str, ...] = ()
+    has_operators: bool = False

@@ -1,0 +1,39 @@
+"""`qprof import-plan`: scales and zero points that another tool chose as a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...quantizer.targets.config import FORMS
+from ..console import echo
+from ..options.files import EXISTING, MODEL, NEW, FileCommand
+
+
+@click.command("import-plan", cls=FileCommand)
+@click.argument("source", type=EXISTING, metavar="SOURCE")
+@click.option(
+    "--float", "float_model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model of it."
+)
+@click.option("--target", metavar="NAME|FILE", help="Runtime to plan for; what it lacks stays float.")
+@click.option("--form", type=click.Choice(FORMS), help="Output format; that of SOURCE by default.")
+@click.option("-o", "--output", required=True, type=NEW, metavar="PLAN.yaml", help="Plan to write.")
+def command(source: Path, float_model: Path, target: str | None, form: str | None, output: Path) -> None:
+    """Write the scales, zero points and weights that another tool chose as a plan.
+
+    SOURCE is a quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear operators,
+    dynamic or weight-only), or a file of parameters, such as AIMET's encodings. The plan has its parameters
+    and the integers of its weights, to the bit, and can be shown, compared, edited and lowered for another
+    target. What cannot be kept is told.
+
+    \b
+    Examples:
+      qprof import-plan model.int8.onnx --float model.onnx -o plan.yaml
+      qprof import-plan model.int8.onnx --float model.onnx --target openvino -o plan.yaml
+    """
+    from ...quantizer.front_door.exchanging import import_plan
+    from ..render.imported_plan import float_lines
+
+    plan = import_plan(source, float_model, output, target=target, form=form)  # type: ignore[arg-type]
+    echo("\n".join([f"{output}: {plan.headline()}", *float_lines(plan)]))
