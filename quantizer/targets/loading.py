@@ -192,8 +192,7 @@ def _target(file: ConfigFile) -> Target:
         known = CHAIN_IMPLEMENTATIONS if operator == CHAIN else LUT_IMPLEMENTATIONS
         if word not in known:
             raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
-    identity = {"description": file.description, "sources": file.sources, "verified": _verified(file)}
-    return Target(name=file.target, **identity, **facts)
+    return Target(file.target, file.description, file.sources, _verified(file), **facts)
 
 
 def _verified(file: ConfigFile) -> Verified | None:

@@ -3,7 +3,7 @@
     python tests/benchmarks/emulated_processor.py MODEL.int8.onnx ... --out here
     qemu-x86_64 -cpu Haswell-noTSX $(which python) tests/benchmarks/emulated_processor.py ... --out haswell
 
-Without VNNI, sums of two products with 8-bit weights saturate in the optimised model; with 7 bits they do not.
+Without VNNI, sums of two products with 8-bit weights saturate in the optimised model; 7 bits do not.
 It imports nothing but numpy and onnxruntime: under emulation a run takes minutes.
 """
 
