@@ -255,13 +255,7 @@ def _target(file: ConfigFile) -> Target:
             raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
     if "operators" in facts:
         facts["operators"] = _with_others(facts["operators"])
-    return Target(
-        name=file.target,
-        description=file.description,
-        sources=file.sources,
-        verified=_verified(file),
-        **facts,
-    )
+    return Target(file.target, file.description, file.sources, _verified(file), **facts)
 
 
 def _verified(file: ConfigFile) -> Verified | None:
