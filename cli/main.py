@@ -21,6 +21,8 @@ from .interruptions import EndedError, Interruptions
 # the commands' own.
 COMMANDS = {
     "dump-profile": "Run a model on samples and record what flows through it.",
+    "join": "Join the parts of a model, and functions of other files, into one model.",
+    "split": "Write the parts of a joined model as quantized files, by the plan of the whole.",
     "merge": "Merge the profiles of shards of the data into the profile of all of it.",
     "quantize": "Write a quantized model from a float model and its profile, or from samples.",
     "evaluate": "Compare a quantized model with the float one: quality, size and speed.",

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/front_door",),
     ("quantizer/report",),
-    ("quantizer/one_shot",),
+    ("quantizer/one_shot", "quantizer/parts"),
     ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
     ("quantizer/scoring", "quantizer/verdict"),
     ("quantizer/speed", "quantizer/evaluation"),

@@ -1,4 +1,5 @@
-"""What `qprof show` prints of a profile and of a plan, and `qprof dump-profile` of a profile that it made."""
+"""What `qprof show` prints of a profile and of a plan, `qprof dump-profile` of a profile that it made, and
+`qprof join` and `qprof split` of the parts of a model."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...profiles.base.presentation import size_text
 from ...profiles.records.drawing import shape_text, small_histogram
 from ..console import echo, tell
 from .json_document import document
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from ...profiles.checks.extremes import Extreme
     from ...profiles.records.profile import Profile, TensorProfile
     from ...quantizer.numerics.affine import QuantParams
+    from ...quantizer.parts.join import Joined
+    from ...quantizer.parts.split import PartFile
     from ...quantizer.plan.plan import QuantPlan
 
 
@@ -188,3 +192,22 @@ def _params_cells(params: QuantParams) -> list[str]:
 def _span(values: tuple[float, ...]) -> str:
     low, high = min(values), max(values)
     return f"{low:.6g}" if low == high else f"{low:.6g} .. {high:.6g}"
+
+
+def joined_text(joined: Joined, output: Path) -> str:
+    """Return what `qprof join` joined: inputs with their readers, connections, outputs, functions."""
+    what = [f"{len(joined.parts)} parts"] if joined.parts else []
+    what += [f"{len(joined.functions)} functions put in"] if joined.functions else []
+    lines = [f"{output}: {', '.join(what) or 'nothing to join'}"]
+    lines += [f"function   {name}" for name in joined.functions]
+    lines += [
+        f"input      {name} -> {', '.join(readers)}" for name, readers in joined.inputs.items() if readers
+    ]
+    lines += [f"connected  {made} -> {reader}" for reader, made in joined.connections.items()]
+    lines += [f"output     {name}" for name in joined.outputs if joined.parts]
+    return "\n".join(lines)
+
+
+def split_text(parts: Sequence[PartFile]) -> str:
+    """Return the files that `qprof split` wrote, with their sizes."""
+    return "\n".join(f"{part.file}: {size_text(part.size)}" for part in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from .carried import (
     DATA,
@@ -191,8 +192,15 @@ def _after_measuring(values: Values) -> Words:
     return ["quantize", "MODEL.onnx", "--data", DATA, "--target", values["target"], *costs]
 
 
+def _after_join(values: Values) -> Words:
+    output = values["output"]
+    saved = ["-o", quantized_name(output), "--save-plan", f"{Path(str(output)).stem}.plan.yaml"]
+    return ["quantize", output, "--data", DATA, *saved, *carried(values, LIBRARIES)]
+
+
 FOLLOWING: Mapping[str, Callable[[Values], Words]] = {
     "dump-profile": _after_profile,
+    "join": _after_join,
     "merge": _after_profile,
     "import-profile": _after_import,
     "import-plan": _after_import_plan,

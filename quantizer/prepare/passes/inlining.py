@@ -167,9 +167,9 @@ def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
     for domain, version in function.opset_imports.items():
         common = model.graph.opset_imports.setdefault(domain, version)
         for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
-            if node.domain != domain or _signature(node, version) == _signature(node, common):
+            if node.domain != domain or signature(node, version) == signature(node, common):
                 continue
-            if _signature(node, common) is None:
+            if signature(node, common) is None:
                 raise ModelError(
                     f"node '{node.name}' ({node.op_type}) of function '{function.name}': is of opset "
                     f"{version}, and opset {common} of the model has no such operator; export it with one "
@@ -182,7 +182,7 @@ def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
         function.opset_imports[domain] = common
 
 
-def _signature(node: ir.Node, version: int) -> object:
+def signature(node: ir.Node, version: int) -> object:
     """Return inputs, outputs and attributes of the operator of a node in an opset; None where there is none.
 
     Later versions that only allow more types have the same. Changes of what is computed came with another

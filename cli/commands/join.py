@@ -1,0 +1,52 @@
+"""`qprof join`: a model of several files, or with functions of other files, as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..console import echo, tell
+from ..options.files import EXISTING, MODEL, NEW, FileCommand
+from ..options.shared import custom_ops_option
+
+
+@click.command("join", cls=FileCommand)
+@click.argument("models", type=MODEL, nargs=-1, required=True, metavar="PART.onnx...")
+@click.option(
+    "--functions",
+    type=EXISTING,
+    multiple=True,
+    metavar="FILE",
+    help="ONNX model, or FunctionProto, with functions that the parts call. Repeatable.",
+)
+@click.option(
+    "--connect",
+    multiple=True,
+    metavar="PART:INPUT=PART:OUTPUT",
+    help="What an input reads; or PART:INPUT=NAME for one of the whole. Repeatable.  [default: by names]",
+)
+@custom_ops_option
+@click.option("-o", "--output", required=True, type=NEW, metavar="WHOLE.onnx", help="Model to write.")
+def command(
+    models: tuple[Path, ...], functions: tuple[Path, ...], connect: tuple[str, ...], output: Path
+) -> None:
+    """Join the parts of a model, and functions of other files, into one model.
+
+    So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
+    qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are
+    PART:NAME. An input reads the output of the same name of another part, or else is one of the whole.
+    With one part and --functions nothing is renamed.
+
+    \b
+    Examples:
+      qprof join encoder.onnx decoder.onnx --connect decoder:h=encoder:last_hidden_state -o whole.onnx
+      qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
+    """
+    from ...quantizer.parts.join import join
+    from ..render.files import joined_text
+
+    result = join(models, output, functions=functions, connect=connect)
+    for note in result.notes:
+        tell(f"note: {note}")
+    echo(joined_text(result, output))

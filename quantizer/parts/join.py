@@ -1,0 +1,310 @@
+"""`join`: parts of a model, each in a file of its own, and functions of other files, as one ONNX file.
+
+The nodes and tensors of a part get its name in front: `encoder:/conv1/Conv`. Inputs that no part makes keep
+their name. Every output of a part is an output of the whole, so that no step between merges nodes of two
+parts, and the whole can be split again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ...profiles.base.atomic_files import replacing_together
+from ...profiles.base.errors import ConfigError, ModelError
+from ..model.loading.reading import read_model
+from ..model.outputs import FilesRead, check_outputs
+from ..model.saving import has_external_data, save_model
+from ..prepare.passes.inlining import inline_functions, raise_ir_version, unlist_initializers
+from ..prepare.passes.names import name_nodes, name_values, unshare_names
+from ..runtime.sessions import open_session
+from .connections import Interface, Source, Sources, connections
+from .functions import Library, add_functions, missing_functions, read_functions, shown
+from .one_opset import to_one_opset
+from .record import SEPARATOR, Part, Port, shape_of, write_parts
+
+Files = Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What was joined.
+
+    Attributes:
+        parts: in the order in which they were given; none for a single model, which keeps its names.
+        inputs: of the whole -> what reads them, as "PART:INPUT".
+        connections: "PART:INPUT" -> the output that it reads, as "PART:OUTPUT".
+        outputs: of the whole, in its order.
+        functions: that were put into the models, as "DOMAIN:NAME".
+        notes: sentences for the user.
+    """
+
+    parts: tuple[str, ...]
+    inputs: Mapping[str, tuple[str, ...]]
+    connections: Mapping[str, str]
+    outputs: tuple[str, ...]
+    functions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def join(
+    models: Files, output: str | os.PathLike[str], *, functions: Files = (), connect: Sequence[str] = ()
+) -> Joined:
+    """Write the model that several files make together, and that calls functions of others.
+
+    Args:
+        models: the parts; one, where only functions are put in. A part is called by its file without suffix.
+        output: the ONNX file to write.
+        functions: files with functions that the models call.
+        connect: see `connections`; what is not said goes by names.
+
+    Raises:
+        ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
+        ConfigError: a part or connection does not exist, or the output cannot be written.
+    """
+    check_outputs([output], read := FilesRead(tuple(models), tuple(functions)))
+    library = read_functions(functions)
+    names = [_part_name(file) for file in models] if len(models) > 1 else [""]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ConfigError(f"part {twice[0]}: two files have this name, which names the part; rename one")
+    read_in = {name: read_model(file) for name, file in zip(names, models, strict=True)}
+    notes = [_said(name, note) for name, loaded in read_in.items() for note in loaded.notes]
+    parts = {name: loaded.model for name, loaded in read_in.items()}
+    added = {name: add_functions(model, library, name or str(models[0])) for name, model in parts.items()}
+    notes += _unused(library, [identifier for found in added.values() for identifier in found])
+    if len(models) > 1:
+        joined, whole = _joined(parts, connect, notes)
+    else:
+        whole = parts[""]
+        joined = Joined((), {v.name or "": () for v in whole.graph.inputs}, {}, _names(whole.graph.outputs))
+        if connect:
+            raise ConfigError(f"connect '{connect[0]}': there is one model only; give the parts")
+    external = any(has_external_data(model) for model in (whole, *parts.values()))
+    with replacing_together(read.weights) as batch:
+        _check_loads(whole, save_model(whole, output, external, batch), f"{output} (not written)")
+    taken = dict.fromkeys(shown(identifier) for found in added.values() for identifier in found)
+    return Joined(joined.parts, joined.inputs, joined.connections, joined.outputs, tuple(taken), tuple(notes))
+
+
+def _check_loads(whole: ir.Model, file: Path, name: str) -> None:
+    """Raise ModelError where onnxruntime refuses the model: of a missing function it says something else."""
+    try:
+        open_session(os.fspath(file), name)
+    except ModelError:
+        if missing := missing_functions(whole):
+            raise ModelError(
+                f"{name}: calls {', '.join(missing)}, and has no such function; give the file that has it "
+                "with --functions FILE"
+            ) from None
+        raise
+
+
+def _part_name(file: str | os.PathLike[str]) -> str:
+    name = Path(file).stem
+    if SEPARATOR in name or "=" in name:
+        raise ConfigError(f"{file}: a part is called by its file, and this name has a ':' or '='; rename it")
+    return name
+
+
+def _said(name: str, note: str) -> str:
+    return f"part {name}: {note}" if name else note
+
+
+def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
+    return tuple(str(value.name) for value in values)
+
+
+def _unused(library: Library, used: Sequence[ir.OperatorIdentifier]) -> list[str]:
+    unused = [shown(identifier) for identifier in library if identifier not in used]
+    return [f"functions that no node calls were left out: {', '.join(unused)}"] if unused else []
+
+
+def _joined(
+    parts: Mapping[str, ir.Model], connect: Sequence[str], notes: list[str]
+) -> tuple[Joined, ir.Model]:
+    for name, model in parts.items():
+        notes += [_said(name, note) for note in _flat(model)]
+    same_opset, raised = to_one_opset(parts)
+    notes += raised
+    models = dict(zip(parts, same_opset, strict=True))
+    interfaces = [
+        Interface(name, _names(model.graph.inputs), _names(model.graph.outputs))
+        for name, model in models.items()
+    ]
+    sources = connections(interfaces, connect)
+    record = _record(models, sources)
+    return _description(interfaces, sources), _whole(models, sources, record)
+
+
+def _flat(model: ir.Model) -> tuple[str, ...]:
+    """Name everything, put functions in their callers' place, and give every output a node of its own."""
+    notes = [*unlist_initializers(model)]
+    raise_ir_version(model)
+    name_nodes(model)
+    notes += inline_functions(model)
+    name_nodes(model)
+    name_values(model)
+    unshare_names(model)
+    seen: set[ir.Value] = set()
+    for index, value in enumerate(model.graph.outputs):
+        if value.producer() is None or value in seen:
+            copy = ir.Node("", "Identity", [value], name=f"Identity_{index}_{value.name}")
+            result = copy.outputs[0]
+            result.name, result.type, result.shape = f"{value.name}_{index}", value.type, value.shape
+            model.graph.append(copy)
+            model.graph.outputs[index] = result
+        seen.add(value)
+    return tuple(notes)
+
+
+def _record(models: Mapping[str, ir.Model], sources: Sources) -> list[Part]:
+    """Return the parts with what they are called in the whole; types and shapes of what is connected fit."""
+    outputs = {name: {str(v.name): v for v in model.graph.outputs} for name, model in models.items()}
+    first: dict[str, tuple[str, ir.Value]] = {}
+    for (part, name), source in sources.items():
+        reader = next(value for value in models[part].graph.inputs if value.name == name)
+        here = f"{part}{SEPARATOR}{name}"
+        if source.part:
+            _check_fit(here, reader, source.joined_name, outputs[source.part][source.name])
+        else:
+            _check_fit(here, reader, *first.setdefault(source.name, (here, reader)))
+    return [
+        Part(
+            part,
+            {
+                str(v.name): Port(sources[part, str(v.name)].joined_name, shape_of(v))
+                for v in model.graph.inputs
+            },
+            {str(v.name): Port(f"{part}{SEPARATOR}{v.name}", shape_of(v)) for v in model.graph.outputs},
+            dict(model.metadata_props),
+        )
+        for part, model in models.items()
+    ]
+
+
+def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None:
+    if value.type is not None and made.type is not None and value.type != made.type:
+        raise ModelError(
+            f"{reader}: is {_type(value)}, and {maker}, which it is to read, is {_type(made)}; export both "
+            "parts with one type, or connect another"
+        )
+    if value.shape is None or made.shape is None:
+        return
+    pairs = zip(value.shape, made.shape, strict=False)
+    differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    if differ or len(value.shape) != len(made.shape):
+        raise ModelError(
+            f"{reader}: has the shape {_shape(value)}, and {maker}, which it is to read, {_shape(made)}; "
+            "export the parts for each other, or connect another"
+        )
+
+
+def _type(value: ir.Value) -> str:
+    return (
+        str(value.dtype.name.lower())
+        if isinstance(value.type, ir.TensorType) and value.dtype
+        else "no tensor"
+    )
+
+
+def _shape(value: ir.Value) -> str:
+    return "x".join("?" if dim is None else str(dim) for dim in shape_of(value) or ())
+
+
+def _description(parts: Sequence[Interface], sources: Sources) -> Joined:
+    inputs: dict[str, list[str]] = {}
+    connected: dict[str, str] = {}
+    for (part, name), source in sources.items():
+        here = f"{part}{SEPARATOR}{name}"
+        if source.part:
+            connected[here] = source.joined_name
+        else:
+            inputs.setdefault(source.name, []).append(here)
+    readers = {name: tuple(found) for name, found in inputs.items()}
+    return Joined(tuple(p.name for p in parts), readers, connected, _outputs(parts, sources))
+
+
+def _outputs(parts: Sequence[Interface], sources: Sources) -> tuple[str, ...]:
+    """Return the outputs of the whole: labels belong to the first, so that is one of the last part's.
+
+    Those that no part reads come before those that are read.
+    """
+    read = {source.joined_name for source in sources.values() if source.part}
+    names = [Source(part.name, name).joined_name for part in reversed(parts) for name in part.outputs]
+    return (*(name for name in names if name not in read), *(name for name in names if name in read))
+
+
+def _whole(models: Mapping[str, ir.Model], sources: Sources, record: Sequence[Part]) -> ir.Model:
+    """Return one model of the parts, which are taken apart."""
+    symbols = Counter(symbol for model in models.values() for symbol in _symbols(model))
+    values: dict[str, ir.Value] = {}
+    inputs: dict[str, ir.Value] = {}
+    for name, model in models.items():
+        _set_prefix(model, name, {symbol for symbol, count in symbols.items() if count > 1})
+        values |= {str(value.name): value for value in model.graph.outputs}
+    for (part, name), source in sources.items():
+        own = next(v for v in models[part].graph.inputs if v.name == f"{part}{SEPARATOR}{name}")
+        target = values[source.joined_name] if source.part else inputs.setdefault(source.name, own)
+        if target is not own:
+            own.replace_all_uses_with(target)
+    for name, value in inputs.items():
+        value.name = name
+    interfaces = [Interface(part.name, tuple(part.inputs), tuple(part.outputs)) for part in record]
+    outputs = [values[name] for name in _outputs(interfaces, sources)]
+    whole = _assembled(models, list(inputs.values()), outputs)
+    for entry in reversed(record):
+        whole.metadata_props.update(entry.metadata)
+    write_parts(whole, record)
+    return whole
+
+
+def _symbols(model: ir.Model) -> set[str]:
+    """Return the symbols of the dimensions of inputs and outputs."""
+    values = (*model.graph.inputs, *model.graph.outputs)
+    return {dim for value in values for dim in shape_of(value) or () if isinstance(dim, str)}
+
+
+def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
+    """Put the name of the part in front of all names, and of the symbols that another part has too.
+
+    A symbol may mean another size in another part: exporters number them anew in each file.
+    """
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.shape is not None:
+            dims = [f"{part}{SEPARATOR}{dim}" if dim in shared else dim for dim in shape_of(value) or ()]
+            value.shape = ir.Shape(dims)
+    values: dict[ir.Value, None] = {}
+    for graph in model.graphs():
+        results = (value for node in graph for value in node.outputs)
+        values |= dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results))
+    for value in values:
+        if value.name:
+            value.name = f"{part}{SEPARATOR}{value.name}"
+    for node in model.graph.all_nodes():
+        node.name = f"{part}{SEPARATOR}{node.name}"
+
+
+def _assembled(models: Mapping[str, ir.Model], inputs: list[ir.Value], outputs: list[ir.Value]) -> ir.Model:
+    opsets: dict[str, int] = {}
+    nodes: list[ir.Node] = []
+    constants: list[ir.Value] = []
+    for model in models.values():
+        graph = model.graph
+        opsets |= graph.opset_imports
+        own, held = list(graph), list(graph.initializers.values())
+        graph.inputs.clear()
+        graph.outputs.clear()
+        graph.initializers.clear()
+        graph.remove(own)
+        nodes += own
+        constants += held
+    name = "_".join(models)
+    graph = ir.Graph(inputs, outputs, nodes=nodes, initializers=constants, opset_imports=opsets, name=name)
+    graph.sort()
+    return ir.Model(graph, ir_version=max(model.ir_version for model in models.values()))

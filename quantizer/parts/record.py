@@ -1,0 +1,88 @@
+"""Which parts a joined model has: a record in its metadata, which `split` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+import onnx_ir as ir
+
+from ...profiles.base.errors import ModelError
+
+RECORD = "qprof.parts"
+"""Key in the metadata of a joined model."""
+
+SEPARATOR = ":"
+"""Between the name of a part and a name of its file: `encoder:h`."""
+
+Dims: TypeAlias = tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a part.
+
+    Attributes:
+        name: in the joined model.
+        shape: as the part's file declares it: sizes, symbols, None for free dimensions; None for any rank.
+    """
+
+    name: str
+    shape: Dims | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a joined model.
+
+    Attributes:
+        name: begins the names of its nodes and tensors in the joined model.
+        inputs, outputs: by their names in the part's file, in its order.
+        metadata: of the part's file.
+    """
+
+    name: str
+    inputs: Mapping[str, Port]
+    outputs: Mapping[str, Port]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def own_name(self, name: str) -> str:
+        """Return the name that a node or tensor of this part has in its file; other names stay."""
+        return name.removeprefix(self.name + SEPARATOR)
+
+
+def shape_of(value: ir.Value) -> Dims | None:
+    """Return the declared shape of a value; None where its rank is not known."""
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+
+
+def write_parts(model: ir.Model, parts: Sequence[Part]) -> None:
+    """Put the record into the metadata of a model."""
+    content = json.dumps([asdict(part) for part in parts], separators=(",", ":"), ensure_ascii=False)
+    model.metadata_props[RECORD] = content
+
+
+def read_parts(model: ir.Model, where: str) -> tuple[Part, ...]:
+    """Return the parts of a joined model.
+
+    Raises:
+        ModelError: it has no record, or one that was spoiled.
+    """
+    text = model.metadata_props.get(RECORD)
+    if text is None:
+        raise ModelError(
+            f"{where}: was not joined of parts by qprof join, so there is nothing to split; give the joined "
+            "float model"
+        )
+    try:
+        content: Any = msgspec.json.decode(text, type=list[Part])
+    except (msgspec.ValidationError, msgspec.DecodeError) as problem:
+        raise ModelError(
+            f"{where}: the record of its parts is damaged ({problem}); join them again"
+        ) from None
+    return tuple(content)
