@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,10 @@ CUDA = "CUDAExecutionProvider"
 
 
 @pytest.fixture
-def built_with_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def built_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """An onnxruntime that was built with every provider."""
     names = [*(provider.name for provider in PROVIDERS.values()), "WebGpuExecutionProvider"]
     monkeypatch.setattr(providers.ort, "get_available_providers", lambda: names)
-    yield
 
 
 @dataclass
