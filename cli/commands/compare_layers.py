@@ -9,7 +9,7 @@ import click
 
 from ..console import add_finding, echo
 from ..options.files import EXISTING, MODEL, FileCommand
-from ..options.shared import data_option, json_option, limit_option, model_argument
+from ..options.shared import data_option, json_option, limit_option, model_argument, provider_option
 from ..render.progress import progress
 
 
@@ -21,6 +21,7 @@ from ..render.progress import progress
 @click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Saved plan: adds the kind of each node.")
 @click.option("--worst", type=click.IntRange(min=1), metavar="N", help="Only the N worst, the worst first.")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For both models.")
+@provider_option
 @json_option
 def command(
     model: Path,

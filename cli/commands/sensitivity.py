@@ -31,6 +31,7 @@ from ..render.progress import progress
 @option("--plot", group="Files", type=NEW, metavar="FILE.svg|FILE.html", help="Draw the ranking.")
 @shared.class_axis_option
 @shared.threads_option
+@shared.provider_option
 @shared.json_option
 def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **options: Any) -> None:
     """Rank the quantized nodes by how much noise each adds to the outputs.
@@ -45,11 +46,10 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     from ...quantizer.tuning.sensitivity import LIMIT, SensitivityRun, sensitivity
     from ..render.sensitivity import check_plot, sensitivity_json, sensitivity_text, write_plot
 
-    profile, plan, data, threads, limit, axis = (
-        options.pop(name) for name in ("profile", "plan", "data", "threads", "limit", "class_axis")
-    )
+    profile, plan, data, limit = (options.pop(name) for name in ("profile", "plan", "data", "limit"))
+    how = [options.pop(name) for name in ("threads", "class_axis", "provider")]
     check_plot(plot)
-    recipe, run = shared.recipe_of(options), SensitivityRun(limit or LIMIT, threads, axis)
+    recipe, run = shared.recipe_of(options), SensitivityRun(limit or LIMIT, *how)
     with progress("measuring") as report:
         result = sensitivity(model, profile, data, recipe=recipe, plan_path=plan, run=run, progress=report)
     if plot is not None:

@@ -90,7 +90,7 @@ RUNNING = (
         default="cpu",
         show_default=True,
         metavar="NAME",
-        help="Its execution provider or device, such as cuda.",
+        help="Its execution provider or device, such as cuda or cuda:1.",
     ),
 )
 """What runs both models."""

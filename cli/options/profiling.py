@@ -7,6 +7,7 @@ import click
 from .files import NEW, default_profile
 from .groups import F, option
 from .numbers import FiniteNumber
+from .shared import provider_option
 
 MAX_NON_FINITE = 0.9
 """Share of the elements of a tensor up to which NaN and Inf are no failure; DECISIONS.md says why."""
@@ -103,14 +104,7 @@ _OPTIONS = (
         metavar="N",
         help="Samples on which it is measured how noise travels; 0 for none.",
     ),
-    option(
-        "--provider",
-        group="Speed",
-        default="cpu",
-        show_default=True,
-        metavar="NAME",
-        help="Execution provider of onnxruntime.",
-    ),
+    provider_option,
     option(
         "--memory-limit",
         group="Speed",

@@ -151,6 +151,14 @@ threads_option = option(
     metavar="N",
     help="Threads of onnxruntime; 0 for all cores.",
 )
+provider_option = option(
+    "--provider",
+    group="Speed",
+    default="cpu",
+    show_default=True,
+    metavar="NAME",
+    help="Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ...",
+)
 target_option = _setting_option(settings()["target"])
 calibrator_option = _setting_option(settings()["calibrator"])
 labelled_output_option = option(

@@ -13,6 +13,7 @@ from .shared import (
     json_option,
     labelled_output_option,
     metric_option,
+    provider_option,
     setting_options,
 )
 
@@ -96,6 +97,7 @@ _OPTIONS = (
     ),
     option("--save-plan", group="Files", type=NEW, metavar="PLAN.yaml", help="Write the best plan."),
     option("--state", group="Files", type=NEW, metavar="FILE.json", help="Keep the trials here, to resume."),
+    provider_option,
     setting_options,
     json_option,
 )

@@ -21,6 +21,7 @@ from ..readers.values import InputSpec, Sample, Samples
 from ..records.histogram import Histogram
 from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
 from ..runtime.profiling_session import session_for
+from ..runtime.providers import profiled_by
 from ..samples.digest import id_of_digests
 from ..samples.smallest import SmallestSamples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
@@ -236,7 +237,7 @@ class _Run:
             raise NoSamplesError(f"{source}: there are no samples; give at least one")
         counted = self._tensors(self._profiles)
         profile = self._profile_of(counted, self._non_finite, self._sizes, _wanted_profiles)
-        return replace(profile, tool=tool_name())
+        return replace(profile, tool=profiled_by(self._model.settings.provider))
 
     def _profile_of(
         self,

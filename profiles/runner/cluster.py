@@ -18,9 +18,10 @@ from typing import Any
 import onnx_ir as ir
 
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
-from ..base.tool import Progress, tool_name
+from ..base.tool import Progress
 from ..records.profile import ModelId, Profile
 from ..runtime.machine import cores
+from ..runtime.providers import profiled_by
 from ..samples.objects import PreprocessedData, source_name
 from ..samples.samples import input_specs, open_samples
 from ..samples.smallest import SmallestSamples
@@ -122,10 +123,11 @@ def _on_cluster(
                         f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
                         "they may have run out of memory: use --memory-limit, or workers with more memory"
                     ) from error
-    tool = loads_shard(text)[0].tool if text else tool_name()
-    if tool != tool_name():
+    own = profiled_by(job.settings.provider)
+    tool = loads_shard(text)[0].tool if text else own
+    if tool != own:
         raise ConfigError(
-            f"scheduler {address}: a worker has {tool}, this machine {tool_name()}; "
+            f"scheduler {address}: a worker has {tool}, this machine {own}; "
             "install the same version everywhere"
         )
     return [text]

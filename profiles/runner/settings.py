@@ -10,7 +10,7 @@ from ..base.errors import ConfigError, nearest
 from ..base.numbers import check_finite
 from ..runtime.custom_operators import loaded_libraries
 from ..runtime.machine import cores
-from ..runtime.profiling_session import CPU, check_provider
+from ..runtime.providers import CPU, check_provider
 
 TENSORS = ("all", "needed")
 CHANNELS = ("weighted-layers", "off")
@@ -39,7 +39,8 @@ class RunSettings:
             give the same profile however the data are batched.
         noise_samples: number of samples on which it is measured how noise travels through the model, after
             all were counted: those with the smallest digests. 0 for none.
-        provider: execution provider of onnxruntime, in full or short ("cpu").
+        provider: execution provider of onnxruntime, in full or short, with its device ("cpu", "cuda:1"). The
+            bytes of a profile are promised for the CPU alone.
         threads: samples that run at the same time; 0 for one for each core.
         memory_limit: bytes that the process should stay below; None for no limit. Fewer samples then run at
             the same time, and if need be the samples run several times, for some of the tensors each time.

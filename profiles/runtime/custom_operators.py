@@ -13,6 +13,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 from ..base.errors import ConfigError
+from .providers import CPU, TELLS_NODES, check_runs, not_started, with_options
 from .refusals import RUNTIME_ERRORS, first_line
 
 _libraries: dict[str, None] = {}
@@ -78,12 +79,35 @@ def new_session(model: str | bytes, options: ort.SessionOptions, provider: str) 
     Args:
         model: path, or the bytes of a model without external data.
         options: of the session.
-        provider: full name of the execution provider.
+        provider: what `check_provider` returned.
 
     Raises:
+        ConfigError: the provider does not start on this machine.
         One of `RUNTIME_ERRORS`: onnxruntime refuses the model.
     """
-    return ort.InferenceSession(model, options, providers=[provider], enable_fallback=0)
+    if provider == CPU:
+        return ort.InferenceSession(model, options, providers=[provider], enable_fallback=0)
+    options.add_session_config_entry(TELLS_NODES, "1")
+    try:
+        session = ort.InferenceSession(model, options, providers=[with_options(provider)], enable_fallback=0)
+    except RUNTIME_ERRORS as error:
+        if _loads_on_the_cpu(model):
+            raise not_started(provider, first_line(error)) from None
+        raise
+    check_runs(session, provider)
+    return session
+
+
+def _loads_on_the_cpu(model: str | bytes) -> bool:
+    """Whether a model that another provider refuses is one that onnxruntime can run."""
+    options = new_session_options()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        ort.InferenceSession(model, options, providers=[CPU], enable_fallback=0)
+    except RUNTIME_ERRORS:
+        return False
+    return True
 
 
 def new_session_options() -> ort.SessionOptions:

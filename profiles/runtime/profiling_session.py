@@ -23,9 +23,10 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ..base.errors import ConfigError, ModelError, nearest
+from ..base.errors import ModelError
 from ..samples.model_title import title_of
 from .custom_operators import loaded_libraries, new_session, new_session_options
+from .providers import CPU
 from .refusals import RUNTIME_ERRORS, first_line, load_refusal
 from .typed_graphs import read_graph
 
@@ -35,8 +36,6 @@ harmless."""
 
 LARGE_BYTES = 1 << 30
 """Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
-
-CPU = "CPUExecutionProvider"
 
 OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 """How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
@@ -66,22 +65,6 @@ class OptimisedGraph:
     level: ort.GraphOptimizationLevel
     title: str
     file: str | None = None
-
-
-def check_provider(name: str) -> str:
-    """Return the full name of an execution provider that this onnxruntime has; "cpu" is short for its name.
-
-    Raises:
-        ConfigError: it has none of this name; the message lists those present.
-    """
-    present = ort.get_available_providers()
-    for full in present:
-        if name.lower() in (full.lower(), full.removesuffix("ExecutionProvider").lower()):
-            return str(full)
-    raise ConfigError(
-        f"provider '{name}': the installed onnxruntime does not have it; it has {', '.join(present)}."
-        f"{nearest(name, present)}"
-    )
 
 
 @contextmanager

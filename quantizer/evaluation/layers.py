@@ -16,6 +16,7 @@ from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
 from ...profiles.readers.values import Sample
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..differences.sqnr import Difference
@@ -159,6 +160,7 @@ def compare_layers(
         PlanError: the plan cannot be read.
     """
     measuring = measuring or Measuring()
+    how = measuring.threads, check_provider(measuring.provider)
     files = ModelFile(Path(float_path)), ModelFile(Path(quantized_path))
     check_not_instrumented(*files)
     prepared, quantized = prepare(load_model(float_path)).model, files[1].model
@@ -178,8 +180,8 @@ def compare_layers(
     sums = {m.tensor: TensorSums(m, following(graph, m.tensor, opset)) for m in pairs}
     source = open_samples(data, input_specs(prepared), measuring.limit)
     with (
-        _exposing(prepared, [m.tensor for m in pairs], str(float_path), measuring.threads) as run_float,
-        _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), measuring.threads) as run_int,
+        _exposing(prepared, [m.tensor for m in pairs], str(float_path), how) as run_float,
+        _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), how) as run_int,
     ):
         for samples, sample in enumerate(source, 1):
             values = zip(sums.items(), run_float(sample), run_int(sample), strict=True)
@@ -205,9 +207,11 @@ def compare_layers(
 
 @contextmanager
 def _exposing(
-    model: ir.Model, names: Sequence[str], name: str, threads: int
+    model: ir.Model, names: Sequence[str], name: str, how: tuple[int, str]
 ) -> Iterator[Callable[[Sample], list[Any]]]:
-    """Yield a function that runs a model on a sample and returns the tensors with the given names."""
+    """Yield a function that runs a model on a sample and returns the tensors with the given names; `how` are
+    the threads inside an operator and the full name of the execution provider."""
+    threads, provider = how
     copy = model.clone()
     outputs = {value.name for value in copy.graph.outputs}
     by_name = {value.name: value for value in values_of(copy.graph)}
@@ -217,7 +221,7 @@ def _exposing(
     copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(copy, Path(folder) / "model.onnx")
-        session = open_session(str(Path(folder) / "model.onnx"), name, threads)
+        session = open_session(str(Path(folder) / "model.onnx"), name, threads, provider=provider)
 
         def run_on(sample: Sample) -> list[Any]:
             where = f"{name}, sample {sample.name}"

@@ -9,9 +9,10 @@ from typing import Any
 
 from ...profiles.base.errors import ModelError
 from ...profiles.readers.values import Sample
+from ...profiles.runtime.providers import CPU
 from ..differences.outputs import OutputSums
 from ..runtime.runtimes import ExecutionPlace, Session
-from ..runtime.sessions import CPU, Inputs, run
+from ..runtime.sessions import Inputs, run
 
 
 @dataclass(frozen=True)

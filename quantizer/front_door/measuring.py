@@ -40,14 +40,16 @@ from .sources import LabelsLike, QuantizedLike, Transform, labels_file, quantize
 class LayerOptions(TypedDict, total=False):
     """Keywords of `compare_layers`.
 
-    transform: makes a sample of an item of the data; preprocess: as in `profile`; limit: number
-    of samples to use; threads: inside an operator; progress: called after each sample.
+    transform: makes a sample of an item of the data; preprocess: as in `profile`; limit: number of samples to
+    use; threads: inside an operator; provider: execution provider of onnxruntime, such as "cpu" or "cuda:1";
+    progress: called after each sample.
     """
 
     transform: Transform | None
     preprocess: str | os.PathLike[str] | None
     limit: int | None
     threads: int
+    provider: str
     progress: Progress | None
 
 
@@ -62,7 +64,6 @@ class EvaluateOptions(LayerOptions, total=False):
 
     latency: bool
     runtime: RuntimeName
-    provider: str
     scored_output: str | None
     class_axis: int | None
     baseline: str | os.PathLike[str] | None
@@ -222,7 +223,10 @@ def sensitivity(
             recipe=given.recipe(target),
             plan_path=plan,
             run=SensitivityRun(
-                others.get("limit", LIMIT), others.get("threads", 0), others.get("class_axis")
+                others.get("limit", LIMIT),
+                others.get("threads", 0),
+                others.get("class_axis"),
+                others.get("provider", "cpu"),
             ),
             progress=others.get("progress"),
         )

@@ -28,7 +28,7 @@ from .results import TuneResult, with_more
 from .settings import Settings, TargetLike, chosen
 from .sources import LabelsLike, Transform, in_memory, labels_file, quantized_name, samples_of
 
-LIMITS = ("objective", "budget", "seed", "threads", "parallel")
+LIMITS = ("objective", "budget", "seed", "threads", "parallel", "provider")
 """Keywords of `tune` that are fields of `QualityTarget`."""
 
 
@@ -37,10 +37,10 @@ class TuneOptions(Settings, total=False):
 
     objective: what is made as good as possible; budget: seconds after which no new trial starts; seed: of the
     split into tuning and held-out samples; threads: of the latency measurement; parallel: trials that run
-    side by side; labels, metric: as in `evaluate`; scored_output: the output that labels belong to;
-    class_axis: of its classes; holdout_data, holdout_labels: other samples to verify the plan on; transform,
-    preprocess, limit: as in `profile`; state: file from which an interrupted tuning is resumed; on_trial:
-    called after each trial.
+    side by side; provider: execution provider that runs all models; labels, metric: as in `evaluate`;
+    scored_output: the output that labels belong to; class_axis: of its classes; holdout_data, holdout_labels:
+    other samples to verify the plan on; transform, preprocess, limit: as in `profile`; state: file from which
+    an interrupted tuning is resumed; on_trial: called after each trial.
     """
 
     objective: Literal["latency", "size", "int8-share"]
@@ -48,6 +48,7 @@ class TuneOptions(Settings, total=False):
     seed: int
     threads: int
     parallel: int
+    provider: str
     labels: LabelsLike | None
     metric: MetricName | str | MetricFunction | None
     scored_output: str | None

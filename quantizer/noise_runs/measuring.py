@@ -18,7 +18,7 @@ from ...profiles.noise.measurements import SampleNoise, TensorNoise, fewest_dige
 from ...profiles.readers.values import Sample
 from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.runtime.custom_operators import loaded_libraries, new_session, new_session_options
-from ...profiles.runtime.profiling_session import CPU
+from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 from ...profiles.runtime.run_sample import run_sample
 from ...profiles.samples.model_title import title_of
@@ -107,6 +107,8 @@ def measure_noise(
     samples: Iterable[tuple[str, Sample]],
     threads: int = 1,
     progress: Callable[[int], None] | None = None,
+    *,
+    provider: str = CPU,
 ) -> tuple[SampleNoise, ...]:
     """Measure how noise travels through a model, on each sample by itself.
 
@@ -117,6 +119,7 @@ def measure_noise(
         samples: digests and samples, each run as it is.
         threads: samples that run at the same time; no figure depends on it.
         progress: called with the number of samples that are done.
+        provider: full name of the execution provider.
 
     Returns:
         The noise of each sample, in order of their digests; () where it cannot be measured (`unmeasurable`).
@@ -126,7 +129,7 @@ def measure_noise(
     """
     if unmeasurable(model):
         return ()
-    with noise_runs(model, names) as runs:
+    with noise_runs(model, names, provider) as runs:
 
         def work(item: tuple[str, Sample]) -> SampleNoise:
             digest, sample = item
@@ -160,8 +163,9 @@ class NoiseRuns:
     Several threads may run samples at the same time.
     """
 
-    def __init__(self, model: ir.Model, names: Collection[str], folder: Path) -> None:
-        """Take the prepared model, the activations to be measured, and a temporary folder."""
+    def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
+        """Take the prepared model, the activations to be measured, a temporary folder, and where to run."""
+        self._provider = provider
         self._model, self._names, self._folder = model, names, folder
         self._lock = Lock()
         self._loaded: dict[Copies, _Loaded] = {}
@@ -200,17 +204,17 @@ class NoiseRuns:
 
     def _load(self, copies: Copies) -> _Loaded:
         noise = noise_model(self._model, self._names, copies)
-        return _Loaded(noise, _session(noise.model, self._folder))
+        return _Loaded(noise, _session(noise.model, self._folder, self._provider))
 
 
 @contextmanager
-def noise_runs(model: ir.Model, names: Collection[str]) -> Iterator[NoiseRuns]:
+def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
     """Yield what runs the noise models of a model; see `measure_noise`."""
     with TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        yield NoiseRuns(model, names, Path(folder))
+        yield NoiseRuns(model, names, Path(folder), provider)
 
 
-def _session(model: ir.Model, folder: Path) -> ort.InferenceSession:
+def _session(model: ir.Model, folder: Path, provider: str) -> ort.InferenceSession:
     """Open a noise model: one thread inside an operator, nodes in the order of the graph.
 
     That order needs the least memory. Optimisations would find little to fuse between the sums, and take
@@ -235,7 +239,7 @@ def _session(model: ir.Model, folder: Path) -> ort.InferenceSession:
             "temporary folder"
         ) from error
     try:
-        return new_session(str(place), options, CPU)
+        return new_session(str(place), options, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(f"{title} with rounded values", error, loaded_libraries())) from error
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
 from ...profiles.base.tool import Progress
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
 from ..evaluation.evaluate import evaluate
 from ..evaluation.measuring import Measuring
@@ -193,10 +194,12 @@ def _can_be_tried(config: QuantConfig) -> bool:
 
 def _ranking(trials: Trials, goes_on: Callable[[], bool]) -> tuple[NodeNoise, ...]:
     """Return the noise that nodes add, measured for groups of them."""
-    session = open_session(str(trials.model), trials.model.name)
+    how = trials.measuring
+    provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
+    session = open_session(str(trials.model), trials.model.name, provider=provider)
     planned = trials.made.planned
     samples = read_samples(session, planned.model, TuningData(trials.judged, limit=SAMPLES))
-    ranked = ranked_nodes(planned, samples, goes_on=goes_on)
+    ranked = ranked_nodes(planned, samples, provider=provider, goes_on=goes_on)
     return tuple(NodeNoise(one.nodes, one.noise, one.microseconds) for one in ranked)
 
 

@@ -14,10 +14,11 @@ from typing import Literal
 
 from ...profiles.base.destinations import destination
 from ...profiles.base.errors import ConfigError, ProfileError
-from ...profiles.base.tool import Progress, tool_name
+from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId, ModelId, Profile
 from ...profiles.records.store import load_profile
 from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.providers import check_provider, profiled_by
 from ...profiles.samples.objects import DataLike
 from ..pipeline.profiling import dump_profile
 from ..pipeline.run_settings import settings_for
@@ -64,6 +65,7 @@ def kept_profile(
     data: tuple[DataLike, DataId],
     file: Path | None,
     *,
+    provider: str = "cpu",
     progress: Progress | None = None,
     note: Callable[[str], None] | None = None,
 ) -> KeptProfile:
@@ -74,6 +76,7 @@ def kept_profile(
         identity: of the prepared model.
         data: the samples, and their identity.
         file: where the profile lies or is written; None for nowhere.
+        provider: execution provider that runs the model, in full or short.
         progress: called after each sample.
         note: called with remarks.
 
@@ -81,9 +84,9 @@ def kept_profile(
         ConfigError: the file is there and is no profile.
     """
     found = None if file is None or not file.exists() else _read(file)
-    if found is not None and _is_of(found, identity, data[1]) and _has_channels(found, model):
+    if found is not None and _is_of(found, identity, data[1], provider) and _has_channels(found, model):
         return KeptProfile(found, file, True)
-    profile = dump_profile(model, data[0], file, progress=progress, note=note)
+    profile = dump_profile(model, data[0], file, RunSettings(provider=provider), progress=progress, note=note)
     return KeptProfile(profile, file, False)
 
 
@@ -105,11 +108,11 @@ def _has_channels(profile: Profile, model: str | Path) -> bool:
     return not settings.channels or any(one.channels is not None for one in profile.values())
 
 
-def _is_of(profile: Profile, identity: ModelId, data: DataId) -> bool:
+def _is_of(profile: Profile, identity: ModelId, data: DataId, provider: str) -> bool:
     """Whether a profile is what profiling this model with these samples would give."""
     return (
         profile.model == identity
         and profile.data == data
-        and profile.tool == tool_name()
+        and profile.tool == profiled_by(check_provider(provider))
         and profile.noise_samples == RunSettings().noise_samples
     )

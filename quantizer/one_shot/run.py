@@ -287,7 +287,16 @@ def _why_none(run: _Run) -> str:
 def _profile(run: _Run) -> KeptProfile:
     data = (run.parts.profiled, run.parts.identity)
     progress = run.watching.stage("profiling")
-    found = kept_profile(run.model, run.identity, data, run.kept, progress=progress, note=run.watching.note)
+    how = run.judging.measuring
+    found = kept_profile(
+        run.model,
+        run.identity,
+        data,
+        run.kept,
+        provider=how.provider if how.runtime == "onnxruntime" else "cpu",
+        progress=progress,
+        note=run.watching.note,
+    )
     run.watching.note(found.sentence)
     for text in (*found.profile.notes, *(hint.text for hint in found.profile.hints())):
         run.watching.note(text)

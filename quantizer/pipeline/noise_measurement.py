@@ -84,7 +84,8 @@ def with_noise(
         if chosen.batches and rows_differ_together(model, set(profile), chosen.samples()):
             note("how noise travels is not measured: rows of a batch depend on each other")
             return profile
-        noise = measure_noise(model, set(profile), chosen.samples(), threads, further)
+        provider = settings.provider
+        noise = measure_noise(model, set(profile), chosen.samples(), threads, further, provider=provider)
     except QprofError as error:
         note(f"how noise travels is not measured: {error}")
         return profile

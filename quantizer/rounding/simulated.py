@@ -21,7 +21,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.readers.values import Sample
 from ...profiles.runtime.custom_operators import new_session, new_session_options
-from ...profiles.runtime.profiling_session import CPU
+from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line
 from ...profiles.runtime.run_sample import Output, run_sample
 from ..model.graph import Graph, name_of

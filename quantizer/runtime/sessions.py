@@ -11,13 +11,12 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.runtime.custom_operators import loaded_libraries, new_session, new_session_options
+from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
 
-
-CPU = "CPUExecutionProvider"
 
 MOST_THREADS = 256
 """More help no operator, and onnxruntime starts each at once: with thousands it never ends."""
@@ -57,9 +56,10 @@ def open_session(
         name: what errors call it.
         threads: threads inside an operator.
         options: instead of `session_options(threads)`.
-        provider: full name of the execution provider.
+        provider: full name of the execution provider, see `check_provider`.
 
     Raises:
+        ConfigError: the provider does not start on this machine.
         ModelError: onnxruntime refuses the model.
     """
     chosen = session_options(threads) if options is None else options

@@ -33,6 +33,7 @@ class QualityTarget:
         threads: inside an operator, for the latency measurement.
         parallel: trials, or samples of one, that run side by side on one thread each; 0 for as many as there
             are cores. The result does not depend on it.
+        provider: execution provider of onnxruntime that runs all models, in full or short.
 
     Raises:
         ConfigError: a value is outside its range, or not finite.
@@ -44,6 +45,7 @@ class QualityTarget:
     seed: int = 0
     threads: int = 1
     parallel: int = 0
+    provider: str = "cpu"
 
     def __post_init__(self) -> None:
         check_finite(self)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...profiles.runtime.providers import CPU
 from ..differences.outputs import ClassAxis
 from ..metrics.kinds.relative import noise_share
 from ..metrics.score import Score
@@ -37,7 +38,9 @@ class Screened:
     sqnr: float | None
 
 
-def score_model(path: Path, samples: ScoringSamples, threads: int = 0, side_by_side: int = 1) -> Score:
+def score_model(
+    path: Path, samples: ScoringSamples, threads: int = 0, side_by_side: int = 1, *, provider: str = CPU
+) -> Score:
     """Return the score of the quantized model in a file on some samples.
 
     Args:
@@ -45,11 +48,12 @@ def score_model(path: Path, samples: ScoringSamples, threads: int = 0, side_by_s
         samples: to score it on.
         threads: inside an operator; 0 for all cores.
         side_by_side: samples that run at the same time.
+        provider: full name of the execution provider.
 
     Raises:
         ModelError: it cannot be run.
     """
-    session = open_session(str(path), "quantized model", threads)
+    session = open_session(str(path), "quantized model", threads, provider=provider)
     outputs = outputs_of(session, samples.samples, "quantized model", side_by_side)
     return samples.score(outputs)
 
@@ -60,6 +64,8 @@ def screen_model(
     axes: Mapping[str, ClassAxis],
     max_drop: float,
     side_by_side: int = 1,
+    *,
+    provider: str = CPU,
 ) -> Screened:
     """Return the score of a quantized model, and its noise.
 
@@ -72,11 +78,12 @@ def screen_model(
         axes: where each output has its classes.
         max_drop: percentage points.
         side_by_side: samples that run at the same time.
+        provider: full name of the execution provider.
 
     Raises:
         ModelError: it cannot be run. DataError: it cannot be scored.
     """
-    session, count = open_session(str(path), "quantized model"), len(samples.samples)
+    session, count = open_session(str(path), "quantized model", provider=provider), len(samples.samples)
     first = max(FEWEST, -(-count // FIRST_SHARE))
     places = range(min(first, count))
     outputs = outputs_of(session, samples.samples[: len(places)], "quantized model", side_by_side)

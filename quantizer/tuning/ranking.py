@@ -26,6 +26,7 @@ import numpy as np
 
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.runner.thread_pool import map_in_threads
+from ...profiles.runtime.providers import CPU
 from ..costs.predicted import CostModel
 from ..costs.records import Costs
 from ..differences.outputs import class_axes
@@ -62,6 +63,7 @@ class _Bench:
     samples: ScoringSamples
     folder: Path
     side_by_side: int
+    provider: str
 
     def measured(self, groups: Sequence[Group]) -> list[float]:
         """Return the noise over signal of each group, quantized alone; 0 for one that cannot be run so."""
@@ -82,7 +84,7 @@ class _Bench:
             return 0.0
         axes = class_axes(self.planned.model, None, None)
         try:
-            session = open_session(str(path), "group of nodes")
+            session = open_session(str(path), "group of nodes", provider=self.provider)
             outputs = model_outputs(session, self.samples.samples, "group of nodes")
         except ModelError:
             return 0.0
@@ -93,6 +95,7 @@ def ranked_nodes(
     planned: PlannedModel,
     samples: ScoringSamples,
     side_by_side: int = 1,
+    provider: str = CPU,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
@@ -101,6 +104,7 @@ def ranked_nodes(
         planned: the plan, with the facts that it was made from.
         samples: of which the first `SAMPLES` are run.
         side_by_side: models that run at the same time.
+        provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
     """
     source = splittable_model(planned.model)
@@ -109,7 +113,7 @@ def ranked_nodes(
     ]
     few = samples.subset(range(min(SAMPLES, len(samples.samples))))
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        noise = _split(_Bench(planned, few, Path(folder), side_by_side), units, goes_on)
+        noise = _split(_Bench(planned, few, Path(folder), side_by_side, provider), units, goes_on)
     estimated = estimated_noise(planned)
     prices = _prices(planned)
     found = [

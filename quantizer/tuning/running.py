@@ -86,7 +86,7 @@ class Runner:
             return tuple(forecast(self.task, candidate) for candidate in request.candidates)
         planned = self.plan_of_trial(request.candidate)
         if isinstance(request, RankNodes):
-            return ranked_nodes(planned, tuning, self.task.target.side_by_side)
+            return ranked_nodes(planned, tuning, self.task.target.side_by_side, self.task.provider)
         if isinstance(request, Measure):
             return measured_speedup(self.task, request.candidate, tuning)
         return self._verified(planned)
@@ -128,7 +128,8 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = Path(folder) / "held-out.onnx"
             save_model(lowered_for(self.task, planned).model, path)
-            return score_model(path, self.split.holdout, 1, self.task.target.side_by_side)
+            task, holdout = self.task, self.split.holdout
+            return score_model(path, holdout, 1, task.target.side_by_side, provider=task.provider)
 
     def _is_late(self) -> bool:
         late = self.deadline is not None and time.monotonic() >= self.deadline

@@ -38,6 +38,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import DataError, PlanError
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.readers.values import Sample
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes
@@ -180,11 +181,13 @@ class SensitivityRun:
         limit: number of samples used, from the first, which are held in memory; None for all.
         threads: inside an operator; 0 for all cores.
         class_axis: axis of the classes of the first output; None for what its operator says (`class_axes`).
+        provider: execution provider of onnxruntime that runs the models, in full or short.
     """
 
     limit: int | None = LIMIT
     threads: int = 0
     class_axis: int | None = None
+    provider: str = "cpu"
 
 
 def sensitivity(
@@ -253,7 +256,7 @@ def sensitivity_of(
     watched = measured_tensors(model, plan, run.class_axis)
     source = splittable_model(model, tuple(watched))
     groups = node_groups(source, plan)
-    measurement = _Measurement(source, plan, watched, samples, run.threads)
+    measurement = _Measurement(source, plan, watched, samples, run)
     nodes: list[NodeSensitivity] = []
     for begin, end in segments(list(groups), len(source.nodes), [max(group) for group in groups.values()]):
         inside = [group for first, group in groups.items() if begin <= first < end]
@@ -339,12 +342,13 @@ class _Measurement:
         plan: QuantPlan,
         watched: Mapping[str, ClassAxis],
         samples: Sequence[Sample],
-        threads: int,
+        run: SensitivityRun,
     ) -> None:
+        threads, provider = run.threads, check_provider(run.provider)
         self._source, self._plan, self._watched = source, plan, watched
-        self._submodel = partial(open_submodel, source, threads=threads)
-        self._float = SampleWalk(source, samples, threads)
-        self._quantized = SampleWalk(source, samples, threads)
+        self._submodel = partial(open_submodel, source, threads=threads, provider=provider)
+        self._float = SampleWalk(source, samples, threads, provider)
+        self._quantized = SampleWalk(source, samples, threads, provider)
         count = len(source.nodes)
         others = [name_of(v) for v in source.model.graph.outputs if v.name not in watched]
         names = {**watched, **dict.fromkeys(others, ClassAxis())}

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.readers.values import Sample
+from ...profiles.runtime.providers import CPU
 from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
 from ..model.saving import save_model
@@ -135,7 +136,13 @@ def segments(
 
 
 def open_submodel(
-    source: SplittableModel, start: int, end: int, plan: QuantPlan | None, threads: int = 1
+    source: SplittableModel,
+    start: int,
+    end: int,
+    plan: QuantPlan | None,
+    threads: int = 1,
+    *,
+    provider: str = CPU,
 ) -> Callable[[Values, str], dict[str, Any]]:
     """Return a function that runs the nodes from `start` to before `end`.
 
@@ -144,6 +151,7 @@ def open_submodel(
         start, end: indices of nodes.
         plan: that the submodel is lowered with; None for float.
         threads: inside an operator.
+        provider: full name of the execution provider.
 
     Returns:
         A function of the arrays by name (those that the submodel does not read are ignored) and of the
@@ -163,7 +171,7 @@ def open_submodel(
     )
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(submodel, Path(folder) / "submodel.onnx")
-        session = open_session(str(Path(folder) / "submodel.onnx"), name, threads)
+        session = open_session(str(Path(folder) / "submodel.onnx"), name, threads, provider=provider)
 
     def run_on(values: Values, sample: str) -> dict[str, Any]:
         feed = {n: values[n] for n in inputs}
@@ -209,8 +217,10 @@ def _submodel(
 class SampleWalk:
     """Samples on their way through the graph: the live tensors of each sample at the current node."""
 
-    def __init__(self, source: SplittableModel, samples: Sequence[Sample], threads: int) -> None:
-        self._source, self._threads = source, threads
+    def __init__(
+        self, source: SplittableModel, samples: Sequence[Sample], threads: int, provider: str = CPU
+    ) -> None:
+        self._source, self._threads, self._provider = source, threads, provider
         self._names = [sample.name for sample in samples]
         self._live: list[dict[str, Any]] = [dict(sample.arrays) for sample in samples]
         self._at = 0
@@ -219,7 +229,7 @@ class SampleWalk:
         """Go on to the node with an index."""
         if index == self._at:
             return
-        step = open_submodel(self._source, self._at, index, plan, self._threads)
+        step = open_submodel(self._source, self._at, index, plan, self._threads, provider=self._provider)
         last = self._source.last_uses
         self._live = [
             {n: v for n, v in {**values, **step(values, name)}.items() if last.get(n, -1) >= index}

@@ -12,6 +12,7 @@ import onnxruntime as ort
 from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingError
 from ...profiles.records.profile import Profile
 from ...profiles.runner.thread_pool import map_in_threads
+from ...profiles.runtime.providers import check_provider
 from ..differences.outputs import class_axes
 from ..lowering.lower import lower
 from ..lowering.written import Lowered
@@ -66,6 +67,11 @@ class TuningTask:
     float_session: ort.InferenceSession
     plans: dict[tuple[str, tuple[str, ...]], PlannedModel] = field(default_factory=dict)
     facts: dict[tuple[object, ...], PlanningFacts] = field(default_factory=dict)
+
+    @property
+    def provider(self) -> str:
+        """Full name of the execution provider that runs all models."""
+        return check_provider(self.target.provider)
 
 
 def facts_of(task: TuningTask, candidate: Candidate) -> PlanningFacts:
@@ -200,7 +206,8 @@ class _Bench:
 
     def screen(self, path: Path) -> Screened:
         axes = class_axes(self.task.prepared.model, None, None)
-        return screen_model(path, self.samples, axes, self.task.target.max_drop, self.within)
+        drop, provider = self.task.target.max_drop, self.task.provider
+        return screen_model(path, self.samples, axes, drop, self.within, provider=provider)
 
 
 def _written(bench: _Bench, candidate: Candidate, place: int, begun: set[str]) -> _Ready:
@@ -302,7 +309,7 @@ def measured_speedup(task: TuningTask, candidate: Candidate, samples: ScoringSam
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "measured.onnx"
         _write(task, candidate, plan_of(task, candidate), path)
-        session = open_session(str(path), "quantized model", task.target.threads)
+        session = open_session(str(path), "quantized model", task.target.threads, provider=task.provider)
     feeds = [sample.arrays for sample in samples.samples[: QUICK.samples]]
     names = [output.name for output in session.get_outputs()]
     return measure(

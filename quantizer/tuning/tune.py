@@ -22,6 +22,7 @@ from ...profiles.readers.random_samples import check_not_random
 from ...profiles.records.origins import has_histograms
 from ...profiles.records.profile import Profile, check_data_not_random
 from ...profiles.records.store import dumps
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import source_name
 from ..exchange.profiles import read_profile
 from ..model.files import model_bytes
@@ -146,14 +147,14 @@ def read_by(model: object, profile: object, data: TuningData) -> FilesRead:
 
 def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
     """Return what is tuned, with its model and profile read and the float model opened."""
-    prepared = open_prepared(path)
+    prepared, provider = open_prepared(path), check_provider(target.provider)
     return TuningTask(
         prepared=prepared,
         profile=read_profile(profile_path, prepared.model, prepared.identity),
         recipe=recipe,
         target=target,
         float_path=path,
-        float_session=open_session(str(path), str(path), target.threads),
+        float_session=open_session(str(path), str(path), target.threads, provider=provider),
     )
 
 
@@ -182,6 +183,7 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
         "objective": task.target.objective,
         "max_drop": task.target.max_drop,
         "threads": task.target.threads,
+        "provider": task.provider,
     }
 
 

@@ -9,6 +9,7 @@ import onnx.parser
 import pytest
 from qprof_onnx.cli.options.evaluation import RUNTIMES as SHOWN
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
+from qprof_onnx.profiles.runtime import custom_operators
 from qprof_onnx.quantizer.runtime import runtimes
 from qprof_onnx.quantizer.runtime.runtimes import RUNTIMES, RuntimeName, place_of
 from qprof_onnx.quantizer.runtime.sessions import run
@@ -72,14 +73,16 @@ def test_a_missing_openvino_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_session_that_runs_elsewhere_is_refused(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Fallen:
+        def __init__(self, *given: object, **named: object) -> None:
+            pass
+
         def get_providers(self) -> list[str]:
             return ["CPUExecutionProvider"]
 
-    monkeypatch.setattr(runtimes, "open_session", lambda *given, **named: Fallen())
+    monkeypatch.setattr(custom_operators.ort, "InferenceSession", Fallen)
     place = runtimes.ExecutionPlace("onnxruntime", "CUDAExecutionProvider")
-    with pytest.raises(
-        ModelError, match="not run it with CUDAExecutionProvider but with CPUExecutionProvider"
-    ):
+    cause = "does not start here: onnxruntime would run the model with CPUExecutionProvider instead"
+    with pytest.raises(ConfigError, match=cause):
         place.open(model, "m.onnx", 1)
 
 
