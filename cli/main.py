@@ -34,6 +34,8 @@ COMMANDS = {
     "measure-target": "Measure what the kernels of TARGET cost on this machine.",
     "show": "Print a profile or a plan as a table.",
     "schema": "Print the JSON Schema of a file or of a result; without NAME the names.",
+    "import-profile": "Write the ranges that a calibrator of another tool recorded as a profile.",
+    "export": "Write a profile or a plan as a file of another tool.",
     "explain": "Explain the parameters of a tensor, or why a node is quantized or float.",
     "instrument": "Write a model with a QuantizationProfile node on every activation.",
 }

@@ -21,6 +21,7 @@ DELEGATED = {
     "quantization parameters: {problem}": "the sentences of `affine`, which end with advice",
     "{sentence}; leave one out": "the sentences of `merge_profiles`, which begin with a file",
     "{path}: {error}": "a whole message of preparation, to which the file is added",
+    "prepared.untyped": "a whole sentence of preparation, which ends with the option that names the library",
     "load_refusal(": "the sentences of `refusals.load_refusal`, which end with advice",
     "{problem} in the first pass": "`problem` begins with the sample",
     ", and {ONCE}": "the constant ends with advice",

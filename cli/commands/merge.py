@@ -26,8 +26,9 @@ def command(profiles: tuple[Path, ...], output: Path, allow_duplicates: bool) ->
       qprof merge shard-1.yaml shard-2.yaml shard-3.yaml -o profile.yaml
     """
     from ...profiles.records.merge import merge_files
+    from ...quantizer.exchange.profiles import read_at
 
-    found = merge_files(profiles, output, allow_duplicates=allow_duplicates)
+    found = merge_files(profiles, output, allow_duplicates=allow_duplicates, read=read_at)
     for warning in found.warnings:
         tell(f"warning: {warning}")
     profile = found.profile

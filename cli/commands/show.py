@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..console import echo
-from ..options.documents import chosen, read_document
+from ..options.documents import chosen
 from ..options.files import EXISTING, FileCommand
 from ..options.shared import json_option
 from ..render.files import of_kind, plan_json, print_plan, print_profile, profile_json
@@ -30,28 +30,25 @@ def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool)
 
     Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
     its maximum, with logarithmic heights; of chosen tensors also the samples with the smallest minimum and
-    the largest maximum. Of a plan: what becomes of each node and why, and scale and zero
-    point of each tensor. --json prints everything that the file holds.
+    the largest maximum. A file of ranges of another tool is shown as a profile. Of a plan: what becomes of
+    each node and why, and scale and zero point of each tensor. --json prints everything that the file holds.
 
     \b
     Examples:
       qprof show profile.yaml --only outliers
       qprof show plan.yaml --tensor '/layer1/*' --json
     """
-    kind, text = read_document(file)
-    if kind == "profile":
-        from ...profiles.records.store import loads as read_profile
+    from ...profiles.records.profile import Profile
+    from ...quantizer.exchange.documents import read_document
 
-        profile = read_profile(text, file.name)
-        tensors = of_kind(chosen(profile.tensors, globs, file), only)
-        profile = replace(profile, tensors=tensors)
+    found = read_document(file)
+    if isinstance(found, Profile):
+        tensors = of_kind(chosen(found.tensors, globs, file), only)
+        profile = replace(found, tensors=tensors)
         named = bool(globs or only)
         echo(profile_json(profile)) if as_json else print_profile(profile, named)
     else:
         if only is not None:
             raise click.UsageError("--only is for profiles")
-        from ...quantizer.plan.store import loads as read_plan
-
-        plan = read_plan(text, file.name)
-        plan = replace(plan, tensors=chosen(plan.tensors, globs, file))
+        plan = replace(found, tensors=chosen(found.tensors, globs, file))
         echo(plan_json(plan)) if as_json else print_plan(plan, with_nodes=not globs)

@@ -50,5 +50,14 @@ def command(as_json: bool) -> None:
         ]
         for recipe in recipes
     ]
-    headers = ["target", "description", "verified", "activations", "weights", "schema", "calibrator", "operators"]
+    headers = [
+        "target",
+        "description",
+        "verified",
+        "activations",
+        "weights",
+        "schema",
+        "calibrator",
+        "operators",
+    ]
     print_table(headers, rows, right=["operators"], folded=["description"])

@@ -64,7 +64,8 @@ def profile_json(profile: Profile) -> str:
 
     written: Any = parse(dumps(profile))
     for name, tensor in profile.items():
-        written["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
+        if written["tensors"][name]["histogram"] is not None:
+            written["tensors"][name]["histogram"]["counts"] = tensor.histogram.counts.tolist()
         if tensor.channels is not None:
             shown = written["tensors"][name]["channels"]
             for key in ("count", "minimum", "maximum", "sums"):
@@ -95,11 +96,14 @@ def plan_json(plan: QuantPlan) -> str:
 
 def print_profile(profile: Profile, named: bool = False) -> None:
     """Print a heading and a row for each tensor, with the samples of its extremes where they are `named`."""
+    from ...profiles.records.origins import is_bound, source_of
     from ...profiles.records.profile import describe
 
     tensors = f"{len(profile)} tensors"
-    if profile.origin == "glow":
-        echo(f"Glow profile (version {profile.tool or 'unknown'}): {tensors}, by Glow's names")
+    if not is_bound(profile):
+        echo(f"ranges of {source_of(profile)}: {tensors}, by the names of the file")
+    elif profile.origin != "qprof":
+        echo(f"ranges of {source_of(profile)} for {describe(profile.model)}: {tensors}")
     else:
         by = f", by {profile.tool}" if profile.tool else ""
         noise = f", noise measured on {len(profile.noise)}" if profile.noise else ""

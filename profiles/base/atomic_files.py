@@ -30,15 +30,35 @@ def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
     Raises:
         error: the file is missing, unreadable or not UTF-8 text.
     """
+    return text_of(read_bytes(path, error), os.fspath(path), error)
+
+
+def read_bytes(path: str | os.PathLike[str], error: type[QprofError]) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        error: the file is missing or unreadable.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise error(
-            f"{path}: not UTF-8 text (byte {problem.start} is 0x{problem.object[problem.start]:02x}); "
-            "give a YAML file of qprof or Glow"
-        ) from None
+        return Path(path).read_bytes()
     except OSError as problem:
         raise error(f"{path}: cannot be read: {problem.strerror}; check the path") from None
+
+
+def text_of(data: bytes, where: str, error: type[QprofError]) -> str:
+    """Return the text of the content of a file, see `read_text`.
+
+    Raises:
+        error: it is not UTF-8 text.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise error(
+            f"{where}: not UTF-8 text (byte {problem.start} is 0x{problem.object[problem.start]:02x}); "
+            "give a YAML file of qprof, or a file of another tool that 'qprof import-profile' reads"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 @dataclass(frozen=True)

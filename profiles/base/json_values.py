@@ -32,17 +32,22 @@ def to_jsonable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, *, non_finite: bool = False) -> Any:
     """Return the value that a JSON text describes: the reader of every JSON file of qprof.
 
+    Args:
+        text: the document.
+        non_finite: take NaN and Infinity, which JSON has not but Python writes, as floats.
+
     Raises:
-        MalformedError: not JSON; NaN or Infinity, which JSON has not; a key twice; nested too deeply; a
+        MalformedError: not JSON; NaN or Infinity, unless they are taken; a key twice; nested too deeply; a
             number of thousands of digits. The line is named where it is known.
     """
     from .strict_yaml import MalformedError  # brings PyYAML along, which those who only write do not need
 
     try:
-        return json.loads(text, parse_constant=_no_number, object_pairs_hook=_without_duplicates)
+        constant = float if non_finite else _no_number
+        return json.loads(text, parse_constant=constant, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as problem:
         raise MalformedError(f"line {problem.lineno}: not JSON: {problem.msg}") from None
     except RecursionError:

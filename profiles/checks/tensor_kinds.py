@@ -36,7 +36,7 @@ def is_heavy_tailed(tensor: TensorProfile) -> bool:
 
     Half of `TAIL` is left out at either end. Both ranges are extended to 0, as quantized types represent 0.
     """
-    if not tensor.count or tensor.minimum == tensor.maximum:
+    if not tensor.histogram.total or tensor.minimum == tensor.maximum:
         return False
     cumulated = np.cumsum(tensor.histogram.counts) / tensor.histogram.counts.sum()
     edges = np.clip(tensor.histogram.edges(), tensor.minimum, tensor.maximum)

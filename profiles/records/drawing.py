@@ -12,7 +12,7 @@ from ..base.atomic_files import write_atomically
 from ..base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from .histogram import EqualBins, Histogram
+    from .histogram import Bins
 
 BLOCKS, ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 BARS, WIDTH, HEIGHT = 96, 480, 120
@@ -20,7 +20,7 @@ BARS, WIDTH, HEIGHT = 96, 480, 120
 
 
 def small_histogram(
-    histogram: Histogram | EqualBins, minimum: float, maximum: float, cells: int = 16, ramp: str = BLOCKS
+    histogram: Bins, minimum: float, maximum: float, cells: int = 16, ramp: str = BLOCKS
 ) -> str:
     """Return a histogram drawn in `cells` characters from minimum to maximum.
 
@@ -37,7 +37,7 @@ def small_histogram(
     return "".join(ramp[min(level, len(ramp)) - 1] if level else " " for level in levels)
 
 
-def heights(histogram: Histogram | EqualBins, minimum: float, maximum: float, cells: int) -> list[float]:
+def heights(histogram: Bins, minimum: float, maximum: float, cells: int) -> list[float]:
     """Return the heights of `cells` bars from minimum to maximum, in [0, 1]: logarithms of the counts."""
     import numpy as np
 
@@ -84,7 +84,7 @@ class Drawing:
         write_atomically(path, self.svg + "\n")
 
 
-def drawing(name: str, histogram: Histogram | EqualBins, minimum: float, maximum: float) -> Drawing:
+def drawing(name: str, histogram: Bins, minimum: float, maximum: float) -> Drawing:
     """Return a histogram as bars from minimum to maximum; their heights are logarithmic.
 
     Args:

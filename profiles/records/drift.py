@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from ..base.errors import ProfileError
 from .histogram import Histogram, bin_exponent
+from .origins import is_exact, source_of
 from .profile import Profile, TensorProfile, describe
 
 Floats = npt.NDArray[np.float64]
@@ -100,12 +101,13 @@ def check_comparable(
             names in common.
 
     Raises:
-        ProfileError: one is of Glow; the structures differ and that is not allowed; no tensor is in both.
+        ProfileError: one is of another tool; the structures differ and that is not allowed; no tensor is in
+            both.
     """
     for where, profile in zip(names, (old, new), strict=True):
-        if profile.origin == "glow" or not all(isinstance(t.histogram, Histogram) for t in profile.values()):
+        if not is_exact(profile):
             raise ProfileError(
-                f"{where}: is a profile of Glow, whose bins are too coarse for a comparison; "
+                f"{where}: comes from {source_of(profile)}, which has no exact histograms to compare; "
                 "make both profiles with 'qprof dump-profile'"
             )
     notes = []

@@ -286,3 +286,33 @@ class EqualBins:
         if (minimum, maximum) == (self.minimum, self.maximum):
             return self
         raise ValueError("equal bins keep their own range")
+
+
+@dataclass(frozen=True)
+class UnknownBins:
+    """No histogram: of the elements only their range is known, as another tool recorded it.
+
+    It has no bins, so that whoever asks for their total finds nothing to compute from.
+    """
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """No counts at all."""
+        return np.zeros(0, np.int64)
+
+    @property
+    def total(self) -> int:
+        """Number of values counted: none."""
+        return 0
+
+    def edges(self) -> npt.NDArray[np.float64]:
+        """Return the one edge that no bins have, 0."""
+        return np.zeros(1)
+
+    def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
+        """Return bins over [minimum, maximum] that hold nothing."""
+        return EqualBins(minimum, maximum, np.zeros(bins))
+
+
+Bins = Histogram | EqualBins | UnknownBins
+"""What is known of how the elements of a tensor are spread."""

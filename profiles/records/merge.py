@@ -6,13 +6,13 @@ Files are read one at a time and not kept, so memory does not grow with their nu
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..base.atomic_files import read_text
 from ..base.errors import ProfileError
 from .channel_statistics import Channels
-from .histogram import EqualBins
+from .origins import is_exact, source_of
 from .profile import DataId, Profile, describe
 from .store import loads, save_profile
 
@@ -36,11 +36,22 @@ class Merged:
     warnings: tuple[str, ...] = ()
 
 
+Read = Callable[[str | os.PathLike[str]], Profile]
+"""Returns the profile of a file; the whole path stands in messages, as shards often have the same name in
+different folders."""
+
+
+def read_profile(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile of qprof."""
+    return loads(read_text(path, ProfileError), str(path))
+
+
 def merge_files(
     paths: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,
     *,
     allow_duplicates: bool = False,
+    read: Read = read_profile,
 ) -> Merged:
     """Merge profile files, and write the result.
 
@@ -48,12 +59,13 @@ def merge_files(
         paths: at least one qprof profile; all of one model.
         output: where to write the merged profile; None for nowhere.
         allow_duplicates: accept data that seems to be counted twice, with a warning.
+        read: reads a file.
 
     Raises:
         ProfileError: see `merge_profiles`, or a file cannot be read.
         ConfigError: the output cannot be written.
     """
-    merged = merge_profiles(_read(paths), allow_duplicates=allow_duplicates)
+    merged = merge_profiles(((str(path), read(path)) for path in paths), allow_duplicates=allow_duplicates)
     if output is not None:
         save_profile(merged.profile, output)
     return merged
@@ -70,7 +82,7 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
         allow_duplicates: accept data that seems to be counted twice, with a warning.
 
     Raises:
-        ProfileError: there is none; one comes from Glow; two are of different models or hold different
+        ProfileError: there is none; one is of another tool; two are of different models or hold different
             tensors; two are of the same samples, or one is of the samples of all the others together, unless
             duplicates are allowed. Samples that two profiles share besides others cannot be noticed.
     """
@@ -102,21 +114,15 @@ def merge_profiles(named: Iterable[tuple[str, Profile]], *, allow_duplicates: bo
     return Merged(total, files, tuple(warnings))
 
 
-def _read(paths: Sequence[str | os.PathLike[str]]) -> Iterator[tuple[str, Profile]]:
-    # The whole path stands in messages: shards often have the same name in different folders.
-    return ((str(path), loads(read_text(path, ProfileError), str(path))) for path in paths)
-
-
 def _samples(data: DataId) -> str:
     return "sample" if data.samples == 1 else f"{data.samples} samples"
 
 
 def _check_exact(where: str, profile: Profile) -> None:
     """Refuse a profile that cannot be merged exactly."""
-    coarse = [name for name, tensor in profile.items() if isinstance(tensor.histogram, EqualBins)]
-    if profile.origin == "glow" or coarse:
+    if not is_exact(profile):
         raise ProfileError(
-            f"{where}: is a profile of Glow, whose histograms cannot be merged exactly; "
+            f"{where}: comes from {source_of(profile)}, which has no histograms that can be merged exactly; "
             "profile the shards with 'qprof dump-profile'"
         )
 

@@ -19,7 +19,7 @@ from ..checks.outliers import Outlier, outliers
 from ..noise.measurements import SampleNoise, fewest_digests
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
-from .histogram import EqualBins, Histogram
+from .histogram import Bins, Histogram
 
 Dim = int | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
@@ -104,10 +104,12 @@ class TensorProfile:
         dtype: ONNX element type name in lower case, such as "float" (float32), "float16", "double".
         shape: dimensions; None where free or different from sample to sample; None for an unknown rank.
         minimum, maximum: exact smallest and largest finite value; 0.0 when the tensor had none.
-        count: number of finite elements. The histogram's counts add up to it.
+        count: number of finite elements. The histogram's counts add up to it; where there is none, the
+            elements of one sample as far as the model tells, and at least 1.
         zeros: how many of them are zero (they are in the histogram as well).
         nan, inf: number of elements that were not finite; in neither range nor histogram.
-        histogram: exact 2000-bin histogram of the finite elements, or the equal bins of a Glow profile.
+        histogram: exact 2000-bin histogram of the finite elements; of another tool's file the equal bins
+            that it holds, or none.
         channels: per-channel ranges and sums, for inputs of weighted layers; else None.
         extremes: the samples that made minimum and maximum, and those next to them; None where that was not
             recorded (profiles of formats 1 to 3).
@@ -121,7 +123,7 @@ class TensorProfile:
     zeros: int
     nan: int
     inf: int
-    histogram: Histogram | EqualBins
+    histogram: Bins
     channels: Channels | None = None
     extremes: Extremes | None = None
 
@@ -140,17 +142,18 @@ class TensorProfile:
         """Return the profile of both sets of elements together: exact, commutative, associative.
 
         Raises:
-            ProfileError: the dtypes differ, or the channels, or a side holds the equal bins of a Glow
-                profile, which cannot be merged exactly.
+            ProfileError: the dtypes differ, or the channels, or a side comes from another tool, whose bins
+                cannot be merged exactly.
         """
         if self.dtype != other.dtype:
             raise ProfileError(
                 f"merge: a tensor is {self.dtype} here and {other.dtype} there; "
                 "profile one model for all shards"
             )
-        if isinstance(self.histogram, EqualBins) or isinstance(other.histogram, EqualBins):
+        if not (isinstance(self.histogram, Histogram) and isinstance(other.histogram, Histogram)):
             raise ProfileError(
-                "merge: equal bins of a Glow profile cannot be merged exactly; merge qprof profiles instead"
+                "merge: what another tool recorded cannot be merged exactly; merge profiles of "
+                "'qprof dump-profile' instead"
             )
         if self.count == 0 or other.count == 0:
             full = other if self.count == 0 else self
@@ -239,8 +242,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         model: the prepared model that was profiled.
         data: which calibration data.
         tensors: name to profile, in graph order.
-        origin: "qprof", or "glow" for a profile read from Glow's YAML, whose keys are Glow's names
-            (`node:output`) until `glow_names.bind_glow` translates them.
+        origin: "qprof", or the name of the file format of another tool, whose keys are the names of that file
+            as long as the profile is not bound to a model.
         tool: name and version of the writer.
         non_finite: what the run remembers of NaN and Inf; nothing for a profile that was read from a file.
         noise: how noise travels through the model, for the samples with the smallest digests; () where it was

@@ -4,14 +4,15 @@ A profile is one YAML document that ends with a line "...":
 
     format: qprof-profile/4
     tool: ...                      who wrote it
-    origin: qprof                  or glow, while the keys are Glow's names
+    origin: qprof                  or the name of the file format of another tool
     model: file, structure, weights, opset
     data: samples, digest, runs, random (true where some samples are random values)
     tensors:                       in graph order
       NAME:
         dtype, shape (null where free; null for an unknown rank), minimum, maximum, count, zeros, nan, inf
         histogram: exponent, first, counts          bins of width 2**exponent
-                or minimum, maximum, counts         equal bins, from a Glow profile
+                or minimum, maximum, counts         equal bins, of another tool's file
+                or null                             where that has none: only the range is known
         channels: axis, count, minimum, maximum, sums       where channels were recorded one by one
         extremes: lowest, highest                           see `checks.text`
     extreme_samples:               digest and name of each sample that made an extreme
@@ -23,9 +24,9 @@ A profile is one YAML document that ends with a line "...":
 `counts` is one text of numbers; `0*n` stands for a run of n zeros. Floats are written by `repr`, so that
 `loads(dumps(p)) == p`. Under `channels`, `count`, `minimum` and `maximum` are one text each with a number for
 each channel (one number where all are equal), and `sums` is a list of such texts;
-`channel_statistics.Channels` defines them. Format 3 is the same without runs, extremes and inputs, and
-written where there are none; format 2 is that without `noise`; format 1 is that without `channels`. Glow's
-own YAML is recognised when reading and written on request (`glow_format`).
+`channel_statistics.Channels` defines them. Format 5 is format 4 with tensors whose histogram is null, and
+written where there are some. Format 3 is format 4 without runs, extremes and inputs, and written where there
+are none; format 2 is that without `noise`; format 1 is that without `channels`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..base.atomic_files import read_text, write_atomically
-from ..base.errors import ConfigError, ProfileError
+from ..base.errors import ProfileError
 from ..base.strict_yaml import (
     MalformedError,
     block,
@@ -53,42 +54,29 @@ from ..base.strict_yaml import (
 from ..checks.inputs import InputProfile, sizes_at, sizes_text
 from ..checks.text import Row, rows_at, rows_text, sample_rows
 from ..noise.text import noise_at, noise_text
-from . import glow_format
+from .histogram import UnknownBins
 from .profile import FLOAT_DTYPES, DataId, ModelId, Profile, TensorProfile
 from .tensor_text import check, tensor_at, tensor_text
 
-FAMILY, VERSION, WITHOUT_RUNS, WITHOUT_NOISE = "qprof-profile", 4, 3, 2
-FORMATS = ("qprof", "glow")
+FAMILY, VERSION, WITHOUT_RANGES, WITHOUT_RUNS, WITHOUT_NOISE = "qprof-profile", 5, 4, 3, 2
 ADVICE = "restore the file, or profile the model again with 'qprof dump-profile'"
 
 
-def save_profile(
-    profile: Profile,
-    path: str | os.PathLike[str],
-    format: str = "qprof",
-    names: Mapping[str, str] | None = None,
-) -> None:
+def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Write a profile in one step: the file is complete, or as it was before.
 
     Args:
         profile: what to write.
         path: the file; replaced when it exists.
-        format: "qprof", or "glow" for Glow's YAML (SPEC section C), which drops dtypes, shapes, zeros and
-            digits of counts above 999999.
-        names: for "glow": tensor name to Glow's name, from `glow_names.glow_names`; not needed for a
-            profile that came from Glow.
 
     Raises:
-        ProfileError: the profile contradicts itself, or a tensor has no Glow name.
-        ConfigError: the format is unknown, or the file cannot be written.
+        ProfileError: the profile contradicts itself. ConfigError: the file cannot be written.
     """
-    if format not in FORMATS:
-        raise ConfigError(f"format '{format}': no such format of profiles; use one of {', '.join(FORMATS)}")
-    write_atomically(path, dumps(profile) if format == "qprof" else glow_format.dumps_profile(profile, names))
+    write_atomically(path, dumps(profile))
 
 
 def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile in qprof's format or in Glow's, recognised by its content.
+    """Read a profile of qprof.
 
     Raises:
         ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
@@ -103,7 +91,8 @@ def dumps(profile: Profile) -> str:
     Raises:
         ProfileError: the profile contradicts itself (`loads` would refuse the text).
     """
-    version = VERSION if profile.runs else WITHOUT_RUNS if profile.noise_samples else WITHOUT_NOISE
+    version = WITHOUT_RANGES if profile.runs else WITHOUT_RUNS if profile.noise_samples else WITHOUT_NOISE
+    version = VERSION if any(isinstance(t.histogram, UnknownBins) for t in profile.values()) else version
     head = {"format": f"{FAMILY}/{version}", "tool": profile.tool, "origin": profile.origin}
     lines = [block(head), "model:\n", block(model_fields(profile.model), 2)]
     data = {"samples": profile.data.samples, "digest": profile.data.digest}
@@ -145,13 +134,9 @@ def _inputs_text(profile: Profile, place: Mapping[Row, int] | None) -> Iterator[
 def loads(document: str, source: str = "profile") -> Profile:
     """Return the profile that a text describes; `source` names it in errors. See `load_profile`."""
     try:
-        if glow_format.is_glow(document):
-            return glow_format.loads_profile(document)
         if document.startswith(f"format: {FAMILY}/"):
             check_whole(document)
-        top = check_format(
-            parse(document), FAMILY, VERSION, "give a profile written by 'qprof dump-profile' or by Glow"
-        )
+        top = check_format(parse(document), FAMILY, VERSION, "give a profile written by 'qprof dump-profile'")
         check_whole(document)
         return _profile(top)
     except MalformedError as problem:
@@ -181,8 +166,8 @@ def _profile(top: dict[str, object]) -> Profile:
     optional = ("noise", "extreme_samples", "inputs")
     fields(top, "the document", ("format", "tool", "origin", "model", "data", "tensors"), optional)
     origin = text_at(top["origin"], "origin")
-    if origin not in ("qprof", "glow"):
-        raise MalformedError(f"origin '{origin}' is unknown", "use qprof or glow")
+    if not re.fullmatch("[a-z0-9-]+", origin):
+        raise MalformedError(f"origin '{origin}' is not the name of a format of files", "use qprof or glow")
     data = fields(top["data"], "data", ("samples", "digest"), ("runs", "random"))
     digest = text_at(data["digest"], "data: digest")
     if not re.fullmatch("[0-9a-f]{32}", digest):

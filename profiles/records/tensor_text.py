@@ -26,7 +26,7 @@ from ..checks.extremes import Extremes
 from ..checks.text import Row, extremes_at, extremes_text
 from ..checks.text import fault as fault_of_extremes
 from .channel_statistics import SUMS, Channels, fault
-from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, EqualBins, Histogram, exact_sum
+from .histogram import BINS, INDEX_BITS, MIN_EXPONENT, Bins, EqualBins, Histogram, UnknownBins, exact_sum
 from .profile import Dim, TensorProfile
 
 _FIELDS = ("dtype", "shape", "minimum", "maximum", "count", "zeros", "nan", "inf", "histogram")
@@ -52,18 +52,23 @@ def tensor_text(tensor: TensorProfile, place: Mapping[Row, int] | None, indent: 
         indent: of the lines.
     """
     values = {key: getattr(tensor, key) for key in _FIELDS[:-1]}
-    histogram = tensor.histogram
-    if isinstance(histogram, Histogram):
-        bins = f"exponent: {histogram.exponent}, first: {histogram.first}"
-    else:
-        bins = f"minimum: {flow_text(histogram.minimum)}, maximum: {flow_text(histogram.maximum)}"
-    written = block(values) + f'histogram: {{{bins}, counts: "{_counts_text(histogram)}"}}\n'
+    written = block(values) + f"histogram: {_bins_text(tensor.histogram)}\n"
     if tensor.channels is not None:
         written += _channels_text(tensor.channels, tensor.dtype)
     if place is not None and tensor.extremes is not None:
         shown = extremes_text(tensor.extremes, place, lambda value: _value_text(value, tensor.dtype))
         written += f"extremes: {shown}\n"
     return "".join(f"{' ' * indent}{line}\n" for line in written.splitlines())
+
+
+def _bins_text(histogram: Bins) -> str:
+    if isinstance(histogram, UnknownBins):
+        return "null"
+    if isinstance(histogram, Histogram):
+        bins = f"exponent: {histogram.exponent}, first: {histogram.first}"
+    else:
+        bins = f"minimum: {flow_text(histogram.minimum)}, maximum: {flow_text(histogram.maximum)}"
+    return f'{{{bins}, counts: "{_counts_text(histogram)}"}}'
 
 
 def _value_text(value: float, dtype: str) -> str:
@@ -146,7 +151,9 @@ def _shape(value: object, where: str) -> tuple[Dim, ...] | None:
     return tuple(None if dim is None else integer_at(dim, where, 0) for dim in list_at(value, where))
 
 
-def _histogram(value: object, where: str) -> Histogram | EqualBins:
+def _histogram(value: object, where: str) -> Bins:
+    if value is None:
+        return UnknownBins()
     if isinstance(value, dict) and "exponent" in value:
         entries = fields(value, where, ("exponent", "first", "counts"))
         exponent = integer_at(entries["exponent"], f"{where}: exponent")
@@ -253,7 +260,7 @@ def check(tensor: TensorProfile, where: str, dtypes: Collection[str] | None) -> 
         raise MalformedError(f"{where}: {tensor.zeros} zeros in {tensor.count} elements")
     if tensor.histogram.counts.min(initial=0) < 0:
         raise MalformedError(f"{where}: the histogram has negative counts")
-    total = tensor.histogram.total
+    total = tensor.count if isinstance(tensor.histogram, UnknownBins) else tensor.histogram.total
     if total != tensor.count:
         raise MalformedError(
             f"{where}: the histogram's counts add up to {total}, not to count {tensor.count}"
@@ -261,7 +268,10 @@ def check(tensor: TensorProfile, where: str, dtypes: Collection[str] | None) -> 
     if isinstance(tensor.histogram, Histogram):
         if wrong := tensor.histogram.fault(tensor.minimum, tensor.maximum):
             raise MalformedError(f"{where}: {wrong}")
-    elif (tensor.histogram.minimum, tensor.histogram.maximum) != (tensor.minimum, tensor.maximum):
+    elif isinstance(tensor.histogram, EqualBins) and (tensor.histogram.minimum, tensor.histogram.maximum) != (
+        tensor.minimum,
+        tensor.maximum,
+    ):
         raise MalformedError(
             f"{where}: the histogram is outside minimum .. maximum: equal bins must have the same range"
         )

@@ -9,7 +9,6 @@ from .profiles.base.errors import QprofError as QprofError
 from .profiles.base.version import __version__ as __version__
 from .profiles.records.profile import Profile as Profile
 from .profiles.records.profile import TensorProfile as TensorProfile
-from .profiles.records.store import load_profile as load_profile
 from .profiles.records.store import save_profile as save_profile
 from .profiles.runner.settings import RunSettings as RunSettings
 from .profiles.runtime.custom_operators import load_custom_operators as load_custom_operators
@@ -17,6 +16,9 @@ from .profiles.samples.objects import DataSource as DataSource
 from .quantizer.evaluation.gates import Gate as Gate
 from .quantizer.evaluation.layers import LayerReport as LayerReport
 from .quantizer.evaluation.result import Evaluation as Evaluation
+from .quantizer.exchange.profiles import load_profile as load_profile
+from .quantizer.front_door.exchanging import export as export
+from .quantizer.front_door.exchanging import import_profile as import_profile
 from .quantizer.front_door.measuring import compare_layers as compare_layers
 from .quantizer.front_door.measuring import diff as diff
 from .quantizer.front_door.measuring import evaluate as evaluate

@@ -2,10 +2,13 @@
 
 A module has
     recognises(data: bytes) -> bool            whether a file is of this format, by its content
-    read(data: bytes, where: str)              -> ForeignRanges or ForeignParams; a ConfigError names `where`
+    read(data: bytes, where: str)              -> ForeignRanges or ForeignParams, see `read_as`
     write(profile: Profile, model: ir.Model)   of a format of ranges, -> str | bytes
     write(plan: QuantPlan, model: ir.Model)    of a format of parameters, -> str | bytes
-and one without `read`, or without `write`, is one-way. `model` is the prepared model.
+and one without `read`, or without `write`, is one-way. `model` is the prepared model. Where a file has names
+of its own for the tensors of a model, the module of a format of ranges also has
+    matched(profile: Profile, model: ir.Model) -> Mapping[str, str]    name in the file, by the model's names
+    known_names(model: ir.Model) -> Iterable[str]                      all names that the tensors have there
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.errors import ConfigError, QprofError, nearest
+
+if TYPE_CHECKING:
+    from .values import ForeignParams, ForeignRanges
 
 Holds = Literal["ranges", "parameters"]
 
@@ -31,7 +37,7 @@ class ExchangeFormat:
         holds: ranges, which become a profile, or parameters, which become a plan.
         suffix: of a file that is written.
         module: its module, below this room.
-        lost_reading: what the file cannot tell, one sentence.
+        lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
         lost_writing: what of a profile or plan it cannot hold, one sentence.
     """
 
@@ -58,11 +64,148 @@ class ExchangeFormat:
         return hasattr(self.load(), "write")
 
 
-RANGES: tuple[ExchangeFormat, ...] = ()
+LARGEST_ONLY = "one number for each tensor, so ranges are symmetric; neither histograms, channels nor noise"
 
-PARAMETERS: tuple[ExchangeFormat, ...] = ()
+RANGES: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "onnxruntime",
+        "onnxruntime's calibration data as JSON (calibration.json; 1.31, and plain ranges of old versions)",
+        "ranges",
+        ".json",
+        "ranges.onnxruntime_json",
+        "both ends of each range, and histograms of the calibrators Entropy and Distribution only; neither "
+        "channels nor noise",
+        "histograms, channels and noise; ends are float32",
+    ),
+    ExchangeFormat(
+        "onnxruntime-table",
+        "onnxruntime's calibration table as text (calibration.cache; 1.31)",
+        "ranges",
+        ".cache",
+        "ranges.onnxruntime_cache",
+        LARGEST_ONLY,
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
+    ),
+    ExchangeFormat(
+        "onnxruntime-flatbuffers",
+        "onnxruntime's calibration table for its TensorRT provider (calibration.flatbuffers; 1.31)",
+        "ranges",
+        ".flatbuffers",
+        "ranges.onnxruntime_flatbuffers",
+        LARGEST_ONLY,
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
+    ),
+    ExchangeFormat(
+        "tensorrt-cache",
+        "TensorRT's calibration cache (7 to 10)",
+        "ranges",
+        ".cache",
+        "ranges.tensorrt_cache",
+        LARGEST_ONLY,
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
+        "that the prepared model has no more",
+    ),
+    ExchangeFormat(
+        "glow",
+        "Glow's profile as YAML",
+        "ranges",
+        ".yaml",
+        "ranges.glow",
+        "equal bins instead of exact ones, and no number of zeros; neither channels nor noise",
+        "types, shapes, zeros, channels, noise, and digits of counts above 999999; Glow's hash of its graph",
+    ),
+)
 
-FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS)}
+_PLAN_LOST = "which nodes are quantized and how (look-up tables, roundings, shared scales), corrected biases"
+
+PARAMETERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "aimet-1.0",
+        "AIMET encodings 1.0 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "parameters.aimet_1_0",
+        "which axis channels and blocks lie along is taken from the model; fractional zero points and float "
+        "types are left out",
+        f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
+        "signed only with zero point 0",
+    ),
+    ExchangeFormat(
+        "aimet-0.6",
+        "AIMET encodings 0.6 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "parameters.aimet_0_6",
+        "which axis channels lie along is taken from the model; blocks and float types are left out",
+        f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
+        "point 0",
+    ),
+    ExchangeFormat(
+        "aimet-2.0",
+        "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "parameters.aimet_2_0",
+        "scales in 8-bit floats, fractional zero points and float types are left out",
+        f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
+    ),
+    ExchangeFormat(
+        "qnn",
+        "quantization_overrides.json of Qualcomm's converters (QAIRT, by its documentation)",
+        "parameters",
+        ".json",
+        "parameters.qnn",
+        "which axis channels lie along is taken from the model; float types and mere bit widths are left out",
+        f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
+        "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
+        "zero point 0",
+    ),
+    ExchangeFormat(
+        "tensor-quant-overrides",
+        "TensorQuantOverrides of onnxruntime's quantize_static (1.31), as JSON",
+        "parameters",
+        ".json",
+        "parameters.tensor_quant_overrides",
+        "'convert' and tensors without quant_type are left out",
+        f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
+        "parameters of single uses; int7 is int8",
+    ),
+)
+
+COMPILERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "stablehlo",
+        "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
+        "parameters",
+        ".mlir",
+        "compilers.stablehlo",
+        "",
+        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
+        "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
+    ),
+    ExchangeFormat(
+        "tflite-mlir",
+        "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
+        "parameters",
+        ".mlir",
+        "compilers.tflite",
+        "",
+        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
+        "one are declared only, for TFLite has none",
+    ),
+    ExchangeFormat(
+        "burn",
+        "Burn QuantScheme records (burn-tensor 0.22)",
+        "parameters",
+        ".json",
+        "compilers.burn",
+        "",
+        "only schemes and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
+        "listed with the reason",
+    ),
+)
+
+FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS, *COMPILERS)}
 """The formats by their names."""
 
 
@@ -82,6 +225,27 @@ def format_named(name: str) -> ExchangeFormat:
 def formats_of(holds: Holds) -> Iterator[ExchangeFormat]:
     """Yield the formats of one kind, in their order."""
     yield from (entry for entry in FORMATS.values() if entry.holds == holds)
+
+
+def read_as(
+    entry: ExchangeFormat, data: bytes, where: str, error: type[QprofError]
+) -> ForeignRanges | ForeignParams:
+    """Return what a file of a format holds.
+
+    Args:
+        entry: the format.
+        data: the whole file.
+        where: the file, for messages.
+        error: what a file that is malformed raises; a `read` says it by a `MalformedError`.
+    """
+    from ...profiles.base.strict_yaml import MalformedError  # brings PyYAML along, which help does not need
+
+    try:
+        found: ForeignRanges | ForeignParams = entry.load().read(data, where)
+    except MalformedError as problem:
+        advice = f"give a file of {entry.title} as it was written"
+        raise error(problem.message(where, advice)) from None
+    return found
 
 
 def recognised(data: bytes, holds: Holds | None = None) -> ExchangeFormat | None:

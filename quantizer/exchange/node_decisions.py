@@ -129,7 +129,7 @@ def _static(
         return Decision(NodePlan(Kind.LOOKUP_TABLE, implementation=how), inputs, outputs)
     if not outputs and rule.weight is None and _is_stored(node, inputs, deciding):
         return _float_in(deciding)  # what is quantized are its neighbours
-    kind = Kind.PASS_THROUGH if _passes_through(node, rule, inputs, outputs) else Kind.QUANTIZED
+    kind = Kind.PASS_THROUGH if _passes_through(node, rule, inputs, outputs, deciding) else Kind.QUANTIZED
     how = _implementation(node, kind, inputs, deciding)
     bias = _bias(node, rule, inputs, deciding)
     return Decision(NodePlan(kind, implementation=how), {**inputs, **bias}, outputs)
@@ -215,14 +215,19 @@ def _is_stored(node: ir.Node, inputs: Mapping[int, QuantParams], deciding: Decid
 
 
 def _passes_through(
-    node: ir.Node, rule: Rule, inputs: Mapping[int, QuantParams], outputs: Mapping[str, QuantParams]
+    node: ir.Node,
+    rule: Rule,
+    inputs: Mapping[int, QuantParams],
+    outputs: Mapping[str, QuantParams],
+    deciding: Deciding,
 ) -> bool:
     """Whether quantized values pass through a node; else it converts them."""
     if rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
         return False
-    params = inputs.get(0)
-    same = params is not None and all(outputs.get(name) == params for name in outputs_of(node))
-    return same and params is not None and _holds_its_fill(node, rule, params)
+    params, name = inputs.get(0), input_name(node, 0)
+    if params is None or (deciding.tensors.get(name) != params and not deciding.graph.is_constant(name)):
+        return False
+    return all(outputs.get(n) == params for n in outputs_of(node)) and _holds_its_fill(node, rule, params)
 
 
 def _holds_its_fill(node: ir.Node, rule: Rule, params: QuantParams) -> bool:
@@ -291,8 +296,9 @@ def _hybrid(
     if given.is_dynamic and node.op_type in target.dynamic and not _unfit_dynamic(stored):
         how = "runtime" if rule.is_recurrent else ""
         return Decision(NodePlan(Kind.DYNAMIC, implementation=how), stored, {})
-    if given.is_dynamic and node.op_type not in target.dynamic:
-        return because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
+    why: FloatReason | str = ""
+    if given.is_dynamic:
+        why = because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
     if node.op_type not in target.weight_only:
         return because(ReasonCode.NO_KERNEL, target=target.name, operator=f"weight-only {node.op_type}")
     types = {*target.weight_only[node.op_type], *target.weight_types}
@@ -302,7 +308,9 @@ def _hybrid(
     how = given.implementation if deciding.recipe.config.form in RUNTIME_FORMS else ""
     if how in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
         how = ""
-    return Decision(NodePlan(Kind.WEIGHT_ONLY, implementation=how), stored, {})
+    if target.folds == "arithmetic" and not how and isinstance(why, FloatReason):
+        how = "folded"
+    return Decision(NodePlan(Kind.WEIGHT_ONLY, why, implementation=how), stored, {})
 
 
 def _unfit_dynamic(stored: Mapping[int, QuantParams]) -> bool:

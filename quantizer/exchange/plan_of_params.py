@@ -23,6 +23,7 @@ from ..plan.verify import verify_plan
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
+from .completed_params import completed
 from .node_decisions import Decision, decisions
 from .source_params import SourceNode, SourceParams
 from .values import ForeignParams
@@ -51,6 +52,7 @@ def plan_of_params(
         PlanError: the plan breaks a rule.
     """
     graph = index(model)
+    params = completed(params, graph)
     chosen = None if quantized is None else set(quantized)
     nodes = {
         name_of(node): SourceNode(_read(node, graph, params.tensors))
@@ -146,6 +148,13 @@ def _stored(
     made = {name: params for decision in decided.values() for name, params in decision.outputs.items()}
     activations: dict[str, QuantParams] = dict(made)
     constants: dict[str, QuantParams] = {}
+    left_float = {
+        name
+        for node in graph.nodes
+        if decided[name_of(node)].entry.kind.reads_quantized
+        for name in (name_of(value) for value in node.outputs)
+        if name not in made
+    }
     nodes: dict[str, NodePlan] = {}
     for node in graph.nodes:
         decision = decided[name_of(node)]
@@ -153,7 +162,7 @@ def _stored(
         for position, params in decision.inputs.items():
             name = input_name(node, position)
             stored = constants if graph.is_constant(name) else activations
-            if stored.setdefault(name, params) != params:
+            if name in left_float or stored.setdefault(name, params) != params:
                 own[position] = params
         nodes[name_of(node)] = replace(decision.entry, inputs=own)
     ordered = {name: activations[name] for name in graph.values if name in activations}

@@ -16,9 +16,10 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress, notes_once
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
-from ...profiles.records.store import load_profile, save_profile
+from ...profiles.records.store import save_profile
 from ...profiles.runner.settings import RunSettings
 from ...profiles.samples.objects import DataSource
+from ..exchange.profiles import load_profile
 from ..model.files import ModelLike, model_file, temporary_folder
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model

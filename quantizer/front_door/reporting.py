@@ -14,13 +14,14 @@ from ..evaluation.gates import Gate
 from ..evaluation.layers import compare_layers
 from ..evaluation.measuring import Measuring
 from ..evaluation.result import Evaluation
+from ..exchange.profiles import read_profile
 from ..model.files import load_model
 from ..pipeline.drift_check import DriftReport, diff
 from ..pipeline.quantize_result import QuantizeResult
 from ..plan.plan import QuantPlan
 from ..plan.provenance import plan_digest, profile_digest, read_provenance
 from ..plan.store import PlanLike, load_plan
-from ..prepare.opening import ProfileLike, open_prepared, profile_name, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, profile_name
 from ..report.analysis import analyse, recipe_of
 from ..report.assemble import Names, make_report
 from ..report.content import Report

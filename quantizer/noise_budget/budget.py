@@ -60,7 +60,7 @@ def plan_within_noise_budget(
     """
     plan = maker.make({})
     graph, profile = activations.graph, activations.profile
-    if not any(tensor.count for tensor in profile.values()):
+    if not any(tensor.histogram.total for tensor in profile.values()):
         return plan
     estimator = NoiseEstimator(
         activations,

@@ -13,15 +13,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...profiles.base.atomic_files import read_text
-from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.errors import ConfigError
 from ...profiles.base.numbers import check_finite
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraph_tensors import hidden_tensors
 from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
-from ...profiles.records.store import loads
 from ..evaluation.gates import GateFailure
+from ..exchange.profiles import read_at
 from ..model.identity import check_model
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.schemas import SCHEMAS, choose_params
@@ -206,7 +205,7 @@ def diff(
 def _read(source: ProfileLike) -> Profile:
     if isinstance(source, Profile):
         return source
-    return loads(read_text(source, ProfileError), profile_name(source))
+    return read_at(source)
 
 
 def _named(source: ProfileLike, otherwise: str) -> str:

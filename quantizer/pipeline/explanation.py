@@ -18,6 +18,7 @@ from ...profiles.records.drift import share_outside
 from ...profiles.records.histogram import Histogram
 from ...profiles.records.profile import Profile, TensorProfile
 from ..equalization.equalized_profile import equalized_profile
+from ..exchange.profiles import read_profile
 from ..model.graph import Graph, name_of
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.quantization_noise import expected_noise
@@ -27,7 +28,7 @@ from ..plan.provenance import profile_digest
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..planning.shared_scales import lost_to
-from ..prepare.opening import ProfileLike, open_prepared, profile_name, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, profile_name
 from ..ranges.activation_ranges import effective_range
 from ..ranges.following_function import following_function
 from .drift_check import covered

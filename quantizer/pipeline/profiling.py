@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.atomic_files import replacing_together
+from ...profiles.base.atomic_files import replacing_together, write_atomically
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
@@ -25,10 +25,10 @@ from ...profiles.runtime.custom_operators import load_custom_operators
 from ...profiles.samples.objects import DataLike, PreprocessedData, source_name
 from ...profiles.samples.samples import input_specs, open_samples
 from ...profiles.samples.smallest import SmallestSamples
+from ..exchange.exporting import written
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
-from ..prepare.glow_names import glow_names
 from ..prepare.opening import open_prepared
 from .noise_measurement import Chosen, ProgressSoFar, with_noise
 from .run_settings import settings_for
@@ -99,7 +99,7 @@ def dump_profile(
         profile = with_noise(profile, model, chosen, settings, progress=reported, note=tell)
     if output is not None:
         if format == "glow":
-            save_profile(profile, output, format="glow", names=glow_names(model))
+            write_atomically(output, written(profile, model, format))
         else:
             save_profile(profile, output)
     if settings.checkpoint is not None:

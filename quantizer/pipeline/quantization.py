@@ -18,9 +18,9 @@ from ...profiles.records.profile import DataId, Profile
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..evaluation.model_pair import measured_sqnr
+from ..exchange.profiles import missing_notes, read_profile
 from ..lowering.lower import lower
 from ..model.files import model_bytes
-from ..model.graph import Graph, name_of
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import has_external_data
 from ..noise.estimate_check import (
@@ -32,11 +32,9 @@ from ..noise.estimate_check import (
 from ..plan.plan import QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan, save_plan
 from ..planning.facts import PlanningFacts
-from ..planning.needed_tensors import one_with_others
 from ..planning.plan_model import PlannedModel, model_facts, open_plan, plan_from, rounded_with_samples
-from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name, read_profile
+from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, profile_name
 from ..prepare.passes.float16 import narrow_constants
-from ..ranges.clipped_activations import with_clip_profiles
 from ..rounding.checkpoint import remove_checkpoint
 from ..speed.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
 from ..speed.unfit_nodes import blamed_on_nodes, plan_that_runs, without_unfit_nodes
@@ -253,7 +251,7 @@ def _profile_for(
     """Return what a plan is made from, and remarks about it; an empty profile where the mode needs none."""
     if path is not None:
         profile = read_profile(path, prepared.model, prepared.identity, accept_retrained)
-        return profile, _missing(path, profile, prepared.graph)
+        return profile, missing_notes(profile, prepared.graph, Path(profile_name(path)).name)
     if recipe.config.mode not in DATA_FREE:
         raise ConfigError(
             f"{model_path}: mode {recipe.config.mode} needs a profile or samples: give --data DIR, which "
@@ -261,14 +259,3 @@ def _profile_for(
             f"makes; or use a mode without either ({', '.join(DATA_FREE)})"
         )
     return Profile(prepared.identity, DataId(), {}), ()
-
-
-def _missing(path: ProfileLike, profile: Profile, graph: Graph) -> tuple[str, ...]:
-    """Return a note when the profile, which may be Glow's, lacks activations of the model."""
-    profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
-    names = [*graph.inputs, *(name_of(v) for node in graph.nodes for v in node.outputs)]
-    lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
-    if not lacking:
-        return ()
-    name = Path(profile_name(path)).name
-    return (f"{name} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)

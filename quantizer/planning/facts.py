@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from ...profiles.base.errors import ProfileError
+from ...profiles.records.origins import has_histograms, source_of
 from ...profiles.records.profile import ModelId, Profile
 from ..model.graph import Graph, name_of
 from ..numerics.affine import TYPES, QuantType
@@ -143,6 +145,9 @@ def planning_facts(
         profile: its profile, bound to its tensor names.
         recipe: what was asked for and what the runtime can execute.
         notes: remarks of earlier steps besides those of preparation.
+
+    Raises:
+        ProfileError: a setting needs histograms, and the profile has none.
     """
     fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
     graph = fixed.graph
@@ -164,7 +169,13 @@ def planning_facts(
         graph=graph,
         profile=clipped,
         profile_digest=profile_digest(profile) if profile.tensors else "",
-        notes=(*prepared.notes, *filter(None, [recipe.chosen]), *notes, *profile.data.notes),
+        notes=(
+            *prepared.notes,
+            *filter(None, [recipe.chosen]),
+            *notes,
+            *profile.data.notes,
+            *_notes_on_ranges(profile, recipe.config),
+        ),
         chains={},
         channel_densities=ChannelDensities(clipped),
         cache=RangeCache(),
@@ -172,6 +183,30 @@ def planning_facts(
     if recipe.config.mode in DATA_FREE:
         return facts
     return replace(facts, notes=(*facts.notes, *facts.noise_limits.sentences()))
+
+
+def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
+    """Return what is to be said of a plan from a profile that has ranges only; nothing of other profiles.
+
+    Raises:
+        ProfileError: a setting that is not the default one needs histograms.
+    """
+    if has_histograms(profile):
+        return ()
+    asked = {f"calibrator {config.calibrator}": config.calibrator not in ("minmax", QuantConfig().calibrator)}
+    asked |= {"min_sqnr": config.min_sqnr > 0.0, "min_output_sqnr": bool(config.min_output_sqnr)}
+    needs = [name for name, is_asked in asked.items() if is_asked]
+    who = source_of(profile)
+    if needs:
+        raise ProfileError(
+            f"{needs[0]}: needs histograms, and the profile has ranges only, of {who}; leave it out, "
+            "or profile the model with 'qprof dump-profile'"
+        )
+    return (
+        f"the profile has ranges only, of {who}: they are taken as they are, with any calibrator; without "
+        "histograms noise is not estimated, so no node stays float for it, and without channels nothing is "
+        "equalized and no bias corrected: check the model with 'qprof evaluate'",
+    )
 
 
 def precision_of(facts: PlanningFacts, name: str, *, asked: bool) -> QuantType | FloatReason:

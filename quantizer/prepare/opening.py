@@ -1,4 +1,4 @@
-"""A model file opened and prepared, and a profile file bound to it."""
+"""A model file opened and prepared, and what names a profile."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.instrumentation.profiling_function import is_instrumented
 from ...profiles.records.profile import ModelId, Profile
-from ...profiles.records.store import load_profile
 from ...profiles.runtime.profiling_session import runtime_dtypes
 from ...profiles.samples.model_title import set_title
 from ..model.editing import is_in_onnx
 from ..model.graph import Graph, index
-from ..model.identity import check_model, model_id
+from ..model.identity import model_id
 from ..model.loading.reading import read_model
 from ..operators.table import CONVERSIONS
-from .glow_names import bind_glow
 from .passes.shapes import infer_shapes
 from .prepare import prepare
 
@@ -106,21 +104,6 @@ def _add_runtime_types(model: ir.Model) -> str:
         unknown[name].type = None if dtype is None else ir.TensorType(dtype)
     infer_shapes(model)
     return ""
-
-
-def read_profile(
-    source: ProfileLike, model: ir.Model, identity: ModelId, accept_retrained: bool = False
-) -> Profile:
-    """Return a profile, which may be in a file, bound to a prepared model.
-
-    Raises:
-        ProfileError: it cannot be read, or belongs to another model.
-    """
-    profile = source if isinstance(source, Profile) else load_profile(source)
-    if profile.origin == "glow":
-        return bind_glow(profile, model, identity)
-    check_model(profile.model, identity, profile_name(source), accept_retrained)
-    return profile
 
 
 def profile_name(source: ProfileLike) -> str:

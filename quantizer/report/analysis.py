@@ -14,6 +14,7 @@ from ..costs.predicted import CostModel
 from ..costs.records import Costs
 from ..equalization.apply import equalized_name
 from ..equalization.equalized_profile import equalized_profile
+from ..exchange.profiles import read_profile
 from ..model.graph import Graph, name_of
 from ..noise.measured_gains import measured_gains
 from ..noise.propagation import NoiseFlow, forecast_flow
@@ -26,7 +27,7 @@ from ..planning.facts import PlanningFacts
 from ..planning.hybrid import with_int8_weights
 from ..planning.plan_model import model_facts, open_plan
 from ..planning.planner import decide
-from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, read_profile
+from ..prepare.opening import PreparedModel, ProfileLike, open_prepared
 from ..ranges.activation_ranges import ActivationRanges
 from ..ranges.clipped_activations import with_clip_profiles
 from ..targets.loading import load_recipe
@@ -79,7 +80,7 @@ class Analysis:
     def noise(self) -> NoiseAnalysis | None:
         """The noise of the plan; None where it cannot be estimated: without a target, or without activations
         in the profile."""
-        if self.recipe is None or not any(tensor.count for tensor in self.measured.values()):
+        if self.recipe is None or not any(t.histogram.total for t in self.measured.values()):
             return None
         return _noise_of(self, self.recipe)
 

@@ -12,7 +12,7 @@ from ...profiles.base.errors import QprofError
 from ...profiles.base.names import natural_key
 from ...profiles.records.drawing import shape_text
 from ...profiles.records.drift import share_outside
-from ...profiles.records.histogram import Histogram
+from ...profiles.records.histogram import Histogram, UnknownBins
 from ...profiles.records.profile import TensorProfile
 from ..equalization.apply import equalized_name
 from ..model.graph import name_of
@@ -104,7 +104,7 @@ def shown_bins(tensor: TensorProfile) -> HistogramBins | None:
     Of equal bins (a profile of Glow, an equalized tensor) the last may reach beyond the range.
     """
     histogram = tensor.histogram
-    if not histogram.counts.size:
+    if isinstance(histogram, UnknownBins) or not histogram.counts.size:
         return None
     if not isinstance(histogram, Histogram):
         joined = np.add.reduceat(histogram.counts, np.arange(0, histogram.counts.size, JOINED))
@@ -129,6 +129,8 @@ def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
     histogram = tensor.histogram
     if isinstance(histogram, Histogram):
         return share_outside(tensor, cover)
+    if isinstance(histogram, UnknownBins):
+        return 0.0
     return _share_of_bins(histogram.counts, (histogram.minimum, histogram.maximum), cover)
 
 
@@ -178,7 +180,8 @@ def _choices(
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]
     qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
-    for calibrator in (found for found in CALIBRATOR_NAMES if kl or found != "kl"):
+    names = [found for found in CALIBRATOR_NAMES if kl or found != "kl"]
+    for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
         try:
             if calibrator == own and analysis.activations is not None:
                 chosen = analysis.activations.calibrated(name, qtype)

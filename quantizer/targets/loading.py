@@ -6,7 +6,7 @@ A file has up to seven keys:
     base: onnxruntime-arm            # a packaged target: what is not given here is taken from it
     description: one line
     sources: [where the facts below were read or measured]
-    verified: {how: run, runtime: onnxruntime 1.32.0, date: 2026-11-22}   # how: run, or rule
+    verified: {how: run, runtime: onnxruntime 1.32.0, date: "2026-11-22"}   # how: run, or rule
     runtime:                         # facts about the runtime: the fields of `Target`
       activation_types: [uint8, int8]
       operators: {Conv: [quantized], MatMul: [quantized, float]}
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -254,8 +255,13 @@ def _target(file: ConfigFile) -> Target:
             raise not_one_of(f"runtime: lookup_tables: {operator}", word, known)
     if "operators" in facts:
         facts["operators"] = _with_others(facts["operators"])
-    identity = {"description": file.description, "sources": file.sources, "verified": _verified(file)}
-    return Target(name=file.target, **identity, **facts)
+    return Target(
+        name=file.target,
+        description=file.description,
+        sources=file.sources,
+        verified=_verified(file),
+        **facts,
+    )
 
 
 def _verified(file: ConfigFile) -> Verified | None:
@@ -265,4 +271,8 @@ def _verified(file: ConfigFile) -> Verified | None:
     missing = [field.name for field in fields(Verified) if field.name not in found]
     if missing:
         raise malformed(f"verified: {missing[0]} is missing", "give how, runtime and date, or leave it out")
+    try:
+        date.fromisoformat(found["date"])
+    except ValueError:
+        raise malformed(f"verified: date '{found['date']}' is no day", "write it as 2026-11-22") from None
     return Verified(**found)

@@ -161,7 +161,7 @@ def _sum(values: Mapping[str, float], names: Iterable[str]) -> float:
 def estimated_noise(planned: PlannedModel) -> dict[str, float]:
     """Return the noise over signal that each node of a plan is estimated to add at its worst output."""
     facts = planned.facts
-    if facts is None or not any(tensor.count for tensor in facts.profile.values()):
+    if facts is None or not any(t.histogram.total for t in facts.profile.values()):
         return {}
     gains = NoiseGains(facts.graph, facts.profile, facts.activations.opset)
     flow = noise_flow(gains, gains.judged())

@@ -41,12 +41,13 @@ from ...profiles.readers.values import Sample
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import input_specs, open_samples
 from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes
+from ..exchange.profiles import read_profile
 from ..model.graph import name_of, output_name
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import PlannedModel, check_without_samples, model_facts, open_plan
-from ..prepare.opening import PreparedModel, ProfileLike, open_prepared, read_profile
+from ..prepare.opening import PreparedModel, ProfileLike, open_prepared
 from ..speed.unfit_nodes import plan_that_runs
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe

@@ -14,20 +14,22 @@ import onnx
 import onnx_ir
 import onnxruntime
 
-from ...profiles.base.atomic_files import read_text, replacing_together
+from ...profiles.base.atomic_files import read_bytes, replacing_together
 from ...profiles.base.errors import ProfileError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.tool import tool_name
 from ...profiles.readers.random_samples import check_not_random
+from ...profiles.records.origins import has_histograms
 from ...profiles.records.profile import Profile, check_data_not_random
 from ...profiles.records.store import dumps
 from ...profiles.samples.objects import source_name
+from ..exchange.profiles import read_profile
 from ..model.files import model_bytes
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
-from ..prepare.opening import ProfileLike, open_prepared, profile_name, read_profile
+from ..prepare.opening import ProfileLike, open_prepared, profile_name
 from ..ranges.calibrators import CALIBRATORS
 from ..runtime.sessions import open_session
 from ..scoring.quality_target import QualityTarget
@@ -101,7 +103,8 @@ def tune(
     state = _opened_state(files.state, _key(task, split, profile_path))
     deadline = None if target.budget is None else begin + target.budget
     runner = Runner(task, split, state, files.state, deadline, on_trial)
-    found = runner.outcome(search(bases_of(recipe), Goal(target.max_drop, target.objective == "latency")))
+    goal = Goal(target.max_drop, target.objective == "latency")
+    found = runner.outcome(search(bases_of(recipe, task.profile), goal))
     if found.looks > 1:
         overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
     size = None if found.chosen is None else _write(runner, found, files)
@@ -163,7 +166,7 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
     if isinstance(profile_path, Profile):
         profile = dumps(profile_path).encode("utf-8")
     else:
-        profile = read_text(profile_path, ProfileError).encode("utf-8")
+        profile = read_bytes(profile_path, ProfileError)
     identity = task.prepared.identity
     return {
         "tool": tool_name(),
@@ -182,12 +185,16 @@ def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str,
     }
 
 
-def bases_of(recipe: Recipe) -> tuple[Base, ...]:
-    """Return the settings to start from: the recipe's own, and others that may be as good or better."""
+def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
+    """Return the settings to start from: the recipe's own, and others that may be as good or better.
+
+    A profile that has ranges only leaves no choice of calibrators and of noise.
+    """
     config = recipe.config
-    others = [c for c in OTHER_CALIBRATORS if c in CALIBRATORS and c != config.calibrator]
+    can_choose = has_histograms(profile)
+    others = [c for c in OTHER_CALIBRATORS if can_choose and c in CALIBRATORS and c != config.calibrator]
     bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
-    limits = [limit for limit in LOW_SQNR if limit != config.min_output_sqnr]
+    limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
     bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
     bases += [Base(f"mode {mode}", {"mode": mode}) for mode in OTHER_MODES if mode != config.mode]
     return tuple(bases)

@@ -1,10 +1,11 @@
 """Operator by operator: which of them a runtime computes on integers, and how far from the reference.
 
-    python tests/benchmarks/provider_operators.py --runtime qnn [--out FILE.json]
+    python tests/benchmarks/provider_operators.py --runtime qnn [--out DIR]
 
 Each operator of the table stands alone in a model, with the vectors of tests/quantizer/operators, between
-QuantizeLinear and DequantizeLinear in the types of the target. What a runtime computes in is read from the graph that
-it made: QNN's own, which onnxruntime-qnn writes as JSON, or OpenVINO's runtimePrecision.
+QuantizeLinear and DequantizeLinear in the types of the target. What a runtime computes in is read from
+the graph that it made: QNN's own (onnxruntime-qnn writes it as JSON), the optimised one of onnxruntime, or
+OpenVINO's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from providers import REFUSALS, assigned, qnn_options, session
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.quantizer.lowering.lower import lower
@@ -49,8 +51,9 @@ class Tried:
     Attributes:
         operator: its name.
         listed: whether the target's file says that it has an integer kernel.
-        what: INTEGERS, FLOAT (conversions around it are computed by themselves), MERGED (with its neighbours, or
-            with the conversion after it that saturates likewise), ELSEWHERE, REFUSED (loading or running fails) or NO_FORM.
+        what: INTEGERS, FLOAT (conversions around it are computed by themselves), MERGED (with its neighbours,
+            or with the conversion after it that saturates likewise), ELSEWHERE, REFUSED (loading or running
+            fails) or NO_FORM.
         steps: largest difference from the reference, in quantized steps of the output.
         note: what the runtime says of it.
     """
@@ -68,12 +71,10 @@ Runner = Callable[[onnx.ModelProto, str, Feed], tuple[Outputs, str]]
 
 def run_in_qnn(proto: onnx.ModelProto, operator: str, feed: Feed) -> tuple[Outputs, str]:
     """Run a model in the HTP simulator; what it computes in is what the tensors of QNN's graph hold."""
-    import providers
-
     with tempfile.TemporaryDirectory() as folder:
-        options = providers.qnn_options(dump_json_qnn_graph="1", json_qnn_graph_dir=folder)
-        opened = providers.session(proto, options)
-        taken, left = providers.assigned(opened)
+        options = qnn_options(dump_json_qnn_graph="1", json_qnn_graph_dir=folder)
+        opened = session(proto, options)
+        taken, left = assigned(opened)
         found = opened.run(None, dict(feed))
         kernels = [k for file in Path(folder).glob("*.json") for k in _qnn_kernels(file)]
     if operator in left:
@@ -93,11 +94,11 @@ def _qnn_kernels(file: Path) -> Iterator[tuple[str, set[str]]]:
 
 
 _QNN_TYPES = {0x2: FLOAT, 0x3: INTEGERS, 0x4: INTEGERS}
-"""QnnTypes.h: the second byte of a Qnn_DataType_t is 2 for floats, 3 and 4 for fixed point with and without sign."""
+"""QnnTypes.h: the second byte of a Qnn_DataType_t is 2 for floats, 3 and 4 for fixed point."""
 
 
 def run_in_openvino(proto: onnx.ModelProto, operator: str, feed: Feed) -> tuple[Outputs, str]:
-    """Run a model in OpenVINO on the CPU; what it computes in is the runtimePrecision of its compiled node."""
+    """Run a model in OpenVINO on the CPU; it computes in the runtimePrecision of its compiled node."""
     import openvino as ov
 
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
@@ -115,19 +116,45 @@ def run_in_openvino(proto: onnx.ModelProto, operator: str, feed: Feed) -> tuple[
 
 
 _OPENVINO_KEYS = ("originalLayersNames", "runtimePrecision")
-RUNNERS: Mapping[str, Runner] = {"qnn": run_in_qnn, "openvino": run_in_openvino}
+
+
+def run_in_onnxruntime(proto: onnx.ModelProto, operator: str, feed: Feed) -> tuple[Outputs, str]:
+    """Run a model on the CPU; it is computed in integers where no conversion is left between its nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+        options.log_severity_level = 4
+        found = ort.InferenceSession(proto.SerializeToString(), options).run(None, dict(feed))
+        nodes = onnx.load(options.optimized_model_filepath).graph.node
+    rescaled = {name for node in nodes if node.op_type == "QuantizeLinear" for name in node.input}
+    last = {output.name for output in proto.graph.output} | rescaled
+    inner = [n for n in nodes if n.op_type == "DequantizeLinear" and n.output[0] not in last]
+    return found, FLOAT if inner else INTEGERS
+
+
+RUNNERS: Mapping[str, Runner] = {
+    "qnn": run_in_qnn,
+    "openvino": run_in_openvino,
+    "onnxruntime-x86": run_in_onnxruntime,
+}
+OWN_FORMS = ("onnxruntime-x86",)
+"""Targets that say how an operator is written for them: what they do not list is not tried."""
 
 
 def tried(target: str, runner: Runner, activations: str | None = None) -> Iterator[Tried]:
-    """Yield what becomes of each operator of the table in a runtime, in the target's activations or others."""
+    """Yield what becomes of each operator in a runtime, in the target's activations or others."""
     recipe = load_recipe(target, {"min_output_sqnr": 0.0, "activation_type": activations})
     facts = recipe.target
-    everything = replace(
-        facts,
-        operators={op: (QUANTIZED,) for (_, op), rule in RULES.items() if not rule.unary},
-        lookup_tables={"*": "runtime"},
-        weight_only={},
-        known_operators=(),
+    everything = (
+        facts
+        if target in OWN_FORMS
+        else replace(
+            facts,
+            operators={op: (QUANTIZED,) for (_, op), rule in RULES.items() if not rule.unary},
+            lookup_tables={"*": "runtime"},
+            weight_only={},
+            known_operators=(),
+        )
     )
     for operator in sorted(_test_module("test_operators").VECTORS):
         listed = operator in facts.operators or operator in facts.lookup_tables
@@ -152,7 +179,7 @@ def _tried(operator: str, listed: bool, recipe: Recipe, runner: Runner) -> Tried
     feed = dict(sample.arrays)
     try:
         got, what = runner(written, operator, feed)
-    except RuntimeError as error:
+    except REFUSALS as error:
         return Tried(operator, listed, REFUSED, note=" ".join(str(error).split())[-120:])
     expected, scale = _expected(written, feed), 1.0
     with contextlib.suppress(NotImplementedError, RuntimeError):  # what the evaluator of onnx does not have
@@ -182,15 +209,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runtime", choices=RUNNERS, required=True)
-    parser.add_argument("--out", type=Path, help="file of the results")
+    parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--activations", help="integer type of activations; the target's if left out")
     given = parser.parse_args()
     rows = []
     for row in tried(given.runtime, RUNNERS[given.runtime], given.activations):
         rows.append(asdict(row))
-        print(f"{row.operator:24}{'listed' if row.listed else '':8}{row.what:20}{row.steps} {row.note}", flush=True)
+        print(
+            f"{row.operator:24}{'listed' if row.listed else '':8}{row.what:20}{row.steps} {row.note}",
+            flush=True,
+        )
     if given.out:
-        given.out.write_text(json.dumps(rows), encoding="utf-8")
+        kind = f"-{given.activations}" if given.activations else ""
+        (given.out / f"operators-{given.runtime}{kind}.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Providers exclude each other in one environment, so each is run in its own; --write puts what all runs left in
 DIR into PROVIDERS.md. Profiles are those that real_models.py made in DIR.
 
-    qnn        pip install onnxruntime-qnn: a plugin; its x86-64 wheel holds Qualcomm's HTP simulator (libQnnHtp.so)
+    qnn        pip install onnxruntime-qnn: a plugin; its x86-64 wheel holds Qualcomm's HTP simulator
     openvino   pip install onnxruntime-openvino: a build of onnxruntime with OpenVINO on the CPU
 """
 
@@ -26,17 +26,25 @@ from typing import Any
 import models
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime as ort
+import provider_report
 from differential import _last_codes, _with_outputs
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from record import Feed, Outputs, RealModel, make_data
 
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
 HERE = Path(__file__).resolve().parent
 MODELS = "digits,ppocr-cls,keywords,texture-faults,magika,minilm"
+REFUSALS = (RuntimeError, ValueError, *(e for e in vars(ort_errors).values() if _is_error(e)))
+"""What onnxruntime raises for a model that it cannot run."""
 ORACLES = 2
 """Samples that the plain numpy reference computes: it takes seconds for each."""
 
@@ -104,7 +112,7 @@ class Row:
 
     Attributes:
         taken, left: operator types with the number of nodes that the provider took, and left to the CPU.
-        scores: of the task: the float model in onnxruntime, the quantized one in onnxruntime, in the provider.
+        scores: of the task: the float model and the quantized one in onnxruntime, then in the provider.
         samples: of the task, as many of them as were run.
         agreement: share of elements of the last quantized tensors that are the same in the provider as in the
             reference; of the others the largest difference in quantized steps.
@@ -184,7 +192,11 @@ def compared(model: RealModel, provider: Provider, name: str, work: Path, limit:
     started = time.perf_counter()
     found = [opened.run(None, feed) for feed in feeds]
     seconds = (time.perf_counter() - started) / len(feeds)
-    runs = [[float_model.run(None, feed) for feed in feeds], [on_cpu.run(None, feed) for feed in feeds], found]
+    runs = [
+        [float_model.run(None, feed) for feed in feeds],
+        [on_cpu.run(None, feed) for feed in feeds],
+        found,
+    ]
     assert result.made is not None
     prepared, plan = result.made.planned.model, result.made.planned.plan
     expected = [run_plan(prepared, plan, feed) for feed in feeds[:ORACLES]]
@@ -244,29 +256,36 @@ def rows_of(names: Sequence[str], name: str, work: Path, limit: int) -> Iterator
             continue
         try:
             yield compared(model, PROVIDERS[name], name, work, limit)
-        except (RuntimeError, ValueError, ort.capi.onnxruntime_pybind11_state.Fail) as error:
+        except REFUSALS as error:
             yield Row(one, name, note=" ".join(str(error).split())[:200])
+
+
+def kept(file: Path, title: str, rows: Mapping[str, Row]) -> dict[str, Any]:
+    """Return what a file of results holds with these rows in it; those of other models stay."""
+    records = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else {}
+    records |= {name: asdict(row) for name, row in rows.items()}
+    return {"title": title, "rows": records}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--provider", choices=PROVIDERS, required=True)
+    parser.add_argument("--provider", choices=PROVIDERS)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="folder of the results; the work folder if left out")
     parser.add_argument("--models", default=MODELS)
-    parser.add_argument("--limit", type=int, default=50, help="samples of the task")
-    parser.add_argument("--write", action="store_true", help="write PROVIDERS.md")
+    parser.add_argument("--limit", type=int, default=20, help="samples of the task")
+    parser.add_argument("--write", action="store_true", help="write PROVIDERS.md from the results")
     given = parser.parse_args()
     out = given.out or given.work
-    title = PROVIDERS[given.provider].title()
-    rows = []
-    for row in rows_of(given.models.split(","), given.provider, given.work, given.limit):
-        rows.append(row)
-        print(json.dumps(asdict(row)), flush=True)
-        file = out / f"providers-{given.provider}.json"
-        file.write_text(json.dumps({"title": title, "rows": [asdict(r) for r in rows]}), encoding="utf-8")
+    if given.provider:
+        title, file = PROVIDERS[given.provider].title(), out / f"providers-{given.provider}.json"
+        for row in rows_of(given.models.split(","), given.provider, given.work, given.limit):
+            print(json.dumps(asdict(row)), flush=True)
+            file.write_text(json.dumps(kept(file, title, {row.model: row})), encoding="utf-8")
+    if given.write:
+        provider_report.write(HERE / "PROVIDERS.md", out)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def test_data_that_is_counted_twice_on_request_is_warned_of(shards: Path, tmp_pa
 def test_a_profile_of_glow_is_refused(shards: Path, tmp_path: Path) -> None:
     result = qprof("merge", shards / "0.yaml", GLOW, "-o", tmp_path / "m.yaml")
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {GLOW}: is a profile of Glow")
+    assert result.stderr.startswith(f"error: {GLOW}: comes from Glow x.y")
 
 
 def test_a_shard_is_never_overwritten(shards: Path) -> None:

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.show import command
-from qprof_onnx.cli.options.documents import read_document
 from qprof_onnx.cli.render.tables import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.checks.extremes import Extreme, Extremes
 from qprof_onnx.profiles.checks.tensor_kinds import KINDS
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
+from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
+from qprof_onnx.quantizer.exchange.documents import read_document
+from qprof_onnx.quantizer.plan.plan import QuantPlan
 
 DATA = Path(__file__).parents[1] / "data"
 PROFILE, PLAN, GLOW = DATA / "profile-1.yaml", DATA / "plan-1.yaml", DATA / "profile-glow.yaml"
@@ -56,7 +58,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
 
 def test_a_glow_profile_is_shown_without_zeros() -> None:
     lines = show(GLOW).output.splitlines()
-    assert lines[0] == "Glow profile (version x.y): 2 tensors, by Glow's names"
+    assert lines[0] == "ranges of Glow x.y: 2 tensors, by the names of the file"
     assert lines[2].split()[:6] == ["conv:0", "float", "?", "-1.5", "2.25", "-"]
 
 
@@ -113,7 +115,7 @@ def test_a_glob_that_matches_nothing_suggests_the_nearest() -> None:
 
 
 def test_profiles_and_plans_are_told_apart_by_their_format() -> None:
-    assert [read_document(path)[0] for path in (PROFILE, PLAN, GLOW)] == ["profile", "plan", "profile"]
+    assert [type(read_document(path)) for path in (PROFILE, PLAN, GLOW)] == [Profile, QuantPlan, Profile]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_profiles_and_plans_are_told_apart_by_their_format() -> None:
         (
             "a.yaml",
             b"a: 1\n",
-            r"a\.yaml: key 'format' is missing; give a profile of 'qprof dump-profile' or Glow",
+            r"a\.yaml: key 'format' is missing; give a profile of 'qprof dump-profile' or of",
         ),
         ("a.yaml", b"format: gguf\n", r"a\.yaml: format 'gguf' is unknown; give a profile"),
         ("a.bin", b"\x08\xff", r"a\.bin: not UTF-8 text"),

@@ -50,6 +50,11 @@ def _after_profile(values: Values) -> Words:
     return [*words, *carried(values, LIBRARIES)]
 
 
+def _after_import(values: Values) -> Words:
+    model = values["model"]
+    return ["quantize", model, "--profile", values["output"], "-o", quantized_name(model)]
+
+
 def _after_quantize(values: Values) -> Words:
     model, output, libraries = values["model"], values["output"], carried(values, LIBRARIES)
     if values.get("grade") == "none":
@@ -184,6 +189,7 @@ def _after_measuring(values: Values) -> Words:
 FOLLOWING: Mapping[str, Callable[[Values], Words]] = {
     "dump-profile": _after_profile,
     "merge": _after_profile,
+    "import-profile": _after_import,
     "quantize": _after_quantize,
     "evaluate": _after_evaluate,
     "compare-layers": _after_layers,

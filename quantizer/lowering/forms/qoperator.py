@@ -10,7 +10,7 @@ and operators without a QLinear counterpart stay between conversions; pass-throu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import onnx_ir as ir
@@ -44,12 +44,14 @@ class QLinear:
             those of every input; "y" for scale and zero point of the result; "=" before a number for that
             input as it is, or its quantized values alone.
         neutral: attributes that it does not know, and the value at which they do nothing.
+        further: attributes that the float operator does not have, with their defaults, for some readers.
     """
 
     op_type: str
     inputs: tuple[str, ...]
     domain: str = MICROSOFT
     neutral: Mapping[str, object] | None = None
+    further: Mapping[str, int] = field(default_factory=dict)
 
 
 QLINEAR: Mapping[str, QLinear] = {
@@ -59,7 +61,7 @@ QLINEAR: Mapping[str, QLinear] = {
     "Add": QLinear("QLinearAdd", ("0", "1", "y")),
     "Mul": QLinear("QLinearMul", ("0", "1", "y")),
     "AveragePool": QLinear("QLinearAveragePool", ("0", "y"), neutral={"dilations": 1}),
-    "GlobalAveragePool": QLinear("QLinearGlobalAveragePool", ("0", "y")),
+    "GlobalAveragePool": QLinear("QLinearGlobalAveragePool", ("0", "y"), further={"channels_last": 0}),
     "Concat": QLinear("QLinearConcat", ("y", "*")),
     "Where": QLinear("QLinearWhere", ("=0", "1", "2", "y")),
     "Softmax": QLinear("QLinearSoftmax", ("0", "y")),
@@ -80,6 +82,7 @@ def qlinear(task: Task) -> bool:
         for name, attribute in node.attributes.items()
         if name not in (counterpart.neutral or {})
     }
+    attributes.update(counterpart.further)
     if counterpart.op_type == "QLinearSoftmax":
         attributes["opset"] = task.opset
     if result is None:

@@ -26,7 +26,7 @@ from qprof_onnx.profiles.records.drift import (
 )
 from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram, bin_exponent
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
-from qprof_onnx.profiles.records.store import load_profile
+from qprof_onnx.quantizer.exchange.profiles import load_profile
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 GLOW = Path(__file__).parents[2] / "data" / "profile-glow.yaml"
@@ -361,5 +361,5 @@ def test_profiles_without_a_common_tensor_are_refused() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_profile_of_glow_is_refused_with_advice(turned: bool) -> None:
     pair = (load_profile(GLOW), profile(x=[1.0]))
-    with pytest.raises(ProfileError, match=r"^g: is a profile of Glow, .* 'qprof dump-profile'"):
+    with pytest.raises(ProfileError, match=r"^g: comes from Glow x\.y, .* 'qprof dump-profile'"):
         check_comparable(*(pair[::-1] if turned else pair), ("q", "g") if turned else ("g", "q"))

@@ -18,6 +18,7 @@ from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_files, me
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads, save_profile
 from qprof_onnx.profiles.samples.digest import data_id
+from qprof_onnx.quantizer.exchange.profiles import read_at
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 GLOW = Path(__file__).parents[2] / "data" / "profile-glow.yaml"
@@ -130,15 +131,17 @@ def test_a_file_name_does_not_make_another_model() -> None:
 def test_a_profile_of_glow_is_refused_with_advice(tmp_path: Path) -> None:
     save_profile(A, tmp_path / "a.yaml")
     with pytest.raises(
-        ProfileError, match=r"profile-glow\.yaml: is a profile of Glow, .* 'qprof dump-profile'"
+        ProfileError, match=r"profile-glow\.yaml: comes from Glow x\.y, .* 'qprof dump-profile'"
     ):
-        merge_files([tmp_path / "a.yaml", GLOW], tmp_path / "all.yaml")
+        merge_files([tmp_path / "a.yaml", GLOW], tmp_path / "all.yaml", read=read_at)
     assert not (tmp_path / "all.yaml").exists()
 
 
 def test_equal_bins_in_a_profile_of_qprof_are_refused() -> None:
     bins = EqualBins(A["x"].minimum, A["x"].maximum, np.array([3.0]))
-    with pytest.raises(ProfileError, match=r"^0\.yaml: is a profile of Glow"):
+    with pytest.raises(
+        ProfileError, match=r"^0\.yaml: comes from qprof.*, which has no histograms that can be merged"
+    ):
         merged(replace(A, tensors={**A.tensors, "x": replace(A["x"], histogram=bins)}))
 
 

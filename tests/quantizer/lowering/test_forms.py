@@ -113,6 +113,14 @@ def test_qoperator_imports_the_domain_that_it_uses(lowered: Lowering) -> None:
     assert [o.domain for o in lowered(CONV_RELU, form="qoperator").proto.opset_import] == [""]
 
 
+def test_qoperator_writes_the_layout_of_a_global_pool_which_tinygrad_does_not_read_without(
+    lowered: Lowering,
+) -> None:
+    text = "net (float[1,4,8,8] x) => (float[1,4,1,1] y) { y = GlobalAveragePool(x) }"
+    (pool,) = [n for n in lowered(text, form="qoperator").proto.graph.node if "Pool" in n.op_type]
+    assert {a.name: a.i for a in pool.attribute} == {"channels_last": 0}
+
+
 def test_qoperator_keeps_softmax_of_small_scale_out_of_integers(lowered: Lowering) -> None:
     """onnxruntime's wraps around there."""
     text = "net (float[2,4] x) => (float[2,4] y) { p = Sigmoid(x)  y = Softmax(p) }"

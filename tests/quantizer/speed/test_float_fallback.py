@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 from qprof_onnx.quantizer.costs.records import Costs
+from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, SampleSteps, quantize
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
-from qprof_onnx.quantizer.prepare.opening import open_prepared, read_profile
+from qprof_onnx.quantizer.prepare.opening import open_prepared
 from qprof_onnx.quantizer.runtime.latency import Latency
 from qprof_onnx.quantizer.runtime.node_times import node_times
 from qprof_onnx.quantizer.speed import float_fallback as module

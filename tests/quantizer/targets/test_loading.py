@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import packaged_text, target_names
+from qprof_onnx.quantizer.targets.target import Verified
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -63,6 +65,33 @@ def test_a_file_without_runtime_inherits_the_packaged_target(tmp_path: Path) -> 
 def test_a_file_with_runtime_is_a_target_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, "target: mine\nruntime: {operators: {Conv: [quantized]}}\n")
     assert dict(load_recipe(path).target.operators) == {"Conv": ("quantized",)}
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_every_packaged_target_says_how_its_facts_are_known(name: str) -> None:
+    verified = load_recipe(name).target.verified
+    assert verified is not None
+    assert verified.title == {"run": "run", "rule": "by rule"}[verified.how]
+    assert verified.runtime
+    assert date.fromisoformat(verified.date) <= date.today()  # a day of the calendar
+    words = " ".join(load_recipe(name).target.sources).lower()
+    assert "by this project" not in words, "the field says it"
+
+
+def test_a_target_of_the_user_may_leave_out_how_its_facts_are_known(tmp_path: Path) -> None:
+    runtime = "runtime: {operators: {Conv: [quantized]}}\n"
+    assert load_recipe(write(tmp_path, f"target: mine\n{runtime}")).target.verified is None
+    # Facts of its own were not verified for the base.
+    assert load_recipe(write(tmp_path, f"target: mine\nbase: openvino\n{runtime}")).target.verified is None
+    said = "verified: {how: run, runtime: chip 3, date: 2026-11-22}\n"
+    assert load_recipe(write(tmp_path, f"target: mine\n{said}{runtime}")).target.verified == Verified(
+        "run", "chip 3", "2026-11-22"
+    )
+
+
+def test_settings_alone_keep_what_is_known_of_the_target(tmp_path: Path) -> None:
+    path = write(tmp_path, "base: qnn\nsettings: {calibrator: kl}\n")
+    assert load_recipe(path).target.verified == load_recipe("qnn").target.verified
 
 
 def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
@@ -219,6 +248,14 @@ def test_a_target_keeps_its_promises(name: str) -> None:
         ("settings: [a]", "settings must be a mapping, not a list"),
         ("settings: 3", "settings must be .*not 3"),
         ("sources: 3", "sources must be a list of names, not 3"),
+        ("target: m\nverified: 3", "verified must be a mapping, not 3"),
+        ("target: m\nruntime: {}\nverified: {how: rum}", "verified: how 'rum' is not one of run, rule"),
+        ("target: m\nruntime: {}\nverified: {who: me}", "verified: unknown key 'who'"),
+        ("target: m\nruntime: {}\nverified: {how: run, date: x}", "verified: runtime is missing; give how"),
+        (
+            "target: m\nruntime: {}\nverified: {how: run, runtime: chip 3, date: 22.11.2026}",
+            r"verified: date '22\.11\.2026' is no day; write it as 2026-11-22",
+        ),
         ("settings:\n  min_sqnr: 1\n  min_sqnr: 2", "line 3: duplicate key 'min_sqnr'; keep one"),
         ("settings: &a {min_sqnr: 1}", "anchors and aliases are not used here; write the value out"),
         ("settings:\n  <<: {min_sqnr: 1}", "settings: unknown key '<<'"),

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, WritingError
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.metrics.score import Score
 from qprof_onnx.quantizer.pipeline.profiling import dump_profile
@@ -387,7 +388,8 @@ def test_latency_is_measured_against_float(profile) -> None:
 
 
 def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
-    bases = bases_of(load_recipe(None, {"calibrator": "mse", "mode": "dynamic"}))
+    nothing = Profile(ModelId("", "", 0), DataId(), {})
+    bases = bases_of(load_recipe(None, {"calibrator": "mse", "mode": "dynamic"}), nothing)
     assert bases[0] == Base("default")
     settings = [dict(base.settings) for base in bases[1:]]
     assert {"calibrator": "mse"} not in settings

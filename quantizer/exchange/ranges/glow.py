@@ -1,7 +1,7 @@
-"""Glow's own profile format (SPEC section C) and Glow's names for the tensors of a model (B.3).
+"""Glow's own profile format (SPEC section C).
 
 A Glow file is three YAML documents: tool version, hash of the graph, list of entries. The text is byte for
-byte that of Glow's writer. Only `store` calls the reading and writing here.
+byte that of Glow's writer.
 """
 
 from __future__ import annotations
@@ -9,22 +9,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
-from ..base.errors import ProfileError
-from ..base.strict_yaml import FLOAT, INT, MalformedError, fields, float_at, integer_at, list_at, parse_all
-from .histogram import EqualBins
-from .profile import DataId, ModelId, Profile, TensorProfile
-
-if TYPE_CHECKING:
-    pass
-
+from ....profiles.base.atomic_files import text_of
+from ....profiles.base.errors import ProfileError
+from ....profiles.base.strict_yaml import (
+    FLOAT,
+    INT,
+    MalformedError,
+    fields,
+    float_at,
+    integer_at,
+    list_at,
+    parse_all,
+)
+from ....profiles.records.histogram import EqualBins, UnknownBins
+from ....profiles.records.profile import Profile
+from ..values import ForeignRanges
+from .glow_names import glow_names, matched_glow
 
 GlowEntry = tuple[str, EqualBins]
 """Glow's name of a value, with its range and histogram (which may have no bins at all in a file)."""
+
+TOOL = "Glow "
+"""In the name of the tool, before its version."""
 
 ADVICE = "check that a Glow of this decade wrote it completely, or profile the model again"
 
@@ -37,10 +47,9 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # The text --------------------------------------------------------------------------------------------------
 
 
-def is_glow(document: str) -> bool:
-    """Return whether a text is a Glow profile rather than one of qprof's."""
-    head = document[:10_000]  # its own keys come first
-    return re.search("^(GlowToolsVersion|GraphPreLowerHash)[ ]*:", head, re.MULTILINE) is not None
+def recognises(data: bytes) -> bool:
+    """Return whether a file is a Glow profile; its own keys come first."""
+    return re.search(b"^(GlowToolsVersion|GraphPreLowerHash)[ ]*:", data[:10_000], re.MULTILINE) is not None
 
 
 def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> str:
@@ -173,26 +182,44 @@ def _count(word: object, where: str) -> float:
 # Profiles --------------------------------------------------------------------------------------------------
 
 
-def loads_profile(document: str) -> Profile:
-    """Return a Glow profile with Glow's names as keys and origin "glow"; the first of equal names wins.
-
-    The counts of a tensor are kept as they are; zeros, NaN and Inf are unknown and 0; dtype is float; model
-    and data are unknown.
+def read(data: bytes, where: str) -> ForeignRanges:
+    """Return ranges and histograms by Glow's names; the first of equal names wins.
 
     Raises:
-        MalformedError: see `loads_glow`.
+        MalformedError: see `loads_glow`. ProfileError: the file is no text.
     """
-    entries, _, version = loads_glow(document)
-    tensors: dict[str, TensorProfile] = {}
+    entries, _, version = loads_glow(text_of(data, where, ProfileError))
+    by_name: dict[str, EqualBins] = {}
     for name, bins in entries:
-        # An empty histogram is legal in a file, but a histogram has a bin.
-        kept = bins if bins.counts.size else replace(bins, counts=np.zeros(1))
-        profile = TensorProfile("float", None, kept.minimum, kept.maximum, kept.total, 0, 0, 0, kept)
-        tensors.setdefault(name, profile)
-    return Profile(ModelId("", "", 0), DataId(), tensors, "glow", version)
+        by_name.setdefault(name, bins)
+    return ForeignRanges(
+        {name: (bins.minimum, bins.maximum) for name, bins in by_name.items()},
+        TOOL + (version or "of an unknown version"),
+        (),
+        {name: bins for name, bins in by_name.items() if bins.counts.size},
+    )
 
 
-def dumps_profile(profile: Profile, names: Mapping[str, str] | None = None) -> str:
+def matched(profile: Profile, model: ir.Model) -> Mapping[str, str]:
+    """Return the name in the file of each activation of a model that the file has."""
+    return matched_glow(profile, model)
+
+
+def known_names(model: ir.Model) -> Iterable[str]:
+    """Return the names that a file has of the tensors of a model."""
+    return glow_names(model).values()
+
+
+def write(profile: Profile, model: ir.Model) -> str:
+    """Return the text of a Glow profile, see `dumps_profile`.
+
+    Raises:
+        ProfileError: a tensor has no Glow name.
+    """
+    return dumps_profile(profile, glow_names(model))
+
+
+def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
     """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
 
     Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest stand
@@ -200,21 +227,22 @@ def dumps_profile(profile: Profile, names: Mapping[str, str] | None = None) -> s
 
     Args:
         profile: what to write.
-        names: tensor name to Glow's name (`glow_names`); None for a profile that came from Glow.
+        names: tensor name to Glow's name (`glow_names`).
 
     Raises:
         ProfileError: a tensor has no Glow name.
     """
-    if names is None and profile.origin != "glow":
-        raise ProfileError("the profile: needs Glow's names to be written in Glow's format; pass the model")
     entries: list[GlowEntry] = []
     for tensor, statistics in profile.items():
-        name = tensor if names is None else names.get(tensor)
-        if name is None:
+        if tensor not in names:
             raise ProfileError(
                 f"tensor '{tensor}': has no Glow name; write the profile with the model that was profiled"
             )
-        entries.append((name, statistics.histogram.resampled(statistics.minimum, statistics.maximum)))
+        bins = EqualBins(statistics.minimum, statistics.maximum, np.zeros(0))
+        if not isinstance(statistics.histogram, UnknownBins):
+            bins = statistics.histogram.resampled(statistics.minimum, statistics.maximum)
+        entries.append((names[tensor], bins))
     head = profile.model.structure[:16]
     graph_hash = int(head, 16) if re.fullmatch("[0-9a-f]{16}", head) else 0
-    return dumps_glow(sorted(entries, key=lambda pair: pair[0].encode()), graph_hash, profile.tool)
+    version = profile.tool.removeprefix(TOOL)
+    return dumps_glow(sorted(entries, key=lambda pair: pair[0].encode()), graph_hash, version)

@@ -1,0 +1,103 @@
+"""The ranges of another tool as a profile, and the names of its file bound to a model. Pure but for notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ProfileError
+from ...profiles.base.tool import note
+from ...profiles.records.histogram import UnknownBins
+from ...profiles.records.profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
+from .formats import ExchangeFormat, format_named
+from .ranges.checks import some_of
+from .values import ForeignRanges
+
+
+def unbound_profile(found: ForeignRanges, entry: ExchangeFormat) -> Profile:
+    """Return ranges as a profile by the names of their file: `bind` gives it a model.
+
+    Of tensors without a histogram only the range is known. Types are taken to be float; model and data are
+    unknown.
+    """
+    tensors = {name: _tensor(found, name) for name in found.ranges}
+    return Profile(ModelId("", "", 0), DataId(), tensors, entry.name, found.tool)
+
+
+def _tensor(found: ForeignRanges, name: str) -> TensorProfile:
+    bins = found.histograms.get(name)
+    if bins is not None:
+        return TensorProfile("float", None, bins.minimum, bins.maximum, bins.total, 0, 0, 0, bins)
+    return TensorProfile("float", None, *found.ranges[name], 1, 0, 0, 0, UnknownBins())
+
+
+def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Profile:
+    """Return a profile of another tool with the tensor names of a model for keys, in graph order.
+
+    Only floating-point activations are kept, as in a profile of qprof; types and shapes are the model's. What
+    the file has beside them is noted.
+
+    Args:
+        profile: by the names of its file.
+        model: the prepared model, with types.
+        identity: of the model.
+        where: the file, for messages.
+
+    Raises:
+        ProfileError: no entry belongs to an activation of the model.
+    """
+    module = format_named(profile.origin).load()
+    named = hasattr(module, "matched")
+    names: Mapping[str, str] = module.matched(profile, model) if named else {name: name for name in profile}
+    found = {
+        value.name or "": _of_value(profile[names[value.name or ""]], value)
+        for value in activations(model)
+        if value.name in names
+    }
+    if not found:
+        some = f" ({some_of(list(profile))})" if profile else ""
+        raise ProfileError(
+            f"{where}: none of its {len(profile)} entries{some} belongs to an activation of "
+            f"{identity.file or 'the model'}; give the file that was made for this model, or profile it with "
+            "'qprof dump-profile'"
+        )
+    known = set(module.known_names(model) if named else _names(model))
+    others = [name for name in profile if name not in known]
+    if others:
+        left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
+        note(f"{where}: {left_out}: {some_of(others)}")
+    return replace(profile, model=identity, tensors=found)
+
+
+def _of_value(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
+    """Return the record of a tensor with type and shape of the model's.
+
+    Where only the range is known, the number of elements is that of one sample, as far as the model tells.
+    """
+    shape: tuple[Dim, ...] | None = None
+    if value.shape is not None:
+        shape = tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+    assert value.dtype is not None  # `activations` chose it for its type
+    typed = replace(tensor, dtype=value.dtype.name.lower(), shape=shape)
+    if isinstance(tensor.histogram, UnknownBins):
+        return replace(typed, count=max(math.prod(dim or 1 for dim in shape or ()), 1))
+    return typed
+
+
+def activations(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the floating-point inputs and results of nodes of the main graph, in graph order."""
+    constants = model.graph.initializers
+    inputs = (value for value in model.graph.inputs if value.name not in constants)
+    for value in (*inputs, *(value for node in model.graph for value in node.outputs)):
+        if value.name and value.dtype is not None and value.dtype.name.lower() in FLOAT_DTYPES:
+            yield value
+
+
+def _names(model: ir.Model) -> Iterator[str]:
+    """Yield the names of all tensors of the main graph, of any type."""
+    yield from model.graph.initializers
+    for value in (*model.graph.inputs, *(value for node in model.graph for value in node.outputs)):
+        yield value.name or ""

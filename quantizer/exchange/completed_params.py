@@ -1,0 +1,175 @@
+"""What a file of parameters leaves to the model: axes of channels, and tensors whose values are only moved.
+
+Such files are for converters that know the model. AIMET and onnxruntime give the output of Reshape or MaxPool
+no parameters: it has those of its input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.graph import Graph, constant_of, input_name
+from ..numerics.affine import QuantParams
+from ..operators.operands import outputs_of
+from ..operators.table import Constraint, rule_of
+from ..operators.weight_layout import WeightLayout
+from .values import ForeignParams
+
+
+def completed(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with the model's axes, and with those of tensors whose values are only moved.
+
+    Args:
+        params: as read.
+        graph: of the prepared model.
+    """
+    return with_moved_values(with_axes(params, graph), graph)
+
+
+def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with those of the outputs of operators that only move or select values.
+
+    Args:
+        params: as read.
+        graph: of the prepared model.
+    """
+    tensors, added = dict(params.tensors), []
+    for node in graph.nodes:
+        rule, source = rule_of(node), tensors.get(input_name(node, 0))
+        if (
+            rule is None
+            or rule.constraint is not Constraint.SAME
+            or source is None
+            or source.axis is not None
+        ):
+            continue
+        missing = [name for name in outputs_of(node) if name not in tensors and graph.is_float(name)]
+        tensors.update(dict.fromkeys(missing, source))
+        added += missing
+    if not added:
+        return params
+    note = f"{len(added)} tensors have the parameters of what is moved into them, such as '{added[0]}'"
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
+
+
+def without_changed_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters without those of constants that preparation gave other values.
+
+    A weight into which a BatchNormalization was folded keeps its name, and needs other scales.
+
+    Args:
+        params: as read, for the model as its file has it.
+        original: that model.
+        graph: of the prepared model.
+    """
+    values = original.graph.initializers
+    kept = {name: constant_of(values[name]) for name in params.tensors if name in values}
+    changed = [n for n, v in kept.items() if graph.is_constant(n) and _differ(v, graph.constant(n))]
+    if not changed:
+        return params
+    note = (
+        f"left out: {len(changed)} constants that preparation changed, such as '{changed[0]}', where a "
+        "BatchNormalization is folded into it: fold it in the float model, and make the file for that"
+    )
+    tensors = {name: p for name, p in params.tensors.items() if name not in set(changed)}
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
+
+
+def _differ(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:
+    return one is not None and other is not None and not np.array_equal(one, other)
+
+
+def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters whose axes are those of the model, where the file does not name them.
+
+    A scale for each channel belongs to the output channels of the operator that reads the constant, or, where
+    no operator says which those are, to the only axis of that length. Blocks lie along its input
+    channels, in the order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that
+    are the same for all taps of a kernel are written for each.
+
+    Args:
+        params: as read; `ForeignParams.axis_unknown` names the constants.
+        graph: of the prepared model.
+
+    Returns:
+        Parameters without `axis_unknown`; what does not fit the model is left out, with a note.
+    """
+    found = {name: _placed(name, params, graph) for name in params.tensors}
+    lost = [name for name, placed in found.items() if placed is None]
+    notes = [f"left out: '{name}': its scales do not fit an axis of the model's constant" for name in lost]
+    tensors = {name: placed for name, placed in found.items() if placed is not None}
+    return replace(params, tensors=tensors, notes=(*params.notes, *notes), axis_unknown=frozenset[str]())
+
+
+def _placed(name: str, params: ForeignParams, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a tensor along the right axis; None where none fits."""
+    known = params.tensors[name]
+    if known.axis is None or name not in graph.values:
+        return known
+    shape = graph.shape(name)
+    if shape is None or not graph.is_constant(name):
+        return None if name in params.axis_unknown else known
+    sizes = tuple(size or 0 for size in shape)
+    if known.block_size is not None:
+        return _blocks(known, sizes, name in params.axis_unknown, _layouts(name, graph))
+    if name not in params.axis_unknown:
+        return known
+    by_operator = [layout.axis(node, len(sizes)) for node, layout in _layouts(name, graph)]
+    axes = (*by_operator, _only_axis(known, sizes))
+    axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == len(known.scale)), None)
+    return None if axis is None else replace(known, axis=axis)
+
+
+def _layouts(name: str, graph: Graph) -> tuple[tuple[ir.Node, WeightLayout], ...]:
+    return tuple(_layouts_at(name, graph))
+
+
+def _layouts_at(name: str, graph: Graph) -> Iterator[tuple[ir.Node, WeightLayout]]:
+    for node, index in graph.consumers(name):
+        rule = rule_of(node)
+        if rule is not None:
+            yield from ((node, layout) for layout in rule.constants if layout.index == index)
+
+
+def _only_axis(params: QuantParams, sizes: tuple[int, ...]) -> int | None:
+    axes = [axis for axis, size in enumerate(sizes) if size == len(params.scale)]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _blocks(
+    params: QuantParams,
+    sizes: tuple[int, ...],
+    unknown: bool,
+    layouts: tuple[tuple[ir.Node, WeightLayout], ...],
+) -> QuantParams | None:
+    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
+    assert params.axis is not None
+    assert params.block_size is not None
+    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
+    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
+    if axis is None or axis > 1 or len(sizes) < 2:
+        return None
+    blocks = -(-sizes[axis] // params.block_size)
+    outer = [blocks if i == axis else sizes[i] for i in range(2)]
+    taps = math.prod(sizes[2:])
+    count = len(params.scale)
+    if count == math.prod(outer) * taps and taps != 1 and not unknown:
+        return params
+    if count != math.prod(outer):
+        return None
+    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
+    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
+    places = (order.T if swapped else order).reshape(-1).repeat(taps).tolist()
+    return replace(
+        params,
+        axis=axis,
+        scale=tuple(params.scale[i] for i in places),
+        zero_point=tuple(params.zero_point[i] for i in places),
+    )

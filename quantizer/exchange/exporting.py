@@ -1,0 +1,68 @@
+"""Profiles and plans as files of other tools."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.records.histogram import UnknownBins
+from ...profiles.records.profile import DataId, Profile, TensorProfile
+from ..model.graph import index
+from ..numerics.affine import QuantParams
+from ..plan.plan import QuantPlan
+from .formats import FORMATS, ExchangeFormat, format_named
+
+
+def written(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
+    """Return what a file of another tool holds.
+
+    Args:
+        source: a profile, bound to the model, or a plan of it. Of a plan a format of ranges gets what its
+            activations represent.
+        model: the prepared model.
+        name: of the format.
+
+    Raises:
+        ConfigError: there is no such format, it is not written, or it holds parameters and there is no plan.
+        ProfileError: the format cannot hold the name of a tensor.
+    """
+    entry = format_named(name)
+    if not entry.is_written:
+        raise ConfigError(f"format '{name}': is read only; formats that are written: {', '.join(_written())}")
+    if entry.holds == "parameters" and isinstance(source, Profile):
+        raise ConfigError(
+            f"format '{name}': holds parameters, which a profile has not; give a plan, which 'qprof quantize "
+            "--save-plan' writes"
+        )
+    if entry.holds == "ranges" and isinstance(source, QuantPlan):
+        source = represented_ranges(source, model)
+    found: str | bytes = entry.load().write(source, model)
+    return found
+
+
+def _written() -> list[str]:
+    return [entry.name for entry in FORMATS.values() if entry.is_written]
+
+
+def losses(entry: ExchangeFormat, source: Profile | QuantPlan) -> tuple[str, ...]:
+    """Return what a file of a format does not hold of a profile or plan, one sentence each."""
+    ranges = ("the ranges are those that the plan represents, of its quantized activations alone",)
+    from_plan = entry.holds == "ranges" and isinstance(source, QuantPlan)
+    return (*(ranges if from_plan else ()), f"not in the file: {entry.lost_writing}")
+
+
+def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:
+    """Return the smallest and the largest value that each quantized activation of a plan represents.
+
+    Tensors with a scale for each channel are constants, and left out as all constants are.
+    """
+    graph = index(model)
+    names = [name for name in graph.values if name in plan.tensors and graph.constant(name) is None]
+    tensors = {name: _range_of(plan.tensors[name]) for name in names if plan.tensors[name].axis is None}
+    return Profile(plan.model, DataId(), tensors, "qprof", plan.tool)
+
+
+def _range_of(params: QuantParams) -> TensorProfile:
+    (scale,), (zero_point,), qtype = params.scale, params.zero_point, params.qtype
+    low, high = scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
+    return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())

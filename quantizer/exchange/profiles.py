@@ -1,0 +1,103 @@
+"""Profiles from files: of qprof, and of ranges that other tools recorded; bound to a model."""
+
+from __future__ import annotations
+
+import os
+
+import onnx_ir as ir
+
+from ...profiles.base.atomic_files import read_bytes, text_of
+from ...profiles.base.errors import ProfileError
+from ...profiles.base.tool import note
+from ...profiles.records.origins import is_bound
+from ...profiles.records.profile import ModelId, Profile
+from ...profiles.records.store import loads
+from ..model.graph import Graph, name_of
+from ..model.identity import check_model
+from ..planning.needed_tensors import one_with_others
+from ..prepare.opening import ProfileLike, profile_name
+from ..ranges.clipped_activations import with_clip_profiles
+from .binding import bind, unbound_profile
+from .formats import ExchangeFormat, read_as, recognised
+from .values import ForeignRanges
+
+OWN = b"format: qprof-"
+"""Begins the files of qprof itself, which are large: no other format is looked for in them."""
+
+
+def load_profile(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile: of qprof, or a file of another tool that holds ranges, recognised by its content.
+
+    The latter has the names of its file for keys until it is bound to a model, as by `quantize`; its `origin`
+    is the name of the format.
+
+    Raises:
+        ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
+            file and tensor.
+    """
+    return profile_in(read_bytes(path, ProfileError), os.path.basename(path))
+
+
+def profile_in(data: bytes, where: str, *, chosen_ranges: bool = False) -> Profile:
+    """Return the profile that a file holds, see `load_profile`.
+
+    Args:
+        data: the whole file.
+        where: its name, for messages.
+        chosen_ranges: of another tool's file take the ranges that its calibrator chose, and no histograms.
+
+    Raises:
+        ProfileError: the file is malformed, or contradicts itself.
+    """
+    entry = format_in(data)
+    if entry is None:
+        return loads(text_of(data, where, ProfileError), where)
+    if entry.holds != "ranges":
+        raise ProfileError(
+            f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
+            "'qprof import-plan'"
+        )
+    found = read_as(entry, data, where, ProfileError)
+    assert isinstance(found, ForeignRanges)
+    if chosen_ranges and found.histograms:
+        found = ForeignRanges(found.ranges, found.tool)
+    for text in found.notes:
+        note(f"{where}: {text}")
+    return unbound_profile(found, entry)
+
+
+def read_at(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile as `load_profile` does; messages name the whole path."""
+    return profile_in(read_bytes(path, ProfileError), os.fspath(path))
+
+
+def format_in(data: bytes) -> ExchangeFormat | None:
+    """Return which format of other tools a file is of; None for a file of qprof, and for any other."""
+    return None if data.startswith(OWN) else recognised(data)
+
+
+def read_profile(
+    source: ProfileLike, model: ir.Model, identity: ModelId, accept_retrained: bool = False
+) -> Profile:
+    """Return a profile, which may be in a file, bound to a prepared model.
+
+    Raises:
+        ProfileError: it cannot be read, or belongs to another model.
+    """
+    profile = source if isinstance(source, Profile) else load_profile(source)
+    where = profile_name(source)
+    if not is_bound(profile):
+        profile = bind(profile, model, identity, where)
+    else:
+        check_model(profile.model, identity, where, accept_retrained)
+    return profile
+
+
+def missing_notes(profile: Profile, graph: Graph, where: str) -> tuple[str, ...]:
+    """Return a note when a profile, which may be another tool's, lacks activations that a plan needs."""
+    profile, inner = with_clip_profiles(profile, graph), one_with_others(graph)
+    names = [*graph.inputs, *(name_of(value) for node in graph.nodes for value in node.outputs)]
+    lacking = [n for n in names if n and graph.is_float(n) and n not in profile and n not in inner]
+    if not lacking:
+        return ()
+    return (f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float",)

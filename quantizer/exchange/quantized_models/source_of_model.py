@@ -1,0 +1,286 @@
+"""What a quantized ONNX model of any tool says, in the names of the prepared float model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from ....profiles.base.errors import ModelError
+from ...model.graph import Graph, constant_of, index, input_name, name_of
+from ...numerics.affine import INT32, QuantParams
+from ...operators.table import rule_of
+from ...plan.adjustments import Adjustments
+from ...plan.reasons import ReasonCode, because
+from ...prepare.prepare import prepare
+from ..source_params import SourceNode, SourceParams
+from .dequantized import DequantizedModel, dequantized
+from .matching import Matched, match
+from .walk import Array, StoredConstant, digest_of
+from .weights import Weights, kept_weights
+
+
+@dataclass
+class _Found:
+    """What is found of the nodes of the float model.
+
+    Attributes:
+        nodes: what the source decided about each.
+        constants: node -> how the source stores its constants, by input index.
+        float_biases: node -> the bias that it has in the source in float.
+        folded: products whose weights have scales folded in that follow them in the source.
+    """
+
+    nodes: dict[str, SourceNode] = field(default_factory=dict)
+    constants: dict[str, dict[int, StoredConstant]] = field(default_factory=dict)
+    float_biases: dict[str, Array] = field(default_factory=dict)
+    folded: list[str] = field(default_factory=list)
+
+
+def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -> SourceParams:
+    """Return what a quantized model says of a float model.
+
+    Args:
+        graph: the prepared float model.
+        model: the quantized model, as it was read.
+        name: what messages call it.
+        written_by: the tool that its file names, "" where it names none.
+
+    Raises:
+        ModelError: it is not quantized, or not a quantized form of that float model.
+    """
+    source = dequantized(model)
+    if not source.stored and not source.constants:
+        raise ModelError(
+            f"{name}: has no quantized tensor that can be read; give a model with QuantizeLinear and "
+            "DequantizeLinear or with QLinear operators, or a file of parameters"
+        )
+    other = index(prepare(source.model).model)
+    matched = match(graph, other, source.names)
+    found = _found(graph, other, source, matched)
+    if not any(node.inputs for node in found.nodes.values()):
+        raise ModelError(
+            f"{name}: none of its quantized nodes is in the float model; give the float model that it was "
+            "made from with --float, or the one that the tool has optimised before"
+        )
+    weights = kept_weights(graph, {n: node.inputs for n, node in found.nodes.items()}, found.constants)
+    writer = f" (written by {written_by})" if written_by else ""
+    tensors = {own: source.stored[theirs][0] for own, theirs in _stored(source, matched)}
+    return SourceParams(
+        tool=name,
+        tensors=tensors,
+        nodes=found.nodes,
+        reasons={n: because(ReasonCode.NOT_IN_SOURCE, source=name) for n in matched.missing},
+        float_biases=True,
+        adjustments=Adjustments(
+            biases={**_corrected(graph, found), **weights.biases}, roundings=weights.roundings
+        ),
+        notes=(
+            f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model",
+            *_notes_on_nodes(name, source, matched, found),
+            *_notes_on_weights(name, weights),
+        ),
+    )
+
+
+def _stored(source: DequantizedModel, matched: Matched) -> Iterator[tuple[str, str]]:
+    """Yield the activations that are stored quantized, by their names in both models."""
+    for own, theirs in matched.tensors.items():
+        if theirs in source.stored and theirs not in source.mixed:
+            yield own, theirs
+
+
+def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matched) -> _Found:
+    found = _Found()
+    before = {name_of(node): node for node in source.model.graph}
+    for node in graph.nodes:
+        name, theirs = name_of(node), matched.nodes.get(name_of(node))
+        if theirs is None:
+            found.nodes[name] = SourceNode(dict(_as_stored(node, source, matched)))
+            continue
+        inputs: dict[int, QuantParams] = {}
+        is_dynamic = False
+        for position in range(min(len(node.inputs), len(theirs.inputs))):
+            read = input_name(theirs, position)
+            if other.is_constant(read):
+                original = before.get(name_of(theirs))
+                params = _note_constant(found, node, position, other.constant(read), (source, original))
+            else:
+                dynamic, params = _read(theirs, read, source)
+                is_dynamic |= dynamic
+            if params is not None:
+                inputs[position] = params
+        how = source.implementations.get(name_of(theirs), "")
+        found.nodes[name] = SourceNode(inputs, is_dynamic, how)
+    return found
+
+
+def _as_stored(
+    node: ir.Node, source: DequantizedModel, matched: Matched
+) -> Iterator[tuple[int, QuantParams]]:
+    """Yield the parameters of what a node reads that several nodes of the source stand for.
+
+    Nothing where its result is not quantized there.
+    """
+    names = [matched.tensors.get(name_of(value), "") for value in node.outputs]
+    if not names or any(name not in source.stored for name in names):
+        return
+    for position in range(len(node.inputs)):
+        stored = source.stored.get(matched.tensors.get(input_name(node, position), ""))
+        if stored:
+            yield position, stored[0]
+
+
+def _read(node: ir.Node, name: str, source: DequantizedModel) -> tuple[bool, QuantParams | None]:
+    """Return whether a node reads a tensor with dynamic parameters, and the parameters; None for float."""
+    key = (name_of(node), name)
+    if key in source.reads:
+        return source.reads[key] is None, source.reads[key]
+    stored = source.stored.get(name)
+    return False, None if stored is None or name in source.mixed else stored[0]
+
+
+def _note_constant(
+    found: _Found,
+    node: ir.Node,
+    position: int,
+    array: Array | None,
+    origin: tuple[DequantizedModel, ir.Node | None],
+) -> QuantParams | None:
+    """Note how the source stores a constant, and return its parameters; of a float bias, note what it is."""
+    name, rule, (source, original) = name_of(node), rule_of(node), origin
+    if array is None or array.dtype != np.float32:
+        return None
+    stored = source.constants.get(digest_of(array))
+    if rule is not None and position == rule.bias:
+        if stored is not None and name not in found.folded:
+            found.constants.setdefault(name, {})[position] = stored
+            return stored.params
+        found.float_biases[name] = array
+        return AS_PRODUCT if name in found.folded else None
+    if stored is None and rule is not None and rule.weight is not None and position == rule.weight.index:
+        stored = _with_folded_scales(node, array, (source, original))
+        found.folded += [name] * (stored is not None)
+    if stored is None or stored.integers.shape != array.shape:
+        return None
+    found.constants.setdefault(name, {})[position] = stored
+    return stored.params
+
+
+AS_PRODUCT = QuantParams((1.0,), (0,), INT32)
+"""Of a bias: quantized; its parameters are those that products take."""
+
+
+def _with_folded_scales(
+    node: ir.Node, array: Array, origin: tuple[DequantizedModel, ir.Node | None]
+) -> StoredConstant | None:
+    """Return how a weight is stored after the scales that follow its product are folded in.
+
+    None where the weight is not that of the source times a number for each output channel.
+    """
+    (source, original), rule = origin, rule_of(node)
+    if original is None or rule is None or rule.weight is None or len(original.inputs) <= rule.weight.index:
+        return None
+    before = constant_of(original.inputs[rule.weight.index])
+    stored = None if before is None else source.constants.get(digest_of(before))
+    axis = rule.weight.axis(node, array.ndim)
+    if before is None or stored is None or before.shape != array.shape or axis is None:
+        return None
+    if stored.params.axis not in (None, axis) or stored.params.block_size:
+        return None
+    others = tuple(i for i in range(array.ndim) if i != axis)
+    size = np.sum(before.astype(np.float64) ** 2, axis=others)
+    ratio = np.sum(before.astype(np.float64) * array, axis=others) / np.where(size == 0.0, 1.0, size)
+    ratio[(size == 0.0) | (ratio == 0.0)] = 1.0
+    along = ratio.reshape([-1 if i == axis else 1 for i in range(array.ndim)])
+    if not np.allclose(before * along, array, rtol=1e-3, atol=1e-6 * float(np.abs(array).max(initial=0.0))):
+        return None
+    scales = np.asarray(stored.params.scale_array.astype(np.float64) * np.abs(ratio), np.float32)
+    if not np.all(np.isfinite(scales) & (scales > 0.0)):
+        return None
+    points = np.broadcast_to(np.asarray(stored.params.zero_point, np.int64), scales.shape)
+    qtype, falls = stored.params.qtype, ratio < 0.0
+    ends = 0 if qtype.signed and not points.any() else qtype.low + qtype.high  # mirrored around
+    integers = np.where(
+        along < 0.0, ends - stored.integers.astype(np.int64), stored.integers.astype(np.int64)
+    )
+    params = QuantParams(
+        tuple(scales.astype(np.float64).tolist()),
+        tuple(np.where(falls, ends - points, points).tolist()),
+        qtype,
+        axis,
+    )
+    kept = np.clip(integers, qtype.low, qtype.high).astype(stored.integers.dtype)
+    return StoredConstant(kept, params)
+
+
+def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
+    """Return what float biases of the source have more than those of the float model."""
+    deltas = {}
+    for node in graph.nodes:
+        name, rule = name_of(node), rule_of(node)
+        if name not in found.float_biases or rule is None or rule.bias is None:
+            continue
+        own, theirs = graph.constant(input_name(node, rule.bias)), found.float_biases[name]
+        if (
+            own is not None
+            and own.shape == theirs.shape
+            and not np.allclose(own, theirs, rtol=1e-5, atol=1e-6)
+        ):
+            deltas[name] = tuple((theirs - own).astype(np.float32).reshape(-1).astype(np.float64).tolist())
+    return deltas
+
+
+def _notes_on_nodes(name: str, source: DequantizedModel, matched: Matched, found: _Found) -> Iterator[str]:
+    """Yield what was assumed and left out of nodes and activations."""
+    if matched.absorbed:
+        yield (
+            f"{len(matched.absorbed)} activation functions that {name} leaves to saturation are pass-through "
+            "nodes"
+        )
+    if matched.missing:
+        yield f"{len(matched.missing)} nodes of the float model are not in {name}{_such(matched.missing)}"
+    if matched.unmatched:
+        yield (
+            f"{len(matched.unmatched)} nodes of {name} are not in the prepared float model"
+            f"{_such(matched.unmatched)}: what it says of them is left out"
+        )
+    several = [n for n, params in source.stored.items() if len(params) > 1]
+    if several:
+        yield (
+            f"{len(several)} tensors of {name} are quantized in more than one way{_such(several)}: readers "
+            "keep theirs"
+        )
+    if found.folded:
+        yield (
+            f"{len(found.folded)} products have the scales folded into their weights that follow them in "
+            f"{name}{_such(found.folded)}: their scales are multiplied, and what was rounded between is not"
+        )
+    if source.unread:
+        listed = ", ".join(f"{count} {op}" for op, count in sorted(source.unread.items()))
+        yield f"what {name} says in these operators could not be read and is left out: {listed}"
+
+
+def _notes_on_weights(name: str, weights: Weights) -> Iterator[str]:
+    """Yield what was kept and left out of the integers of constants."""
+    if weights.roundings:
+        yield f"{len(weights.roundings)} weights have the integers of {name}, which are not the nearest"
+    if weights.biases:
+        yield f"{len(weights.biases)} biases have the integers of {name}"
+    if weights.lost:
+        yield (
+            f"the integers of {len(weights.lost)} constants cannot be kept{_such(weights.lost)}: they are "
+            "rounded to the nearest"
+        )
+    if weights.others:
+        yield (
+            f"{len(weights.others)} weights of {name} are not rounded forms of those of the float model"
+            f"{_such(weights.others)}: give the float model that was quantized, with the changes that the "
+            "tool made before"
+        )
+
+
+def _such(names: Mapping[str, object] | tuple[str, ...] | list[str]) -> str:
+    return f", such as '{next(iter(names))}'"

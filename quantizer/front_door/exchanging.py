@@ -1,0 +1,110 @@
+"""`import_profile` and `export`: files of other tools, in and out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...profiles.base.atomic_files import read_bytes, write_atomically
+from ...profiles.base.errors import ProfileError
+from ...profiles.base.tool import note, notes_once
+from ...profiles.records.profile import Profile
+from ...profiles.records.store import save_profile
+from ..exchange.documents import read_document
+from ..exchange.exporting import losses, written
+from ..exchange.formats import format_named
+from ..exchange.profiles import format_in, missing_notes, profile_in, read_profile
+from ..model.files import ModelLike, model_file
+from ..model.identity import check_model
+from ..model.outputs import FilesRead, check_outputs
+from ..plan.plan import QuantPlan
+from ..plan.store import PlanLike
+from ..prepare.opening import ProfileLike, open_prepared
+
+
+def import_profile(
+    file: str | os.PathLike[str],
+    model: ModelLike,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    chosen_ranges: bool = False,
+) -> Profile:
+    """Read the ranges that a calibrator of another tool recorded as the profile of a model.
+
+    What the file cannot tell, and what does not fit the model, is noted. `quantize` and all else that takes a
+    profile takes such a file too; this writes it once.
+
+    Args:
+        file: of a format that `qprof export --help` lists, recognised by its content.
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        output: where to write the profile; None for nowhere.
+        chosen_ranges: take the ranges that the other tool chose, even where its file has histograms.
+
+    Returns:
+        The profile, bound to the model.
+
+    Raises:
+        ProfileError: the file is malformed, holds no ranges, or has none for this model.
+        ModelError: the model cannot be read. ConfigError: the output cannot be written.
+    """
+    check_outputs([output], FilesRead((model,), (file,)))
+    data, where = read_bytes(file, ProfileError), os.fspath(file)
+    entry = format_in(data)
+    if entry is None:
+        raise ProfileError(
+            f"{where}: is of no format that is read as ranges; give a file of onnxruntime, TensorRT or Glow "
+            "(a profile of qprof needs no import)"
+        )
+    with notes_once(), model_file(model) as path:
+        prepared = open_prepared(path)
+        profile = profile_in(data, where, chosen_ranges=chosen_ranges)
+        profile = read_profile(profile, prepared.model, prepared.identity)
+        for text in missing_notes(profile, prepared.graph, where):
+            note(text)
+        note(f"{where}: holds {entry.lost_reading}")
+    if output is not None:
+        save_profile(profile, output)
+    return profile
+
+
+def export(
+    source: ProfileLike | PlanLike,
+    model: ModelLike,
+    format: str,
+    output: str | os.PathLike[str] | None = None,
+) -> str | bytes:
+    """Write a profile or a plan as a file of another tool.
+
+    What the format cannot hold is noted.
+
+    Args:
+        source: path or object. Of a plan a format of ranges gets what its quantized activations represent,
+            and so the ranges that a calibrator of qprof chose.
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        format: name of the format, such as "tensorrt-cache".
+        output: where to write the file; None for nowhere.
+
+    Returns:
+        What the file holds.
+
+    Raises:
+        ConfigError: there is no such format, or it needs a plan; the output cannot be written.
+        ProfileError, PlanError: the source cannot be read, or belongs to another model.
+        ModelError: the model cannot be read.
+    """
+    entry = format_named(format)
+    check_outputs([output], FilesRead((model,), (source,)))
+    with notes_once(), model_file(model) as path:
+        prepared = open_prepared(path)
+        found = source if isinstance(source, Profile | QuantPlan) else read_document(Path(source))
+        where = "the plan" if isinstance(source, QuantPlan | Profile) else os.fspath(source)
+        if isinstance(found, Profile):
+            found = read_profile(found, prepared.model, prepared.identity)
+        else:
+            check_model(found.model, prepared.identity, where, False)
+        content = written(found, prepared.model, format)
+        for text in losses(entry, found):
+            note(f"{format}: {text}")
+    if output is not None:
+        write_atomically(output, content)
+    return content

@@ -1,0 +1,128 @@
+"""Other readers of ONNX on what qprof writes: what they load, and what they compute.
+
+    python tests/benchmarks/onnx_readers.py --work DIR [--environments DIR] [--readers tract,tvm]
+        [--models digits,orientation] [--install] [--stages write,run,report]
+
+In DIR are the models' data (made by real_models.py) and then cases, results and the tables (readers.md).
+Each reader has an environment of its own in --environments; --install makes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from readers import cases, report, running
+from readers.table import READERS, Reader
+
+MODELS = "digits,orientation,magika,transformer"
+OPERATORS = (
+    *(
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        "MatMul",
+        "LSTM",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Pow",
+        "Where",
+        "Concat",
+    ),
+    *("AveragePool", "GlobalAveragePool", "MaxPool", "ReduceMean", "Relu", "Clip", "LeakyRelu", "PRelu"),
+    *("Sigmoid", "Tanh", "HardSwish", "Gelu", "Erf", "Exp", "Sqrt", "Softmax", "LayerNormalization"),
+    *("Reshape", "Transpose", "Slice", "Split", "Gather", "Resize", "Pad", "DepthToSpace"),
+)
+"""What convolutional networks and transformers are made of."""
+
+
+def install(name: str, reader: Reader, environments: Path) -> None:
+    """Make the environment of a reader."""
+    if reader.node:
+        command = ["npm", "install", "--ignore-scripts", "--prefix", str(environments / "node"), *reader.node]
+        subprocess.run(command, check=True)
+    if reader.packages and not (environments / name).exists():
+        subprocess.run([sys.executable, "-m", "venv", environments / name], check=True)
+        python = running.python_of(name, reader, environments)
+        subprocess.run([python, "-m", "pip", "install", "-q", *reader.packages], check=True)
+
+
+def write(work: Path, operators: list[str], models: list[str]) -> None:
+    """Write every case."""
+    subjects = [subject for subject in cases.operators() if subject.name in operators]
+    for subject in (*subjects, *cases.large_products(), *cases.trained(work, models)):
+        for case in cases.write_cases(subject, list(cases.COLUMNS), work / "cases"):
+            print(f"{case.subject}, {case.column}: {case.nodes[0]} of {case.nodes[1]} nodes", flush=True)
+
+
+def run(name: str, work: Path, environments: Path, columns: list[str]) -> None:
+    """Give the cases of these columns to a reader, and keep the outcomes."""
+    reader = READERS[name]
+    python = running.python_of(name, reader, environments)
+    modules = {"NODE_MODULES": str(environments / "node" / "node_modules")}
+    path = work / "results" / f"{name}.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    known = {(outcome["subject"], outcome["column"]) for outcome in found}
+    cases_by_key = cases.read_cases(work / "cases")
+    waiting = [case for key, case in cases_by_key.items() if key not in known and key[1] in columns]
+    path.parent.mkdir(exist_ok=True)
+    for outcome in running.outcomes(reader, python, waiting, modules):
+        found.append(asdict(outcome))
+        path.write_text(json.dumps(found, indent=0), encoding="utf-8")
+    print(f"{name}: {sum(outcome['what'] == 'runs' for outcome in found)} of {len(found)} run", flush=True)
+
+
+def tables(work: Path, operators: list[str], models: list[str]) -> str:
+    """Return the tables as Markdown."""
+    columns = list(cases.COLUMNS)
+    results = {}
+    for name in READERS:
+        path = work / "results" / f"{name}.json"
+        if path.exists():
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            results[name] = [running.Outcome(**record) for record in stored]
+    operators = [*operators, *cases.LARGE]
+    parts = ["## Models of one operator", report.overview(results, operators, columns)]
+    for model in models:
+        parts += [f"## {model}", report.of_model(results, model, columns)]
+    for name, outcomes in results.items():
+        known = [outcome for outcome in outcomes if outcome.subject in (*operators, *models)]
+        parts += [f"## What {name} does not read", report.troubles(known, columns)]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--environments", type=Path)
+    parser.add_argument("--readers", default=",".join(READERS))
+    parser.add_argument("--models", default=MODELS)
+    parser.add_argument("--operators", default=",".join(OPERATORS))
+    parser.add_argument("--columns", default=";".join(cases.COLUMNS), help="of the table, with ; between")
+    parser.add_argument("--stages", default="write,run,report")
+    parser.add_argument("--install", action="store_true")
+    given = parser.parse_args()
+    environments = given.environments or given.work / "environments"
+    stages, models, operators = (
+        [word for word in text.split(",") if word] for text in (given.stages, given.models, given.operators)
+    )
+    if "write" in stages:
+        write(given.work, operators, models)
+    for name in given.readers.split(",") if "run" in stages else ():
+        if given.install:
+            install(name, READERS[name], environments)
+        run(name, given.work, environments, given.columns.split(";"))
+    if "report" in stages:
+        (given.work / "readers.md").write_text(tables(given.work, operators, models), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
