@@ -4,5 +4,5 @@ Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
 Imports: scoring, speed, exchange, lowering, planning, costs, noise, plan, ranges, prepare, targets,
 operators, metrics, differences, runtime, model, profiles.runner, profiles.instrumentation,
-profiles.samples, profiles.readers, profiles.records, profiles.base.
+profiles.runtime, profiles.samples, profiles.readers, profiles.records, profiles.base.
 """
