@@ -69,7 +69,21 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     if others:
         left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
         note(f"{where}: {left_out}: {some_of(others)}")
-    return replace(profile, model=identity, tensors=found)
+    return replace(profile, model=identity, data=DataId(_samples(found)), tensors=found)
+
+
+def _samples(tensors: Mapping[str, TensorProfile]) -> int:
+    """Return of how many samples the histograms are, where those of all tensors agree on it; else 0.
+
+    A leading dimension that the model leaves free is the batch.
+    """
+    found = set()
+    for tensor in tensors.values():
+        inner = (tensor.shape or (None, None))[1:] if (tensor.shape or (None,))[0] is None else tensor.shape
+        if tensor.histogram.total and inner and None not in inner:
+            found.add(tensor.count / max(math.prod(dim or 1 for dim in inner), 1))
+    number = found.pop() if len(found) == 1 else 0.0
+    return int(number) if number.is_integer() else 0
 
 
 def _of_value(tensor: TensorProfile, value: ir.Value) -> TensorProfile:

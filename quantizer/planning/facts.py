@@ -180,7 +180,7 @@ def planning_facts(
         channel_densities=ChannelDensities(clipped),
         cache=RangeCache(),
     )
-    if recipe.config.mode in DATA_FREE:
+    if recipe.config.mode in DATA_FREE or not has_histograms(profile):
         return facts
     return replace(facts, notes=(*facts.notes, *facts.noise_limits.sentences()))
 
@@ -204,8 +204,8 @@ def _notes_on_ranges(profile: Profile, config: QuantConfig) -> tuple[str, ...]:
         )
     return (
         f"the profile has ranges only, of {who}: they are taken as they are, with any calibrator; without "
-        "histograms noise is not estimated, so no node stays float for it, and without channels nothing is "
-        "equalized and no bias corrected: check the model with 'qprof evaluate'",
+        "histograms noise is not estimated, so no node stays float for it: check the model with 'qprof "
+        "evaluate'",
     )
 
 

@@ -128,10 +128,19 @@ def _bins(value: Mapping[str, Any]) -> EqualBins | None:
     if not (width > 0.0 and np.abs(np.diff(edges) - width).max() <= UNEVEN * width):
         return None
     held = np.flatnonzero(counts)
-    if not held.size or held[-1] - held[0] >= BINS:
+    if not held.size:
         return None
     first, last = int(held[0]), int(held[-1]) + 1
-    return EqualBins(float(edges[first]), float(edges[last]), counts[first:last])
+    return joined(float(edges[first]), float(edges[last]), counts[first:last], width)
+
+
+def joined(low: float, high: float, counts: Floats, width: float) -> EqualBins:
+    """Return equal bins, neighbours joined until at most `BINS` are left; the last may end above the data."""
+    while counts.size > BINS:
+        odd = counts.size % 2
+        high, width = high + odd * width, 2.0 * width
+        counts = np.append(counts, np.zeros(odd)).reshape(-1, 2).sum(axis=1)
+    return EqualBins(low, high, counts)
 
 
 def write(profile: Profile, model: ir.Model) -> str:
