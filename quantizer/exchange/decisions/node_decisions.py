@@ -206,12 +206,14 @@ def _unfit(name: str, params: QuantParams, types: set[str], deciding: Deciding) 
 
 
 def _is_stored(node: ir.Node, inputs: Mapping[int, QuantParams], deciding: Deciding) -> bool:
-    """Whether a node reads quantized values only because they are stored so."""
-    names = [(input_name(node, index), params) for index, params in inputs.items()]
-    return all(
-        deciding.tensors.get(name) == params and deciding.graph.producer(name) is not None
-        for name, params in names
-    )
+    """Whether a node reads quantized values only because what makes them is quantized and stores them so."""
+    for index, params in inputs.items():
+        name = input_name(node, index)
+        maker = deciding.graph.producer(name)
+        given = None if maker is None else deciding.source.nodes.get(name_of(maker))
+        if deciding.tensors.get(name) != params or given is None or not given.inputs:
+            return False
+    return True
 
 
 def _passes_through(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +11,8 @@ import onnx_ir as ir
 from ....profiles.base.errors import ModelError
 from ...model.graph import Graph, constant_of, index, input_name, name_of
 from ...numerics.affine import INT32, QuantParams
-from ...operators.table import rule_of
+from ...operators.operands import outputs_of
+from ...operators.table import Constraint, rule_of
 from ...plan.adjustments import Adjustments
 from ...plan.reasons import ReasonCode, because
 from ...prepare.prepare import prepare
@@ -58,6 +59,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             "DequantizeLinear or with QLinear operators, or a file of parameters"
         )
     other = index(prepare(source.model).model)
+    source = _with_moved_values(source, other)
     matched = match(graph, other, source.names)
     found = _found(graph, other, source, matched)
     if not any(node.inputs for node in found.nodes.values()):
@@ -84,6 +86,27 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             *_notes_on_weights(name, weights),
         ),
     )
+
+
+def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:
+    """Return a source whose results of operators that only move or clip quantized values are quantized too.
+
+    Tools that quantize in front of products alone write no conversion after these; the values are such that
+    one would change none of them.
+    """
+    stored = dict(source.stored)
+    full = replace(source, stored=stored)
+    for node in other.nodes:
+        rule = rule_of(node)
+        if rule is None or rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
+            continue
+        dynamic, params = _read(node, input_name(node, 0), full)
+        bounded = node.op_type != "Clip" and not rule.refusal(node, other)
+        if dynamic or params is None or params.axis is not None or not bounded:
+            continue
+        for name in (name for name in outputs_of(node) if name not in stored and other.is_float(name)):
+            stored[name] = (params,)
+    return full
 
 
 def _stored(source: DequantizedModel, matched: Matched) -> Iterator[tuple[str, str]]:
