@@ -31,12 +31,14 @@ class _Found:
         nodes: what the source decided about each.
         constants: node -> how the source stores its constants, by input index.
         float_biases: node -> the bias that it has in the source in float.
+        added_biases: node -> the bias that it has in the source alone.
         folded: products whose weights have scales folded in that follow them in the source.
     """
 
     nodes: dict[str, SourceNode] = field(default_factory=dict)
     constants: dict[str, dict[int, StoredConstant]] = field(default_factory=dict)
     float_biases: dict[str, Array] = field(default_factory=dict)
+    added_biases: dict[str, Array] = field(default_factory=dict)
     folded: list[str] = field(default_factory=list)
 
 
@@ -136,9 +138,23 @@ def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matche
                 is_dynamic |= dynamic
             if params is not None:
                 inputs[position] = params
+        added = _added_bias(node, theirs, other)
+        if added is not None:
+            position, found.added_biases[name] = added
+            if digest_of(found.added_biases[name]) in source.constants:
+                inputs[position] = AS_PRODUCT
         how = source.implementations.get(name_of(theirs), "")
         found.nodes[name] = SourceNode(inputs, is_dynamic, how)
     return found
+
+
+def _added_bias(node: ir.Node, theirs: ir.Node, other: Graph) -> tuple[int, Array] | None:
+    """Return where a node of the source has a bias that the float model does not have, and the bias."""
+    rule = rule_of(node)
+    if rule is None or rule.bias is None or input_name(node, rule.bias):
+        return None
+    array = other.constant(input_name(theirs, rule.bias)) if input_name(theirs, rule.bias) else None
+    return None if array is None else (rule.bias, array)
 
 
 def _as_stored(
@@ -242,7 +258,7 @@ def _with_folded_scales(
 
 def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
     """Return what float biases of the source have more than those of the float model."""
-    deltas = {}
+    deltas = {name: _numbers(array) for name, array in found.added_biases.items()}
     for node in graph.nodes:
         name, rule = name_of(node), rule_of(node)
         if name not in found.float_biases or rule is None or rule.bias is None:
@@ -253,8 +269,12 @@ def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
             and own.shape == theirs.shape
             and not np.allclose(own, theirs, rtol=1e-5, atol=1e-6)
         ):
-            deltas[name] = tuple((theirs - own).astype(np.float32).reshape(-1).astype(np.float64).tolist())
+            deltas[name] = _numbers(theirs - own)
     return deltas
+
+
+def _numbers(array: Array) -> tuple[float, ...]:
+    return tuple(np.asarray(array, np.float32).reshape(-1).astype(np.float64).tolist())
 
 
 def _notes_on_nodes(name: str, source: DequantizedModel, matched: Matched, found: _Found) -> Iterator[str]:
