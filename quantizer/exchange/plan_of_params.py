@@ -91,7 +91,7 @@ def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> Qua
     Raises:
         PlanError: the plan breaks a rule.
     """
-    graph = index(model)
+    graph = index(apply_biases(model, source.adjustments.biases))
     unfit: dict[str, FloatReason] = {}
     while True:
         plan = _plan(model, graph, source, recipe, unfit)

@@ -132,7 +132,8 @@ def _static(
     kind = Kind.PASS_THROUGH if _passes_through(node, rule, inputs, outputs, deciding) else Kind.QUANTIZED
     how = _implementation(node, kind, inputs, deciding)
     bias = _bias(node, rule, inputs, deciding)
-    return Decision(NodePlan(kind, implementation=how), {**inputs, **bias}, outputs)
+    rest = {index: params for index, params in inputs.items() if index != rule.bias}
+    return Decision(NodePlan(kind, implementation=how), {**rest, **bias}, outputs)
 
 
 def _refused(node: ir.Node, rule: Rule | None, given: SourceNode, deciding: Deciding) -> FloatReason | None:
@@ -190,8 +191,9 @@ def _not_taken(
         name = input_name(node, index)
         is_weight = rule.weight is not None and index == rule.weight.index
         is_weight = is_weight and deciding.graph.is_constant(name)
-        known = {"int32"} if index == rule.bias else weights if is_weight else activations
-        if text := _unfit(name, params, known, deciding):
+        if index == rule.bias:
+            continue  # it has the parameters that products take
+        if text := _unfit(name, params, weights if is_weight else activations, deciding):
             return text
     found = (_unfit(name, params, activations, deciding) for name, params in outputs.items())
     return next((text for text in found if text), "")
@@ -206,12 +208,14 @@ def _unfit(name: str, params: QuantParams, types: set[str], deciding: Deciding) 
 
 
 def _is_stored(node: ir.Node, inputs: Mapping[int, QuantParams], deciding: Deciding) -> bool:
-    """Whether a node reads quantized values only because they are stored so."""
-    names = [(input_name(node, index), params) for index, params in inputs.items()]
-    return all(
-        deciding.tensors.get(name) == params and deciding.graph.producer(name) is not None
-        for name, params in names
-    )
+    """Whether a node reads quantized values only because what makes them is quantized and stores them so."""
+    for index, params in inputs.items():
+        name = input_name(node, index)
+        maker = deciding.graph.producer(name)
+        given = None if maker is None else deciding.source.nodes.get(name_of(maker))
+        if deciding.tensors.get(name) != params or given is None or not given.inputs:
+            return False
+    return True
 
 
 def _passes_through(

@@ -8,23 +8,26 @@ left is a float model with the dequantized weights, which can be prepared as any
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ....profiles.base.errors import QprofError
-from ...model.editing import free_name, value_names
+from ...model.editing import free_name, sole_user, value_names
 from ...model.graph import constant_of, name_of
 from ...numerics.affine import QuantParams, quantize
 from ...operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
 from ...prepare.passes.cleanup import remove_dead
 from ...prepare.passes.constant_folding import lift_constants
+from ...prepare.passes.float16 import widen
 from ...prepare.passes.inlining import inline_functions, unlist_initializers
 from ...prepare.passes.names import name_nodes, name_values
+from ...prepare.passes.noops import drop_noops
+from ...prepare.passes.shapes import infer_shapes
 from .conversions import params_of
 from .expansions import expand_operators
-from .integer_products import integer_product, packed_product, packed_table
+from .integer_products import folded_constant, integer_product, packed_product, packed_table
 from .walk import MOVES, Form, Read, StoredConstant, Walk, digest_of
 
 
@@ -58,6 +61,13 @@ class DequantizedModel:
     unread: Mapping[str, int]
 
 
+STEPS: tuple[Callable[[ir.Model], object], ...] = (
+    *(unlist_initializers, name_nodes, inline_functions, name_nodes, name_values),
+    *(lift_constants, infer_shapes, widen, drop_noops),
+)
+"""What is done before conversions are taken out, as in `prepare`."""
+
+
 def dequantized(model: ir.Model) -> DequantizedModel:
     """Return the float model inside a quantized one, and what the quantized one says.
 
@@ -65,7 +75,7 @@ def dequantized(model: ir.Model) -> DequantizedModel:
         model: as it was read; it stays as it is.
     """
     work = model.clone()
-    for step in (unlist_initializers, name_nodes, inline_functions, name_nodes, name_values, lift_constants):
+    for step in STEPS:
         step(work)
     taken = value_names(work)
     operators = expand_operators(work, taken)
@@ -88,6 +98,8 @@ def _visit(node: ir.Node, walk: Walk) -> None:
         walk.scales.add(node.outputs[1])
     elif node.op_type in ("MatMulInteger", "ConvInteger"):
         integer_product(node, walk)
+    elif node.op_type == "Cast" and folded_constant(node, walk):
+        pass
     elif node.op_type == "MatMulNBits":
         packed_product(node, walk)
     elif node.op_type == "GatherBlockQuantized":
@@ -103,6 +115,8 @@ def _quantize(node: ir.Node, walk: Walk) -> None:
     if given is None or params is None:
         walk.unread[node.op_type] += 1
         return
+    if node in walk.tanhs:
+        params = replace(params, scale=(1.0 / 128.0,), zero_point=(params.qtype.low + 128,))
     value = walk.source(given)
     constant = constant_of(value)
     if constant is not None:
@@ -137,6 +151,9 @@ def _dequantize(node: ir.Node, walk: Walk) -> None:
         walk.store(given, params)
         walk.integers[given] = form
     form = form or _looked_up(given, params, walk)
+    if form is not None and _is_tanh(node, form, params, walk):
+        walk.floats[output] = form
+        return
     if form is None or form.params is None or _differ(form.params, params):
         walk.unread[node.op_type] += 1
         return
@@ -162,6 +179,26 @@ def _looked_up(given: ir.Value, params: QuantParams, walk: Walk) -> Form | None:
     return form
 
 
+def _is_tanh(node: ir.Node, form: Form, params: QuantParams, walk: Walk) -> bool:
+    """Whether a tensor is read with twice its scale for tanh(x) = 2 sigmoid(2x) - 1, and make it a Tanh.
+
+    The integers of the sigmoid in 256ths are those of tanh in 128ths, 128 less.
+    """
+    own, sigmoid = form.params, sole_user(node.outputs[0])
+    if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
+        return False
+    after = sole_user(sigmoid.outputs[0])
+    result = params_of(after) if after is not None and after.op_type == QUANTIZE else None
+    doubled = own.axis is None and params == replace(own, scale=(2.0 * own.scale[0],))
+    if after is None or result is None or not doubled:
+        return False
+    if result.scale != (1.0 / 256.0,) or result.qtype.bits != 8 or result.zero_point[0] != result.qtype.low:
+        return False
+    sigmoid.op_type = "Tanh"
+    walk.tanhs.add(after)
+    return True
+
+
 def _differ(own: QuantParams, other: QuantParams) -> bool:
     return (own.scale, own.zero_point, own.axis) != (other.scale, other.zero_point, other.axis)
 
@@ -178,7 +215,7 @@ def _on_integers(node: ir.Node, walk: Walk) -> None:
         walk.unread[node.op_type] += 1
         walk.read_floats(node)
         return
-    stored_as = next(v.dtype for v in node.inputs if v in walk.integers)
+    stored_as = ir.DataType[form.params.qtype.storage.upper()]
     for index, value in enumerate(node.inputs):
         if value is None:
             continue
@@ -189,7 +226,7 @@ def _on_integers(node: ir.Node, walk: Walk) -> None:
         elif constant is not None and value.dtype == stored_as:
             node.replace_input_with(index, walk.constant(name_of(value), constant, form.params))
     for output in node.outputs:
-        if output.dtype in (None, stored_as):
+        if output.dtype in (None, stored_as, ir.DataType.FLOAT):
             output.type = ir.TensorType(ir.DataType.FLOAT)
             walk.integers[output] = Form(output, form.params)
             walk.store(output, form.params)

@@ -90,12 +90,8 @@ class Expansion:
 
 def take_over(old: ir.Value, new: ir.Value) -> None:
     """Let every reader and graph output of one value have another, under the name of the first."""
-    name, graph = old.name, old.graph
-    ir.convenience.replace_all_uses_with(old, new)
-    outputs = [] if not isinstance(graph, ir.Graph) else graph.outputs
-    for index, value in enumerate(outputs):
-        if value is old:
-            outputs[index] = new
+    name = old.name
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     old.name = f"{name}_replaced"
     new.name = name
     new.shape = old.shape if new.shape is None else new.shape
@@ -198,6 +194,22 @@ def _product_scale(it: Expansion, data: ir.Value | None, weight: ir.Value | None
     )
 
 
+def _channels_last_pool(it: Expansion) -> None:
+    """Write NhwcMaxPool as MaxPool between two Transpose."""
+    data, old = it.at(0), it.node.outputs[0]
+    assert data is not None
+    first = ir.Value(name=free_name(f"{old.name}_channels", it.taken), type=data.type)
+    pooled = ir.Value(name=free_name(f"{old.name}_pooled", it.taken), type=data.type)
+    last = ir.Value(name=free_name(f"{old.name}_last", it.taken), type=data.type)
+    it.add("Transpose", [data], first, {"perm": [0, 3, 1, 2]})
+    node = ir.Node("", "MaxPool", [first], list(it.node.attributes.values()), outputs=[pooled])
+    node.name, it.node.name = it.node.name, ""
+    it.graph.insert_before(it.node, node)
+    it.add("Transpose", [pooled], last, {"perm": [0, 2, 3, 1]})
+    take_over(old, last)
+    it.graph.remove(it.node, safe=True)
+
+
 EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "QLinearConv": _conv,
     "QLinearMatMul": _matmul,
@@ -214,6 +226,7 @@ EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "QLinearReduceMean": _unary("ReduceMean"),
     "QLinearConcat": _concat,
     "QLinearWhere": _where,
+    "NhwcMaxPool": _channels_last_pool,
 }
 """Operator -> what writes it between conversions."""
 

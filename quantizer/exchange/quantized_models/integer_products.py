@@ -5,12 +5,41 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...model.editing import free_name
+from ...model.editing import free_name, sole_user
 from ...model.graph import constant_of, name_of
 from ...numerics.affine import TYPES, QuantParams
 from .expansions import take_over
 from .packed_weights import unpacked_product, unpacked_table
-from .walk import Array, Walk
+from .walk import Array, Form, Walk
+
+
+def folded_constant(node: ir.Node, walk: Walk) -> bool:
+    """Read Cast, Sub and Mul on a constant of integers as the DequantizeLinear that they stand for.
+
+    Returns:
+        Whether that is what the Cast begins.
+    """
+    integers, value = constant_of(node.inputs[0]), node.outputs[0]
+    if integers is None or node.inputs[0] is None or integers.dtype.name not in TYPES or integers.ndim == 0:
+        return False
+    points: Array | None = None
+    user = sole_user(value)
+    if user is not None and user.op_type == "Sub" and user.inputs[0] is value:
+        points, value = constant_of(user.inputs[1]), user.outputs[0]
+        user = sole_user(value)
+    if user is None or user.op_type != "Mul":
+        return False
+    scale = next((c for v in user.inputs if v is not value and (c := constant_of(v)) is not None), None)
+    if scale is None or scale.dtype != np.float32:
+        return False
+    sizes = (1,) * (integers.ndim - scale.ndim) + scale.shape
+    axes = [axis for axis, size in enumerate(sizes) if size > 1]
+    if len(axes) > 1 or integers.dtype.name == "int32":
+        return False
+    params = _weight_params(integers, scale, points, axes[0] if axes else 0)
+    result = user.outputs[0]
+    walk.floats[result] = Form(walk.constant(name_of(result), integers, params), params)
+    return True
 
 
 def integer_product(node: ir.Node, walk: Walk) -> None:

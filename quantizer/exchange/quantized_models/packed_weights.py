@@ -5,6 +5,7 @@ Their layout stands in `lowering.writers.bit_packed`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...model.graph import constant_of
-from ...numerics.affine import UINT4, UINT8, QuantParams
+from ...numerics.affine import INT4, INT8, UINT4, UINT8, QuantParams
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +40,7 @@ def unpacked_product(node: ir.Node) -> tuple[Array, QuantParams] | None:
         zeros = _unpacked(points.reshape(size["N"], -1), bits)[:, :blocks].astype(np.int64)
     grid = np.asarray(scales, np.float32).reshape(size["N"], blocks)
     params = _blocked(grid.T, zeros.T, bits, 0, size["block_size"])
-    return rows.T, params
+    return _signed(rows.T, params) if points is None else (rows.T, params)
 
 
 def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams] | None:
@@ -58,7 +59,16 @@ def unpacked_table(node: ir.Node) -> tuple[Array, QuantParams] | None:
     zeros = np.full(grid.shape, 1 << (bits - 1), np.int64)
     if points is not None:
         zeros = _unpacked(points, bits)[..., : grid.shape[-1]].astype(np.int64)
-    return table, _blocked(grid, zeros, bits, rank - 1, block)
+    params = _blocked(grid, zeros, bits, rank - 1, block)
+    return _signed(table, params) if points is None else (table, params)
+
+
+def _signed(values: Array, params: QuantParams) -> tuple[Array, QuantParams]:
+    """Return values without zero points as signed ones around 0: the same float values."""
+    half = 1 << (params.qtype.bits - 1)
+    qtype = INT4 if params.qtype == UINT4 else INT8
+    signed = (values.astype(np.int64) - half).astype(qtype.numpy_dtype)
+    return signed, replace(params, qtype=qtype, zero_point=(0,) * len(params.scale))
 
 
 def _blocked(scales: Array, zeros: Array, bits: int, axis: int, block: int) -> QuantParams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +11,8 @@ import onnx_ir as ir
 from ....profiles.base.errors import ModelError
 from ...model.graph import Graph, constant_of, index, input_name, name_of
 from ...numerics.affine import INT32, QuantParams
-from ...operators.table import rule_of
+from ...operators.operands import outputs_of
+from ...operators.table import Constraint, rule_of
 from ...plan.adjustments import Adjustments
 from ...plan.reasons import ReasonCode, because
 from ...prepare.prepare import prepare
@@ -30,12 +31,14 @@ class _Found:
         nodes: what the source decided about each.
         constants: node -> how the source stores its constants, by input index.
         float_biases: node -> the bias that it has in the source in float.
+        added_biases: node -> the bias that it has in the source alone.
         folded: products whose weights have scales folded in that follow them in the source.
     """
 
     nodes: dict[str, SourceNode] = field(default_factory=dict)
     constants: dict[str, dict[int, StoredConstant]] = field(default_factory=dict)
     float_biases: dict[str, Array] = field(default_factory=dict)
+    added_biases: dict[str, Array] = field(default_factory=dict)
     folded: list[str] = field(default_factory=list)
 
 
@@ -58,6 +61,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             "DequantizeLinear or with QLinear operators, or a file of parameters"
         )
     other = index(prepare(source.model).model)
+    source = _with_moved_values(source, other)
     matched = match(graph, other, source.names)
     found = _found(graph, other, source, matched)
     if not any(node.inputs for node in found.nodes.values()):
@@ -84,6 +88,27 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             *_notes_on_weights(name, weights),
         ),
     )
+
+
+def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:
+    """Return a source whose results of operators that only move or clip quantized values are quantized too.
+
+    Tools that quantize in front of products alone write no conversion after these; the values are such that
+    one would change none of them.
+    """
+    stored = dict(source.stored)
+    full = replace(source, stored=stored)
+    for node in other.nodes:
+        rule = rule_of(node)
+        if rule is None or rule.constraint not in (Constraint.SAME, Constraint.CLAMP):
+            continue
+        dynamic, params = _read(node, input_name(node, 0), full)
+        bounded = node.op_type != "Clip" and not rule.refusal(node, other)
+        if dynamic or params is None or params.axis is not None or not bounded:
+            continue
+        for name in (name for name in outputs_of(node) if name not in stored and other.is_float(name)):
+            stored[name] = (params,)
+    return full
 
 
 def _stored(source: DequantizedModel, matched: Matched) -> Iterator[tuple[str, str]]:
@@ -113,9 +138,23 @@ def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matche
                 is_dynamic |= dynamic
             if params is not None:
                 inputs[position] = params
+        added = _added_bias(node, theirs, other)
+        if added is not None:
+            position, found.added_biases[name] = added
+            if digest_of(found.added_biases[name]) in source.constants:
+                inputs[position] = AS_PRODUCT
         how = source.implementations.get(name_of(theirs), "")
         found.nodes[name] = SourceNode(inputs, is_dynamic, how)
     return found
+
+
+def _added_bias(node: ir.Node, theirs: ir.Node, other: Graph) -> tuple[int, Array] | None:
+    """Return where a node of the source has a bias that the float model does not have, and the bias."""
+    rule = rule_of(node)
+    if rule is None or rule.bias is None or input_name(node, rule.bias):
+        return None
+    array = other.constant(input_name(theirs, rule.bias)) if input_name(theirs, rule.bias) else None
+    return None if array is None else (rule.bias, array)
 
 
 def _as_stored(
@@ -219,7 +258,7 @@ def _with_folded_scales(
 
 def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
     """Return what float biases of the source have more than those of the float model."""
-    deltas = {}
+    deltas = {name: _numbers(array) for name, array in found.added_biases.items()}
     for node in graph.nodes:
         name, rule = name_of(node), rule_of(node)
         if name not in found.float_biases or rule is None or rule.bias is None:
@@ -230,8 +269,12 @@ def _corrected(graph: Graph, found: _Found) -> dict[str, tuple[float, ...]]:
             and own.shape == theirs.shape
             and not np.allclose(own, theirs, rtol=1e-5, atol=1e-6)
         ):
-            deltas[name] = tuple((theirs - own).astype(np.float32).reshape(-1).astype(np.float64).tolist())
+            deltas[name] = _numbers(theirs - own)
     return deltas
+
+
+def _numbers(array: Array) -> tuple[float, ...]:
+    return tuple(np.asarray(array, np.float32).reshape(-1).astype(np.float64).tolist())
 
 
 def _notes_on_nodes(name: str, source: DequantizedModel, matched: Matched, found: _Found) -> Iterator[str]:

@@ -66,6 +66,7 @@ class Walk:
     constants: dict[str, StoredConstant] = field(default_factory=dict)
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
+    tanhs: set[ir.Node] = field(default_factory=set)
     unread: Counter[str] = field(default_factory=Counter)
 
     def source(self, value: ir.Value) -> ir.Value:

@@ -1,0 +1,78 @@
+"""What qprof writes comes back: the same parameters, kinds and integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.records.profile import DataId, Profile
+from qprof_onnx.quantizer.exchange.plan_of_params import plan_of_source
+from qprof_onnx.quantizer.exchange.quantized_models.source_of_model import source_of_model
+from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.planning.plan_model import plan_model
+from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ...networks import WIDE, Network, network
+
+PADS = "<pads = [1, 1, 1, 1]>"
+TEXTS = {
+    "pool": f"a = Conv(x, w, b) t = Relu(a) p = MaxPool<kernel_shape = [2, 2]>(t) c = Conv{PADS}(p, v) "
+    "j = Concat<axis = 0>(c, p) r = LeakyRelu(j) y = Exp(r)",
+    "tanh": f"a = Conv{PADS}(x, w, b) t = Tanh(a) s = Sigmoid(a) m = Mul(t, s) n = Add(m, x) c = Conv(n, v) "
+    "y = Neg(c)",
+}
+SETTINGS: dict[str, dict[str, object]] = {
+    "uint8": {},
+    "int8": {"activation_type": "int8", "rounding": "squant"},
+    "uint16": {"activation_type": "uint16"},
+}
+OFF = {"equalization": "off", "cost_model": "off", "min_output_sqnr": 0.0}
+
+
+@pytest.fixture(scope="module", params=TEXTS)
+def net(request: pytest.FixtureRequest) -> Network:
+    return network(TEXTS[request.param], {"w": WIDE, "b": (8,), "v": WIDE})
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_a_plan_comes_back_from_the_model_that_it_wrote(
+    net: Network, settings: dict[str, object], form: str
+) -> None:
+    recipe = load_recipe(None, {**OFF, **settings, "form": form})
+    planned = plan_model(net.prepared, net.profile, recipe)
+    written = lower(planned.model, planned.plan).model
+    source = source_of_model(net.graph, written, "own.onnx", "qprof")
+    plan = plan_of_source(net.model, source, recipe)
+    assert dict(plan.tensors) == dict(planned.plan.tensors)
+    assert decisions(plan) == decisions(planned.plan)
+    for name, integers in constants(written).items():
+        assert np.array_equal(integers, constants(lower(net.model, plan).model)[name]), name
+
+
+def decisions(plan: QuantPlan) -> dict[str, tuple[object, ...]]:
+    return {name: (entry.kind, dict(entry.inputs)) for name, entry in plan.nodes.items()}
+
+
+def constants(model: ir.Model) -> dict[str, np.ndarray]:
+    return {
+        name: value.const_value.numpy()
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None and value.dtype != ir.DataType.FLOAT
+    }
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "weight-only"])
+def test_plans_without_a_profile_come_back(mode: str) -> None:
+    prepared = open_prepared(Path(__file__).parents[4] / "examples" / "digits" / "model.onnx")
+    recipe = load_recipe(None, {"mode": mode})
+    planned = plan_model(prepared, Profile(prepared.identity, DataId(), {}), recipe)
+    written = lower(planned.model, planned.plan).model
+    source = source_of_model(prepared.graph, written, "own.onnx", "qprof")
+    plan = plan_of_source(prepared.model, source, recipe)
+    kinds = {name: entry.kind for name, entry in planned.plan.nodes.items()}
+    assert {name: entry.kind for name, entry in plan.nodes.items()} == kinds
