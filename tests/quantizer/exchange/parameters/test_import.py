@@ -10,11 +10,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx.quantizer.exchange.importing import import_plan
+from qprof_onnx.quantizer.exchange.importing import plan_of_file
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DATA = Path(__file__).parent / "data"
 
@@ -29,7 +30,7 @@ NORMALISED = """
 
 @pytest.mark.parametrize("version", ["0.6", "1.0", "2.0"])
 def test_every_node_of_the_model_is_quantized_with_the_parameters_of_the_file(version: str) -> None:
-    plan = import_plan(DATA / f"default-{version}.encodings", DATA / "model.onnx")
+    plan = plan_of_file(DATA / f"default-{version}.encodings", DATA / "model.onnx", load_recipe())
     kinds = {name: entry.kind for name, entry in plan.nodes.items()}
     assert kinds == {
         "conv": Kind.QUANTIZED,
@@ -43,7 +44,7 @@ def test_every_node_of_the_model_is_quantized_with_the_parameters_of_the_file(ve
 
 def test_the_model_computes_what_aimet_computes(tmp_path: Path) -> None:
     """As the rounded values of AIMET's parameters say; sums and biases of 32 bits differ by little."""
-    plan = import_plan(DATA / "default-1.0.encodings", DATA / "model.onnx")
+    plan = plan_of_file(DATA / "default-1.0.encodings", DATA / "model.onnx", load_recipe())
     save_model(lower(open_prepared(DATA / "model.onnx").model, plan).model, tmp_path / "q.onnx")
     truth = json.loads((DATA / "aimet-qdq.json").read_text())["default-1.0"]
     samples = np.random.default_rng(3).normal(size=(50, 1, 2, 4, 4)).astype(np.float32)
@@ -75,6 +76,6 @@ def test_parameters_of_a_weight_that_preparation_changes_are_left_out(tmp_path: 
     weight = [{**activation[0], "is_symmetric": "True"}]
     file = {"activation_encodings": {"x": activation, "y": activation}, "param_encodings": {"w": weight}}
     (tmp_path / "overrides.json").write_text(json.dumps(file))
-    plan = import_plan(tmp_path / "overrides.json", model)
+    plan = plan_of_file(tmp_path / "overrides.json", model, load_recipe())
     assert "w" not in plan.tensors
     assert any("such as 'w', where a BatchNormalization is folded" in note for note in plan.notes)
