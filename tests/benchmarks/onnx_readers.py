@@ -74,7 +74,9 @@ def run(name: str, work: Path, environments: Path, columns: list[str]) -> None:
     path.parent.mkdir(exist_ok=True)
     for outcome in running.outcomes(reader, python, waiting, modules):
         found.append(asdict(outcome))
-        path.write_text(json.dumps(found, indent=0), encoding="utf-8")
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(found, indent=0), encoding="utf-8")
+        unfinished.replace(path)
     print(f"{name}: {sum(outcome['what'] == 'runs' for outcome in found)} of {len(found)} run", flush=True)
 
 

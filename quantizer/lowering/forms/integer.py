@@ -4,7 +4,8 @@
 Conv, Gemm,   ConvInteger or MatMulInteger, Add of the int32 bias, then one rescale: Cast to float32, Mul with
 MatMul        scale(x) * scale(w) / scale(y), QuantizeLinear with scale 1 (round, halves to even; add the zero
               point; saturate). A float result ends with the Mul, by scale(x) * scale(w). See `products`
-PASS_THROUGH  the operator on integers; a Relu or Clip that changes no value is left out
+PASS_THROUGH  the operator on integers; a Relu or Clip that changes no value is left out. MaxPool of float
+              numbers, between two Cast, which more readers have
 LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan but
               "saturating", which is as in form qdq
 DYNAMIC       as in form qdq
@@ -24,7 +25,7 @@ import onnx_ir as ir
 from ...plan.plan import Kind, QuantPlan
 from ..writers.emitter import Emitter
 from ..writers.graph_walk import Writers, write
-from ..writers.pass_through import direct
+from ..writers.pass_through import direct, direct_or_cast
 from ..writers.products import dynamic_product, fits, gather_quantized, integer_sums, static_product
 from ..writers.saturating import hard_function, prelu
 from ..writers.task import (
@@ -50,10 +51,10 @@ WRITERS: Writers = {
     (Kind.QUANTIZED, ""): _integer,
     (Kind.QUANTIZED, "integer"): direct,
     (Kind.QUANTIZED, "saturating"): prelu,
-    (Kind.PASS_THROUGH, ""): direct,
-    (Kind.PASS_THROUGH, "integer"): direct,
+    (Kind.PASS_THROUGH, ""): direct_or_cast,
+    (Kind.PASS_THROUGH, "integer"): direct_or_cast,
     (Kind.PASS_THROUGH, "leaky-relu"): direct,
-    (Kind.PASS_THROUGH, "channels-last"): direct,
+    (Kind.PASS_THROUGH, "channels-last"): direct_or_cast,
     (Kind.LOOKUP_TABLE, ""): direct_table,
     (Kind.LOOKUP_TABLE, "runtime"): direct_table,
     (Kind.LOOKUP_TABLE, "sigmoid"): direct_table,

@@ -44,7 +44,7 @@ class QLinear:
             those of every input; "y" for scale and zero point of the result; "=" before a number for that
             input as it is, or its quantized values alone.
         neutral: attributes that it does not know, and the value at which they do nothing.
-        further: attributes that the float operator does not have, with their defaults, for some readers.
+        further: attributes that the float operator does not have, with their defaults.
     """
 
     op_type: str

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ...numerics.affine import QuantParams, dequantize, quantize
 from ...operators.fills import Fill, FillSource
 from ...operators.table import MICROSOFT, Constraint, rule_of
-from .graph_writer import Array, Attributes, constant_array, integer_type
+from .graph_writer import Array, Attributes, constant_array, integer_type, new_value
 from .task import Task, between_conversions, data_inputs, unsigned
 
 Step = tuple[str, Attributes, tuple[Array, ...]]
@@ -70,6 +70,31 @@ def direct(task: Task) -> bool:
     if not _works_on_integers(task, result):
         return between_conversions(task)
     return _write_on_integers(task, result, result)
+
+
+def direct_or_cast(task: Task) -> bool:
+    """As `direct`, but MaxPool of the quantized values as float numbers, between two Cast.
+
+    Few readers of ONNX have MaxPool of integers: OpenCV 5.0 refuses it, and IREE 3.13 takes uint8 for int8.
+    Every quantized value is exact in float32, and so is the largest of them.
+    """
+    node, emitter, result = task.node, task.emitter, task.result()
+    value, output = node.inputs[0], node.outputs[0]
+    if node.op_type != "MaxPool" or len(node.outputs) > 1 or value is None or result is None:
+        return direct(task)
+    if task.params(0) != result or not _works_on_integers(task, result):
+        return direct(task)
+    name, float32 = emitter.name(output), ir.DataType.FLOAT
+    made = emitter.quantized(value, result, node)
+    made = emitter.add("Cast", [made], new_value(f"{name}_float", float32, value), node, {"to": int(float32)})
+    made = emitter.add(
+        "MaxPool", [made], new_value(f"{name}_largest", float32, output), node, dict(node.attributes)
+    )
+    quantized = new_value(f"{name}_quantized", integer_type(result), output)
+    emitter.store(
+        output, emitter.add("Cast", [made], quantized, node, {"to": int(integer_type(result))}), result
+    )
+    return True
 
 
 def _write_on_integers(task: Task, result: QuantParams, own: QuantParams) -> bool:
