@@ -222,7 +222,9 @@ def test_dynamic_is_refused_for_other_operators(
     make_model: MakeModel, make_plan: MakePlan, form: str
 ) -> None:
     model = make_model("net (float[2,4] x) => (float[2,4] y) { y = Add(x, x) }")
-    with pytest.raises(PlanError, match=r"node 'add_0' \(Add\): dynamic parameters are for Conv, Gemm"):
+    with pytest.raises(
+        PlanError, match=r"node 'add_0' \(Add\): dynamic parameters are for Conv, ConvTranspose, Gemm"
+    ):
         lower(model, make_plan(model, kinds={"add_0": "dynamic"}, form=form))
 
 
