@@ -67,12 +67,17 @@ def split(
         folder: gets `PART.int8.onnx` for each part; it is made where it is not there.
 
     Raises:
-        ModelError: the model was not joined, or onnxruntime refuses a part. PlanError: the plan is that of
-            another model. ConfigError: a file cannot be written.
+        ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part. PlanError: the
+            plan is that of another model. ConfigError: a file cannot be written.
     """
     where, target = plan_name(plan), Path(folder)
     prepared = open_prepared(Path(model_path))
     parts = read_parts(prepared.model, os.fspath(model_path))
+    if prepared.narrow is not None:
+        raise ModelError(
+            f"{model_path}: is in {prepared.narrow.name.lower()}, and only float32 models are split; export "
+            "the parts in float32 and join them again"
+        )
     target.mkdir(parents=True, exist_ok=True)
     files = {part.name: target / f"{part.name}.int8.onnx" for part in parts}
     read = FilesRead((model_path,), (plan,))
@@ -230,11 +235,6 @@ def _share(plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str]) -> Q
 
 def _written(prepared: PreparedModel, cut: _Cut, file: Path, batch: FileBatch) -> PartFile:
     """Lower a part, write it into the batch, load it in onnxruntime and run it once."""
-    if prepared.narrow is not None:
-        raise ModelError(
-            f"part {cut.part.name}: is in {prepared.narrow.name.lower()}, and only float32 models are split; "
-            "export the parts in float32"
-        )
     lowered = lower(cut.model, cut.plan)
     lowered.model.metadata_props.pop(RECORD, None)
     remarks = check_target(lowered.model, cut.plan, None, str(file))
