@@ -125,7 +125,8 @@ def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
     _declare(own, part)
     own.metadata_props.update(part.metadata)
     identity = model_id(own, f"{part.name}.onnx")
-    share = replace(_share(plan, own, renamed), model=identity)
+    present = {*values, *graph.initializers, *(str(node.name) for node in graph)}
+    share = replace(_share(plan, own, renamed, present), model=identity)
     corrected = apply_biases(own, share.adjustments.biases)
     verify_plan(share, index(corrected), identity, f"{where}, part {part.name}")
     return _Cut(part, own, share)
@@ -203,8 +204,13 @@ def _declared(known: ir.Shape | None, said: Dims | None) -> ir.Shape | None:
     return ir.Shape([k if isinstance(k, int) else s for k, s in zip(known, said, strict=True)])
 
 
-def _share(plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str]) -> QuantPlan:
-    """Return what a plan says of a part, in the part's names."""
+def _share(
+    plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str], present: Collection[str]
+) -> QuantPlan:
+    """Return what a plan says of a part, in the part's names; `present` is what the whole has.
+
+    An added Mul belongs to the part that has it, whatever it is called.
+    """
     nodes = {str(node.name) for node in model.graph}
     tensors = {
         str(v.name) for graph in model.graphs() for node in graph for v in (*node.inputs, *node.outputs) if v
@@ -214,7 +220,9 @@ def _share(plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str]) -> Q
     def of(entries: Mapping[str, V], names: Collection[str]) -> dict[str, V]:
         """Keep what is of this part; a bias that a Conv gets is in the plan and not yet in the model."""
         own = {name: renamed(name) for name in entries}
-        return {own[n]: entry for n, entry in entries.items() if own[n] in names or own[n] != n}
+        return {
+            own[n]: e for n, e in entries.items() if own[n] in names or (own[n] != n and n not in present)
+        }
 
     adjusted, origin = plan.adjustments, plan.origin
     outputs = {str(value.name) for value in model.graph.outputs}
