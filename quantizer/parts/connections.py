@@ -136,7 +136,8 @@ def _check_order(parts: Sequence[Interface], sources: Sources) -> None:
             for (part, name), source in sources.items()
             if {part, source.part} <= loop and place[part] < place[source.part]
         )
+        names = " and ".join(sorted(loop, key=place.__getitem__))
         raise ConfigError(
-            f"parts {' and '.join(sorted(loop, key=place.__getitem__))}: each reads an output of the other, so none can "
-            f"run first; make an input one of the whole: --connect {reader}=NAME, or leave out a part"
+            f"parts {names}: each reads an output of the other, so none can run first; make an input one of "
+            f"the whole: --connect {reader}=NAME, or leave out a part"
         ) from None

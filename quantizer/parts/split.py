@@ -67,12 +67,17 @@ def split(
         folder: gets `PART.int8.onnx` for each part; it is made where it is not there.
 
     Raises:
-        ModelError: the model was not joined, or onnxruntime refuses a part. PlanError: the plan is that of
-            another model. ConfigError: a file cannot be written.
+        ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part. PlanError: the
+            plan is that of another model. ConfigError: a file cannot be written.
     """
     where, target = plan_name(plan), Path(folder)
     prepared = open_prepared(Path(model_path))
     parts = read_parts(prepared.model, os.fspath(model_path))
+    if prepared.narrow is not None:
+        raise ModelError(
+            f"{model_path}: is in {prepared.narrow.name.lower()}, and only float32 models are split; export "
+            "the parts in float32 and join them again"
+        )
     target.mkdir(parents=True, exist_ok=True)
     files = {part.name: target / f"{part.name}.int8.onnx" for part in parts}
     read = FilesRead((model_path,), (plan,))
@@ -120,7 +125,8 @@ def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
     _declare(own, part)
     own.metadata_props.update(part.metadata)
     identity = model_id(own, f"{part.name}.onnx")
-    share = replace(_share(plan, own, renamed), model=identity)
+    present = {*values, *graph.initializers, *(str(node.name) for node in graph)}
+    share = replace(_share(plan, own, renamed, present), model=identity)
     corrected = apply_biases(own, share.adjustments.biases)
     verify_plan(share, index(corrected), identity, f"{where}, part {part.name}")
     return _Cut(part, own, share)
@@ -198,8 +204,13 @@ def _declared(known: ir.Shape | None, said: Dims | None) -> ir.Shape | None:
     return ir.Shape([k if isinstance(k, int) else s for k, s in zip(known, said, strict=True)])
 
 
-def _share(plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str]) -> QuantPlan:
-    """Return what a plan says of a part, in the part's names."""
+def _share(
+    plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str], present: Collection[str]
+) -> QuantPlan:
+    """Return what a plan says of a part, in the part's names; `present` is what the whole has.
+
+    An added Mul belongs to the part that has it, whatever it is called.
+    """
     nodes = {str(node.name) for node in model.graph}
     tensors = {
         str(v.name) for graph in model.graphs() for node in graph for v in (*node.inputs, *node.outputs) if v
@@ -209,7 +220,9 @@ def _share(plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str]) -> Q
     def of(entries: Mapping[str, V], names: Collection[str]) -> dict[str, V]:
         """Keep what is of this part; a bias that a Conv gets is in the plan and not yet in the model."""
         own = {name: renamed(name) for name in entries}
-        return {own[n]: entry for n, entry in entries.items() if own[n] in names or own[n] != n}
+        return {
+            own[n]: e for n, e in entries.items() if own[n] in names or (own[n] != n and n not in present)
+        }
 
     adjusted, origin = plan.adjustments, plan.origin
     outputs = {str(value.name) for value in model.graph.outputs}
@@ -230,11 +243,6 @@ def _share(plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str]) -> Q
 
 def _written(prepared: PreparedModel, cut: _Cut, file: Path, batch: FileBatch) -> PartFile:
     """Lower a part, write it into the batch, load it in onnxruntime and run it once."""
-    if prepared.narrow is not None:
-        raise ModelError(
-            f"part {cut.part.name}: is in {prepared.narrow.name.lower()}, and only float32 models are split; "
-            "export the parts in float32"
-        )
     lowered = lower(cut.model, cut.plan)
     lowered.model.metadata_props.pop(RECORD, None)
     remarks = check_target(lowered.model, cut.plan, None, str(file))
