@@ -3,6 +3,6 @@
 Enters: prepared model, profile, samples, labels.
 Leaves: `Sensitivities`, `TuneResult`.
 Imports: scoring, speed, lowering, planning, costs, noise, plan, ranges, prepare, targets, operators,
-metrics, differences, runtime, model, profiles.runner, profiles.instrumentation, profiles.samples,
-profiles.readers, profiles.records, profiles.base.
+metrics, differences, runtime, model, profiles.runner, profiles.instrumentation, profiles.runtime,
+profiles.samples, profiles.readers, profiles.records, profiles.base.
 """

@@ -124,11 +124,11 @@ def compared(model: str, path: Path, data: Path, work: Path) -> Iterator[Row]:
     model = f"{model}, {on_codes} of {len(plan.nodes)} nodes on codes"
     feed = next(iter(open_samples(str(data), input_specs(prepared.model), 1))).arrays
     expected = run_plan(prepared.model, plan, feed)
-    watched = _last_codes(prepared.graph, plan, expected)
+    watched = last_codes(prepared.graph, plan, expected)
     for form in FORMS:
         formed = replace(plan, config=replace(plan.config, form=form))
         try:
-            proto = _with_outputs(ir.to_proto(lower(prepared.model, formed).model), watched)
+            proto = with_outputs(ir.to_proto(lower(prepared.model, formed).model), watched)
         except QprofError as error:
             yield Row(model, form, "all", None, None, f"not written: {error}")
             continue
@@ -157,7 +157,7 @@ def _as_fused(prepared: PreparedModel, plan: QuantPlan, feed: Feed, proto: onnx.
         on_codes[name] = array if params is None else dequantize(quantize(array, params), params)
     fused = replace(plan, tensors={n: p for n, p in plan.tensors.items() if not _is_fused(n, prepared, plan)})
     expected = run_plan(prepared.model, fused, on_codes)
-    watched = _last_codes(prepared.graph, plan, expected)
+    watched = last_codes(prepared.graph, plan, expected)
     found = dict(zip((o.name for o in proto.graph.output), openvino(proto, on_codes), strict=True))
     exact = _row(row.model, row.form, row.runtime, {w: found[w] for w in watched if w in found}, expected)
     return replace(exact, note=FUSED)
@@ -175,7 +175,7 @@ def _is_fused(name: str, prepared: PreparedModel, plan: QuantPlan) -> bool:
     return reader.op_type == "Add" and plan.nodes[reader.name or ""].kind is Kind.QUANTIZED
 
 
-def _last_codes(graph: Graph, plan: QuantPlan, expected: Mapping[str, Tensor]) -> list[str]:
+def last_codes(graph: Graph, plan: QuantPlan, expected: Mapping[str, Tensor]) -> list[str]:
     """Return the last tensors in codes before the graph outputs; the outputs themselves where they are."""
     found: dict[str, None] = {}
     waiting, seen = list(graph.outputs), set(graph.outputs)
@@ -192,7 +192,7 @@ def _last_codes(graph: Graph, plan: QuantPlan, expected: Mapping[str, Tensor]) -
     return list(found)
 
 
-def _with_outputs(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
+def with_outputs(proto: onnx.ModelProto, names: list[str]) -> onnx.ModelProto:
     """Return the model with these real-valued tensors as further outputs, where they are in it."""
     made = {name for node in proto.graph.node for name in node.output}
     given = {output.name for output in proto.graph.output}
