@@ -8,20 +8,19 @@ from typing import Any
 import click
 
 from ..console import add_finding, echo
-from ..options.files import EXISTING, MODEL, FileCommand
-from ..options.shared import data_option, json_option, limit_option, model_argument, provider_option
+from ..options.evaluation import layer_options
+from ..options.files import MODEL
+from ..options.groups import GroupedCommand
+from ..options.shared import data_option, json_option, limit_option, model_argument
 from ..render.progress import progress
 
 
-@click.command("compare-layers", cls=FileCommand)
+@click.command("compare-layers", cls=GroupedCommand)
 @model_argument
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
 @limit_option
-@click.option("--plan", type=EXISTING, metavar="PLAN.yaml", help="Saved plan: adds the kind of each node.")
-@click.option("--worst", type=click.IntRange(min=1), metavar="N", help="Only the N worst, the worst first.")
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="For both models.")
-@provider_option
+@layer_options
 @json_option
 def command(
     model: Path,

@@ -8,7 +8,14 @@ from .files import EXISTING, NEW, TRUTH
 from .groups import F, option
 from .numbers import FiniteNumber, Size
 from .report.saving import report_option
-from .shared import Name, class_axis_option, json_option, labelled_output_option, metric_option
+from .shared import (
+    Name,
+    class_axis_option,
+    json_option,
+    labelled_output_option,
+    metric_option,
+    provider_option,
+)
 
 RUNTIMES = ("onnxruntime", "openvino")
 """Those of `quantizer.runtime.runtimes`, which is slow to import; a test compares them."""
@@ -159,5 +166,32 @@ _OPTIONS = (
 def evaluation_options(function: F) -> F:
     """Add the options; the command takes them as `**options`."""
     for add in reversed(_OPTIONS):
+        function = add(function)
+    return function
+
+
+_LAYERS = (
+    option(
+        "--plan",
+        group="Files",
+        type=EXISTING,
+        metavar="PLAN.yaml",
+        help="Saved plan: adds the kind of each node.",
+    ),
+    option(
+        "--worst",
+        group="Basic",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Only the N worst, the worst first.",
+    ),
+    THREADS,
+    provider_option,
+)
+
+
+def layer_options(function: F) -> F:
+    """Add the options of `qprof compare-layers`; the command takes them as `**options`."""
+    for add in reversed(_LAYERS):
         function = add(function)
     return function

@@ -2,6 +2,6 @@
 
 Enters: ONNX files that read one another's outputs, files of functions; a plan of the joined model.
 Leaves: one ONNX file that names its parts; a quantized file for each part.
-Imports: pipeline, lowering, planning, equalization, plan, prepare, runtime, model, profiles.instrumentation,
-profiles.base.
+Imports: pipeline, lowering, planning, equalization, plan, prepare, runtime, model,
+profiles.instrumentation, profiles.base.
 """
