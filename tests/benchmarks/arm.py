@@ -238,7 +238,7 @@ def _write(work: Path, title: str, path: Path, data: Path, how: tuple[str, Mappi
     if "mode" in setting and not any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
         return
     expected = {} if "mode" in setting else run_plan(prepared.model, plan, feed)
-    watched = [] if "mode" in setting else differential.last_codes(prepared.graph, plan, expected)
+    watched = [] if "mode" in setting else differential.last_quantized(prepared.graph, plan, expected)
     for form in forms:
         formed = replace(plan, config=replace(plan.config, form=form))
         try:

@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import provider_report
-from differential import _last_codes, _with_outputs
+from differential import last_quantized, with_outputs
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.pipeline.quantization import quantize
@@ -200,8 +200,8 @@ def compared(model: RealModel, provider: Provider, name: str, work: Path, limit:
     assert result.made is not None
     prepared, plan = result.made.planned.model, result.made.planned.plan
     expected = [run_plan(prepared, plan, feed) for feed in feeds[:ORACLES]]
-    watched = _last_codes(index(prepared), plan, expected[0])
-    watching = _with_outputs(proto, watched)
+    watched = last_quantized(index(prepared), plan, expected[0])
+    watching = with_outputs(proto, watched)
     there = _differences(session(watching, provider.options()), watching, feeds, expected, watched)
     plain = cpu(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
     here = _differences(session(watching, plain), watching, feeds, expected, watched)
