@@ -91,7 +91,7 @@ def test_what_goes_wrong_is_noted_and_the_profile_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise ModelError("onnxruntime refuses; go on")
 
     monkeypatch.setattr(noise_measurement, "measure_noise", refuse)

@@ -321,9 +321,9 @@ def samples_of(task):
 def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
     runs: list[Path] = []
 
-    def counted(path, *rest):
+    def counted(path, *rest, **named):
         runs.append(path)
-        return screen_model(path, *rest)
+        return screen_model(path, *rest, **named)
 
     monkeypatch.setattr("qprof_onnx.quantizer.tuning.trial.screen_model", counted)
     task = task_of(profile, QualityTarget())
