@@ -292,7 +292,7 @@ class EqualBins:
 class UnknownBins:
     """No histogram: of the elements only their range is known, as another tool recorded it.
 
-    It has no bins, so that whoever asks for their total finds nothing to compute from.
+    It has no bins, and a total of 0: there is nothing to compute from.
     """
 
     @property
