@@ -2,6 +2,6 @@
 
 Enters: files of other tools; profiles and plans.
 Leaves: profiles and plans; files for other tools.
-Imports: planning, lowering, equalization, ranges, plan, targets, prepare, operators, model, numerics,
-profiles.samples, profiles.records, profiles.base.
+Imports: lowering, planning, equalization, rounding, plan, ranges, prepare, targets, operators, model,
+numerics, profiles.samples, profiles.records, profiles.base.
 """
