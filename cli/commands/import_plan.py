@@ -13,13 +13,11 @@ from ..options.files import EXISTING, MODEL, NEW, FileCommand
 
 @click.command("import-plan", cls=FileCommand)
 @click.argument("source", type=EXISTING, metavar="SOURCE")
-@click.option(
-    "--float", "float_model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model of it."
-)
+@click.option("--float", "model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model of it.")
 @click.option("--target", metavar="NAME|FILE", help="Runtime to plan for; what it lacks stays float.")
 @click.option("--form", type=click.Choice(FORMS), help="Output format; that of SOURCE by default.")
 @click.option("-o", "--output", required=True, type=NEW, metavar="PLAN.yaml", help="Plan to write.")
-def command(source: Path, float_model: Path, target: str | None, form: str | None, output: Path) -> None:
+def command(source: Path, model: Path, target: str | None, form: str | None, output: Path) -> None:
     """Write the scales, zero points and weights that another tool chose as a plan.
 
     SOURCE is a quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear operators,
@@ -33,7 +31,9 @@ def command(source: Path, float_model: Path, target: str | None, form: str | Non
       qprof import-plan model.int8.onnx --float model.onnx --target openvino -o plan.yaml
     """
     from ...quantizer.front_door.exchanging import import_plan
-    from ..render.imported_plan import float_lines
+    from ...quantizer.pipeline.quantize_result import summarize
 
-    plan = import_plan(source, float_model, output, target=target, form=form)  # type: ignore[arg-type]
-    echo("\n".join([f"{output}: {plan.headline()}", *float_lines(plan)]))
+    plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
+    echo(f"{output}: {plan.headline()}")
+    for group in summarize(plan).floats:
+        echo(f"  {group.nodes} float: {group.reason}")

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 
 DATA = Path(__file__).parents[1] / "quantizer" / "exchange" / "quantized_models" / "data"
 
 
-def test_a_model_of_another_tool_is_lowered_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan, model = tmp_path / "plan.yaml", tmp_path / "again.onnx"
-    source, original = str(DATA / "nncf.onnx"), str(DATA / "float.onnx")
-    assert main(["import-plan", source, "--float", original, "-o", str(plan)]) == 0
-    printed = capsys.readouterr()
-    assert "12 nodes: 7 quantized, 4 pass-through, 1 float" in printed.out
-    assert "1 float: float in nncf.onnx" in printed.out
-    assert "note: nncf.onnx: 12 nodes are those of the float model" in printed.err
-    assert f"qprof quantize {original} --plan {plan}" in printed.err
-    assert main(["quantize", original, "--plan", str(plan), "-o", str(model)]) == 0
+def qprof(*arguments: str | Path) -> Result:
+    """Run the command line inside this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
+
+
+def test_a_model_of_another_tool_is_lowered_again(tmp_path: Path) -> None:
+    plan, model, original = tmp_path / "plan.yaml", tmp_path / "again.onnx", DATA / "float.onnx"
+    result = qprof("import-plan", DATA / "nncf.onnx", "--float", original, "-o", plan)
+    assert result.exit_code == 0, result.output
+    assert "12 nodes: 7 quantized, 4 pass-through, 1 float" in result.stdout
+    assert "1 float: float in nncf.onnx" in result.stdout
+    assert "note: nncf.onnx: 12 nodes are those of the float model" in result.stderr
+    assert f"quantize {original} --plan {plan}" in result.stderr
+    assert qprof("quantize", original, "--plan", plan, "-o", model).exit_code == 0
     assert model.exists()
 
 
-def test_a_float_model_as_source_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    original = str(DATA / "float.onnx")
-    assert main(["import-plan", original, "--float", original, "-o", str(tmp_path / "plan.yaml")]) == 2
-    assert "has no quantized tensor that can be read; give" in capsys.readouterr().err
+def test_a_float_model_as_source_is_an_error(tmp_path: Path) -> None:
+    original = DATA / "float.onnx"
+    result = qprof("import-plan", original, "--float", original, "-o", tmp_path / "plan.yaml")
+    assert result.exit_code == 2
+    assert "has no quantized tensor that can be read; give" in result.stderr

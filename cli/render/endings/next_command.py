@@ -57,7 +57,7 @@ def _after_import(values: Values) -> Words:
 
 
 def _after_import_plan(values: Values) -> Words:
-    model = values["float_model"]
+    model = values["model"]
     return ["quantize", model, "--plan", values["output"], "-o", quantized_name(model)]
 
 
