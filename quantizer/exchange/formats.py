@@ -200,7 +200,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         ".json",
         "compilers.burn",
         "",
-        "only schemes and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
+        "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
         "listed with the reason",
     ),
 )

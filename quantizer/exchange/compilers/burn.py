@@ -28,7 +28,7 @@ MOST_DIMS, LARGEST_BLOCK = 5, 255
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return a JSON document: `tensors` with scheme, shape and scales; `left_out` with reasons.
+    """Return a JSON document: `tensors` with quantization (a QuantScheme), shape and scales; `left_out` with reasons.
 
     Scales are in the row-major order of the blocks.
     """
@@ -37,12 +37,13 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     for tensor in quantized_tensors(plan, model):
         params = signed_equivalent(tensor.params)
         block = _block(params, tensor)
-        problem = _problem(params, tensor) or (block if isinstance(block, str) else "")
-        if problem:
+        if problem := _problem(params, tensor):
             left_out[tensor.name] = problem
+        elif isinstance(block, str):
+            left_out[tensor.name] = block
         else:
             tensors[tensor.name] = _record(params, tensor, block)
-    head = {"format": "burn-quant-scheme", "burn": VERSION, "tool": plan.tool, "model": plan.model.file}
+    head = {"format": "burn-quantization", "burn": VERSION, "tool": plan.tool, "model": plan.model.file}
     parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     parts += [f'"tensors": {_lines(tensors)}', f'"left_out": {_lines(left_out)}']
     return "{" + ",\n".join(parts) + "}\n"
@@ -86,7 +87,7 @@ def _block(params: QuantParams, tensor: QuantizedTensor) -> list[int] | str | No
 def _record(params: QuantParams, tensor: QuantizedTensor, block: list[int] | None) -> dict[str, Any]:
     value = VALUES[params.qtype.bits]
     storage = [*(block or []), *[1] * (MOST_DIMS - len(block or []))]
-    scheme = {
+    quantization = {
         "value": value,
         "param": PRECISIONS[tensor.expressed],
         "store": STORES[value],
@@ -94,4 +95,4 @@ def _record(params: QuantParams, tensor: QuantizedTensor, block: list[int] | Non
         "mode": "Symmetric",
     }
     shape = None if tensor.shape is None else list(tensor.shape)
-    return {"scheme": scheme, "shape": shape, "scales": list(params.scale)}
+    return {"quantization": quantization, "shape": shape, "scales": list(params.scale)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the text of an MLIR module.
 
-    Types that `stablehlo.uniform_quantize` does not take (blocks, unknown ranks) are declared, without a
+    Types that its operation uniform_quantize does not take (blocks, unknown ranks) are declared, without a
     body.
     """
     functions = [_function(tensor) for tensor in quantized_tensors(plan, model)]

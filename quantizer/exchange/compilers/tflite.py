@@ -1,4 +1,4 @@
-"""TFLite's dialect of MLIR: for each quantized tensor one function with `tfl.quantize` and its type.
+"""TFLite's dialect of MLIR: for each quantized tensor one function that quantizes it, with its type.
 
 TFLite's types are signed, so an unsigned tensor is written as its signed equivalent: all integers, the zero
 point among them, less 128 (or 8, or 32768), which is the same quantization. TFLite rounds halves away from

@@ -1,4 +1,4 @@
-"""onnxruntime's calibration table as text, `calibration.cache`: a line "NAME NUMBER" for each tensor.
+"""onnxruntime's calibration table as text, calibration.cache: a line "NAME NUMBER" for each tensor.
 
 onnxruntime writes the larger end of the range for the number. Its TensorRT execution provider, for which the
 table is made, takes it for the largest magnitude.

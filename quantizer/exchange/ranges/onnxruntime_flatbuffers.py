@@ -1,4 +1,4 @@
-"""onnxruntime's calibration table as `calibration.flatbuffers`, which its TensorRT execution provider reads.
+"""onnxruntime's calibration table as calibration.flatbuffers, which its TensorRT execution provider reads.
 
 The classes that read and write it come with onnxruntime.
 """

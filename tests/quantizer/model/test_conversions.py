@@ -36,6 +36,7 @@ ALLOWED = {
         "ir.to_proto",
     ): "for shape inference, which gives types and shapes",
     ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
+    ("quantizer/parts", "add_functions", "ir.to_proto"): "one function, to compare it with another",
     ("quantizer/speed", "measured", "ir.from_proto"): "networks that measure-target builds",
     ("quantizer/speed", "call_time", "ir.from_proto"): "the same",
     ("quantizer/runtime", "_executed", "onnx.load"): "names of nodes of onnxruntime's optimised graph",

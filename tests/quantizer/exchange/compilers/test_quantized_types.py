@@ -121,9 +121,9 @@ def test_a_tensor_that_the_model_does_not_have_has_no_shape() -> None:
 def expanded(record: dict[str, Any]) -> np.ndarray:
     """The scale of each element by Burn's rule: of the tensor, or of its block; blocks in row-major order."""
     scales = np.asarray(record["scales"], np.float32)
-    if record["scheme"]["level"] == "Tensor":
+    if record["quantization"]["level"] == "Tensor":
         return np.broadcast_to(scales, record["shape"])
-    block = record["scheme"]["level"]["Block"]
+    block = record["quantization"]["level"]["Block"]
     sizes = block["storage"][: block["len"]]
     grid = scales.reshape([dim // size for dim, size in zip(record["shape"], sizes, strict=True)])
     for axis, size in enumerate(sizes):
