@@ -8,13 +8,15 @@ import click
 
 from ...quantizer.targets.config import FORMS
 from ..console import echo
-from ..options.files import EXISTING, MODEL, NEW, FileCommand
+from ..options.files import DATA, EXISTING, MODEL, NEW, FileCommand
 
 
 @click.command("import-plan", cls=FileCommand)
 @click.argument("source", type=EXISTING, metavar="SOURCE")
 @click.option("--float", "model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model of it.")
-@click.option("--target", metavar="NAME|FILE", help="Runtime to plan for; what it lacks stays float.")
+@click.option(
+    "--target", type=DATA, metavar="NAME|FILE", help="Runtime to plan for; what it lacks stays float."
+)
 @click.option("--form", type=click.Choice(FORMS), help="Output format; that of SOURCE by default.")
 @click.option("-o", "--output", required=True, type=NEW, metavar="PLAN.yaml", help="Plan to write.")
 def command(source: Path, model: Path, target: str | None, form: str | None, output: Path) -> None:
