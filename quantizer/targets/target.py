@@ -33,9 +33,9 @@ class Verified:
     how: Annotated[
         Literal["run", "rule"],
         Meta(
-            description="run where written models were run there, also in a simulator or emulator, which "
-            "tells what is computed and not how fast (the runtime says so); rule where the facts were read in "
-            "its documents or source and written models are checked against them."
+            description="run where written models were run there, or in a simulator or emulator, which "
+            "tells what is computed and not how fast; rule where the facts were read in its documents or "
+            "source and written models are checked against them."
         ),
     ]
     runtime: Annotated[

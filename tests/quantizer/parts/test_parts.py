@@ -11,6 +11,7 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
+import qprof_onnx as qprof
 from click.testing import CliRunner
 from onnx import numpy_helper
 from qprof_onnx.cli.main import main
@@ -300,3 +301,18 @@ def test_the_commands_join_and_split(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["split", str(whole), str(plan), "-o", str(tmp_path / "int8")])
     assert found.stdout.startswith(f"{tmp_path / 'int8' / 'encoder.int8.onnx'}: ")
     assert (tmp_path / "int8" / "decoder.int8.onnx").is_file()
+
+
+def test_the_functions_join_and_split_write_what_the_commands_write(
+    whole: Path, profile: Profile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = [whole.with_name("encoder.onnx"), whole.with_name("decoder.onnx")]
+    found = qprof.join(iter(files), tmp_path / "whole.onnx", connect=CONNECTED)
+    assert found.outputs == ("decoder:y", "encoder:pooled", "encoder:h")
+    assert "part decoder: opset raised from 14 to 17" in caplog.text
+    assert (tmp_path / "whole.onnx").read_bytes() == whole.read_bytes()
+    plan = qprof.quantize(whole, profile).plan
+    split(whole, plan, tmp_path / "command")
+    for part in qprof.split(onnx.load(whole), plan, tmp_path / "function"):
+        assert part.size == part.file.stat().st_size
+        assert part.file.read_bytes() == (tmp_path / "command" / part.file.name).read_bytes()
