@@ -23,14 +23,14 @@ def command(source: Path, model: Path, target: str | None, form: str | None, out
     """Write the scales, zero points and weights that another tool chose as a plan.
 
     SOURCE is a quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear operators,
-    dynamic or weight-only), or a file of parameters, such as AIMET's encodings. The plan has its parameters
-    and the integers of its weights, to the bit, and can be shown, compared, edited and lowered for another
-    target. What cannot be kept is told.
+    dynamic or weight-only), AIMET's encodings, QNN's quantization_overrides.json, or TensorQuantOverrides
+    as JSON. The plan has its parameters and the integers of its weights, to the bit, and can be shown,
+    compared, edited and lowered for another target. What cannot be kept is told.
 
     \b
     Examples:
       qprof import-plan model.int8.onnx --float model.onnx -o plan.yaml
-      qprof import-plan model.int8.onnx --float model.onnx --target openvino -o plan.yaml
+      qprof import-plan model.encodings --float model.onnx --target openvino -o plan.yaml
     """
     from ...quantizer.front_door.exchanging import import_plan
     from ...quantizer.pipeline.quantize_result import summarize

@@ -106,7 +106,13 @@ _OPTIONS = (
 
 
 _FILES = (
-    option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="Profile of the model."),
+    option(
+        "--profile",
+        group="Basic",
+        type=EXISTING,
+        metavar="PROFILE.yaml",
+        help="Profile of the model, or calibration data of onnxruntime, TensorRT or Glow.",
+    ),
     option(
         "-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write."
     ),

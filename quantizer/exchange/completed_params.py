@@ -55,7 +55,8 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
         added += missing
     if not added:
         return params
-    note = f"{len(added)} tensors have the parameters of what is moved into them, such as '{added[0]}'"
+    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
+    note = f"taken from what they read, for the file has no parameters of them: {some}"
     return replace(params, tensors=tensors, notes=(*params.notes, note))
 
 

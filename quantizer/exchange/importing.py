@@ -55,11 +55,22 @@ def plan_of_file(
         raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
     entry = recognised(data, "parameters")
     if entry is None:
-        known = ", ".join(known.title for known in formats_of("parameters"))
-        raise ConfigError(
-            f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters"
-            f"{f' that is known ({known})' if known else ''}; give one of these"
-        )
+        raise ConfigError(_not_parameters(data, where))
     params = entry.load().read(data, where)
     original = read_model(float_model).model
     return plan_of_params(prepared.model, without_changed_constants(params, original, prepared.graph), recipe)
+
+
+def _not_parameters(data: bytes, where: str) -> str:
+    """Return what to do with a file that holds no parameters."""
+    ranges = recognised(data, "ranges")
+    if ranges is not None:
+        return (
+            f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
+            "a profile of it with 'qprof import-profile'"
+        )
+    known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
+    return (
+        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
+        "see 'qprof export --help'"
+    )
