@@ -11,7 +11,7 @@ from ..model.loading.reading import read_model
 from ..plan.plan import QuantPlan
 from ..prepare.opening import open_prepared
 from ..targets.target import Recipe
-from .completed_params import without_changed_constants
+from .completed_params import with_axes, with_folded_constants
 from .formats import formats_of, recognised
 from .plan_of_params import plan_of_params, plan_of_source
 from .quantized_models.source_of_model import source_of_model
@@ -58,7 +58,8 @@ def plan_of_file(
         raise ConfigError(_not_parameters(data, where))
     params = entry.load().read(data, where)
     original = read_model(float_model).model
-    return plan_of_params(prepared.model, without_changed_constants(params, original, prepared.graph), recipe)
+    params = with_folded_constants(with_axes(params, prepared.graph), original, prepared.graph)
+    return plan_of_params(prepared.model, params, recipe)
 
 
 def _not_parameters(data: bytes, where: str) -> str:
