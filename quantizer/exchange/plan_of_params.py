@@ -152,7 +152,7 @@ def _slower(graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Reci
         if dynamic[operator]:
             yield (
                 f"{dynamic[operator]} {operator} are dynamic, as in {tool}, and take about {times:g} times "
-                f"as long as in float on {recipe.target.name}; for speed give them kind weight-only in the plan"
+                f"as long as in float on {recipe.target.name}; give them kind weight-only for speed"
             )
 
 
