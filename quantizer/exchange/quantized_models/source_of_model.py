@@ -19,7 +19,7 @@ from ...prepare.prepare import prepare
 from ..decisions.folded_scales import along, folded_factors, folded_params, mirror
 from ..decisions.source_params import SourceNode, SourceParams
 from .dequantized import DequantizedModel, dequantized
-from .matching import Matched, match
+from .matching import Matched, is_turned, match
 from .walk import Array, StoredConstant, digest_of
 from .weights import Weights, kept_weights
 
@@ -134,6 +134,9 @@ def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matche
             if other.is_constant(read):
                 original = before.get(name_of(theirs))
                 params = _note_constant(found, node, position, other.constant(read), (source, original))
+                if position == 1 and params is not None and is_turned(node, theirs):
+                    turned = found.constants[name][position].transposed()
+                    found.constants[name][position], params = turned, turned.params
             else:
                 dynamic, params = _read(theirs, read, source)
                 is_dynamic |= dynamic
