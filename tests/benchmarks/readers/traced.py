@@ -1,4 +1,4 @@
-"""Graphs of a few nodes that a reader computes otherwise than the standard, beside neighbours that it computes right.
+"""Graphs of a few nodes that a reader computes otherwise than the standard, with some that it gets right.
 
     python tests/benchmarks/readers/traced.py --environments DIR [--readers tract]
 
