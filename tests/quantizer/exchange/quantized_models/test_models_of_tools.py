@@ -140,15 +140,16 @@ def test_integers_that_are_not_the_nearest_are_kept(static: Callable[..., Path],
     assert any("1 weights have the integers of rounded.onnx" in note for note in plan.notes)
 
 
-def test_dynamic_products_are_dynamic_and_convolutions_keep_their_weights(tmp_path: Path) -> None:
+def test_what_the_source_computes_dynamically_is_dynamic(tmp_path: Path) -> None:
     source = tmp_path / "dynamic.onnx"
     quantize_dynamic(FLOAT, source, weight_type=QuantType.QInt8)
     plan = imported(source)
     assert plan.nodes["last"].kind is Kind.DYNAMIC
-    entry = plan.nodes["stem"]
-    assert entry.kind is Kind.WEIGHT_ONLY
-    assert entry.float_reason.code is ReasonCode.NO_DYNAMIC_KERNEL
-    assert np.allclose(again(plan), run(source), atol=0.02)  # convolutions are float between
+    assert plan.nodes["stem"].kind is Kind.DYNAMIC
+    assert np.allclose(again(plan), run(source), atol=0.02)
+    elsewhere = imported(source, target="qnn").nodes["stem"]
+    assert elsewhere.kind is Kind.FLOAT
+    assert elsewhere.float_reason.code is ReasonCode.NO_KERNEL
 
 
 def test_a_node_that_the_source_leaves_float_stays_float(static: Callable[..., Path]) -> None:
