@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .values import ForeignParams, ForeignRanges
 
 Holds = Literal["ranges", "parameters"]
+Loss = Literal["blocks", "blocks of kernels", "scales of biases"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class ExchangeFormat:
         lost_writing: what of a profile or plan it cannot hold, one sentence.
         known: how: run where the tool, or a reader of its format, was run on such files; by rule where the
             format is held to its documents alone. With what that was, and its version.
+        loses: which parameters of a plan it cannot hold; what none can is in `losses_of_plan`.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ExchangeFormat:
     lost_reading: str
     lost_writing: str
     known: str
+    loses: tuple[Loss, ...] = ()
 
     def load(self) -> ModuleType:
         """Return its module."""
@@ -138,6 +141,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
         "signed only with zero point 0",
         "run: aimet-onnx 2.42 wrote the files of the tests",
+        loses=("blocks of kernels", "scales of biases"),
     ),
     ExchangeFormat(
         "aimet-0.6",
@@ -149,6 +153,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
         "point 0",
         "run: aimet-onnx 2.42 wrote the files of the tests",
+        loses=("blocks", "scales of biases"),
     ),
     ExchangeFormat(
         "aimet-2.0",
@@ -171,6 +176,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
         "zero point 0",
         "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads what is written",
+        loses=("blocks", "scales of biases"),
     ),
     ExchangeFormat(
         "tensor-quant-overrides",
@@ -182,6 +188,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
         "parameters of single uses; int7 is int8",
         "run: quantize_static of onnxruntime 1.31.1 took what is written",
+        loses=("blocks", "scales of biases"),
     ),
 )
 

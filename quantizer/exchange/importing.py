@@ -56,10 +56,9 @@ def plan_of_file(
     entry = recognised(data, "parameters")
     if entry is None:
         raise ConfigError(_not_parameters(data, where))
-    params = entry.load().read(data, where)
-    original = read_model(float_model).model
-    params = with_folded_constants(with_axes(params, prepared.graph), original, prepared.graph)
-    return plan_of_params(prepared.model, params, recipe)
+    read, graph = with_axes(entry.load().read(data, where), prepared.graph), prepared.graph
+    folded = with_folded_constants(read, read_model(float_model).model, graph)
+    return plan_of_params(prepared.model, folded, recipe)
 
 
 def _not_parameters(data: bytes, where: str) -> str:

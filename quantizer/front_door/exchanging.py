@@ -151,7 +151,7 @@ def export(
         else:
             check_model(found.model, prepared.identity, where, False)
         content = written(found, prepared.model, format)
-        for text in losses(entry, found):
+        for text in losses(entry, found, prepared.model):
             note(f"{format}: {text}")
     if output is not None:
         write_atomically(output, content)
