@@ -28,6 +28,7 @@ from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.plan_model import open_plan
 from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DATA = Path(__file__).parent / "data"
@@ -209,7 +210,13 @@ def test_what_another_target_does_not_take_is_float_with_the_reason(static: Call
     plan = imported(static(), target="tensorrt")
     assert plan.nodes["stem"].float_reason.code is ReasonCode.PARAMETERS_NOT_TAKEN
     symmetric = {"activation_type": QuantType.QInt8, "extra_options": {"ActivationSymmetric": True}}
-    assert imported(static(**symmetric), target="tensorrt").nodes["stem"].kind is Kind.QUANTIZED
+    source = static(**symmetric)
+    plan = imported(source, target="tensorrt")
+    assert plan.nodes["stem"].kind is Kind.QUANTIZED
+    assert not any(params.qtype.name == "int32" for params in plan.tensors.values())  # biases are float there
+    lowered = lower(open_prepared(FLOAT).model, plan).model
+    check_conformity(lowered, load_recipe("tensorrt").target, "plan")
+    assert np.allclose(again(plan), run(source), atol=0.05)
 
 
 def test_scales_that_follow_a_product_are_folded_into_its_weight(tmp_path: Path) -> None:
