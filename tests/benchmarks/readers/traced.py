@@ -1,4 +1,4 @@
-"""Graphs of a few nodes that a reader computes otherwise than the standard, with some that it gets right.
+"""Graphs of a few nodes that a reader computes wrongly, beside neighbours that it computes right.
 
     python tests/benchmarks/readers/traced.py --environments DIR [--readers tract]
 
@@ -54,6 +54,17 @@ GRAPHS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     | {
         "MaxPool, int8": (INT8, f"q = QuantizeLinear (x, s, z) {POOL}"),
         "MaxPool, uint8": (UINT8, f"q = QuantizeLinear (x, s, z) {POOL}"),
+    },
+    "litert": {
+        "QuantizeLinear, DequantizeLinear": (UINT8, PAIR.replace("d =", "y =")),
+        "Gather with indices of four dimensions": (
+            "float[4] c = {1, 2, 3, 4}",
+            "a = Abs (x) b = Cast <to = 6> (a) y = Gather (c, b)",
+        ),
+        "Mul by a computed constant of each channel": (
+            "uint8[2, 1, 1] c = {100, 200}",
+            "e = Cast <to = 1> (c) y = Mul (x, e)",
+        ),
     },
     "opencv": {
         "PRelu, slope a constant": ("float[2, 1, 1] c = {0.1, 0.3}", "y = PRelu (x, c)"),
