@@ -55,22 +55,22 @@ def plan_of_file(
         raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
     entry = recognised(data, "parameters")
     if entry is None:
-        raise ConfigError(_not_parameters(data, where))
+        raise _not_parameters(data, where)
     read, graph = with_axes(entry.load().read(data, where), prepared.graph), prepared.graph
     folded = with_folded_constants(read, read_model(float_model).model, graph)
     return plan_of_params(prepared.model, folded, recipe)
 
 
-def _not_parameters(data: bytes, where: str) -> str:
-    """Return what to do with a file that holds no parameters."""
+def _not_parameters(data: bytes, where: str) -> ConfigError:
+    """Return the error that says what to do with a file that holds no parameters."""
     ranges = recognised(data, "ranges")
     if ranges is not None:
-        return (
+        return ConfigError(
             f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
             "a profile of it with 'qprof import-profile'"
         )
     known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
-    return (
+    return ConfigError(
         f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
         "see 'qprof export --help'"
     )
