@@ -13,8 +13,14 @@ from ..prepare.opening import open_prepared
 from ..targets.target import Recipe
 from .completed_params import without_changed_constants
 from .formats import formats_of, recognised
+from .parameters.entries import read_with
 from .plan_of_params import plan_of_params, plan_of_source
 from .quantized_models.source_of_model import source_of_model
+from .values import ForeignParams
+
+
+def _of_no_format(document: dict[str, object]) -> ForeignParams:
+    return ForeignParams({}, "")
 
 
 def plan_of_file(
@@ -55,7 +61,9 @@ def plan_of_file(
         raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
     entry = recognised(data, "parameters")
     if entry is None:
-        known = ", ".join(known.title for known in formats_of("parameters"))
+        if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+            read_with(_of_no_format, data, where)
+        known = ", ".join(known.title for known in formats_of("parameters") if known.is_read)
         raise ConfigError(
             f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters"
             f"{f' that is known ({known})' if known else ''}; give one of these"
