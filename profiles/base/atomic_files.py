@@ -225,6 +225,25 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise WritingError(message) from None
 
 
+@contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder, and those above it, where they are not there; when the with block fails they go again.
+
+    Raises:
+        WritingError: it cannot be made, or is a file.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # somebody else has put something there
+                folder.rmdir()
+        raise
+
+
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
     """Remove what killed runs have left beside an output that they were about to write."""
     target = destination(path)

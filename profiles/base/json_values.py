@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NoReturn
@@ -69,6 +70,6 @@ def _no_number(word: str) -> NoReturn:
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RefusedError(f"duplicate key '{next(name for name in names if names.count(name) > 1)}'")
+        counts = Counter(name for name, _ in pairs)
+        raise _RefusedError(f"duplicate key '{next(name for name, count in counts.items() if count > 1)}'")
     return found

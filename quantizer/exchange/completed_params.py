@@ -139,9 +139,15 @@ def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
     """
     found = {name: _placed(name, params, graph) for name in params.tensors}
     lost = [name for name, placed in found.items() if placed is None]
-    notes = [f"left out: '{name}': its scales do not fit an axis of the model's constant" for name in lost]
+    notes = [f"left out: '{name}': {_why_lost(name, graph)}" for name in lost]
     tensors = {name: placed for name, placed in found.items() if placed is not None}
     return replace(params, tensors=tensors, notes=(*params.notes, *notes), axis_unknown=frozenset[str]())
+
+
+def _why_lost(name: str, graph: Graph) -> str:
+    if graph.is_constant(name):
+        return "its scales do not fit an axis of the model's constant"
+    return "it is an activation, and has several scales"
 
 
 def _placed(name: str, params: ForeignParams, graph: Graph) -> QuantParams | None:
@@ -151,7 +157,8 @@ def _placed(name: str, params: ForeignParams, graph: Graph) -> QuantParams | Non
         return known
     shape = graph.shape(name)
     if shape is None or not graph.is_constant(name):
-        return None if name in params.axis_unknown else known
+        one = len(known.scale) == 1 and known.block_size is None
+        return replace(known, axis=None) if one else None
     sizes = tuple(size or 0 for size in shape)
     if known.block_size is not None:
         return _blocks(known, sizes, name in params.axis_unknown, _layouts(name, graph))
@@ -192,7 +199,9 @@ def _blocks(
     axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
     if axis is None or axis > 1 or len(sizes) < 2:
         return None
-    blocks = -(-sizes[axis] // params.block_size)
+    if sizes[axis] % params.block_size:
+        return None
+    blocks = sizes[axis] // params.block_size
     outer = [blocks if i == axis else sizes[i] for i in range(2)]
     taps = math.prod(sizes[2:])
     count = len(params.scale)

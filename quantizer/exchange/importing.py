@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from ..prepare.opening import open_prepared
 from ..targets.target import Recipe
 from .completed_params import with_axes, with_folded_constants
 from .formats import formats_of, recognised
+from .parameters.entries import read_with
 from .plan_of_params import plan_of_params, plan_of_source
 from .quantized_models.source_of_model import source_of_model
+from .values import ForeignParams
 
 
 def plan_of_file(
@@ -69,8 +72,14 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
             f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
             "a profile of it with 'qprof import-profile'"
         )
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        read_with(_of_no_format, data, where)  # says what is wrong with the JSON
     known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
     return ConfigError(
         f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
         "see 'qprof export --help'"
     )
+
+
+def _of_no_format(document: Mapping[str, object]) -> ForeignParams:
+    return ForeignParams({}, "")

@@ -26,7 +26,7 @@ from ..runtime.sessions import open_session
 from .connections import Interface, Source, Sources, connections
 from .functions import Library, add_functions, missing_functions, read_functions, shown
 from .one_opset import to_one_opset
-from .record import SEPARATOR, Part, Port, shape_of, write_parts
+from .record import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
 
@@ -107,8 +107,8 @@ def _check_loads(whole: ir.Model, file: Path, name: str) -> None:
 
 def _part_name(file: str | os.PathLike[str]) -> str:
     name = Path(file).stem
-    if SEPARATOR in name or "=" in name:
-        raise ConfigError(f"{file}: a part is called by its file, and this name has a ':' or '='; rename it")
+    if problem := part_name_problem(name):
+        raise ConfigError(f"{file}: a part is called by its file, and this name {problem}; rename it")
     return name
 
 

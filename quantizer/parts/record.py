@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import onnx_ir as ir
+from msgspec import Meta
 
 from ...profiles.base.errors import ModelError
 
@@ -18,7 +19,7 @@ RECORD = "qprof.parts"
 SEPARATOR = ":"
 """Between the name of a part and a name of its file: `encoder:h`."""
 
-Dims: TypeAlias = tuple[int | str | None, ...]
+Dims: TypeAlias = tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)] | str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ class Part:
         return name.removeprefix(self.name + SEPARATOR)
 
 
+def part_name_problem(name: str) -> str:
+    """Return what is wrong with the name of a part, which becomes that of a file; "" for nothing."""
+    if not name.strip(" .") or not name.isprintable():
+        return "is empty, or has characters that cannot be printed"
+    if any(char in name for char in f"{SEPARATOR}=/\\"):
+        return f"has a '{SEPARATOR}', '=', '/' or '\\'"
+    return ""
+
+
 def shape_of(value: ir.Value) -> Dims | None:
     """Return the declared shape of a value; None where its rank is not known."""
     if value.shape is None:
@@ -81,8 +91,15 @@ def read_parts(model: ir.Model, where: str) -> tuple[Part, ...]:
         )
     try:
         content: Any = msgspec.json.decode(text, type=list[Part])
-    except (msgspec.ValidationError, msgspec.DecodeError) as problem:
-        raise ModelError(
-            f"{where}: the record of its parts is damaged ({problem}); join them again"
-        ) from None
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+        raise _damaged(where, str(problem)) from None
+    names: list[str] = []
+    for part in content:
+        if problem := part_name_problem(part.name) or ("stands twice" if part.name in names else ""):
+            raise _damaged(where, f"the name of a part, '{part.name}', {problem}")
+        names.append(part.name)
     return tuple(content)
+
+
+def _damaged(where: str, problem: str) -> ModelError:
+    return ModelError(f"{where}: the record of its parts is damaged ({problem}); join them again")

@@ -15,7 +15,7 @@ from typing import TypeVar
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ...profiles.base.atomic_files import FileBatch, replacing_together
+from ...profiles.base.atomic_files import FileBatch, made_folder, replacing_together
 from ...profiles.base.errors import ModelError
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..equalization.apply import apply_biases
@@ -78,16 +78,14 @@ def split(
             f"{model_path}: is in {prepared.narrow.name.lower()}, and only float32 models are split; export "
             "the parts in float32 and join them again"
         )
-    target.mkdir(parents=True, exist_ok=True)
+    planned = open_plan(prepared, read_plan(plan), where)
+    cuts = [_cut(planned.model, planned.plan, part, where) for part in parts]
     files = {part.name: target / f"{part.name}.int8.onnx" for part in parts}
     read = FilesRead((model_path,), (plan,))
-    check_outputs(files.values(), read)
-    planned = open_plan(prepared, read_plan(plan), where)
-    with replacing_together(read.weights) as batch:
-        return tuple(
-            _written(prepared, _cut(planned.model, planned.plan, part, where), files[part.name], batch)
-            for part in parts
-        )
+    with made_folder(target):
+        check_outputs(files.values(), read)
+        with replacing_together(read.weights) as batch:
+            return tuple(_written(prepared, cut, files[cut.part.name], batch) for cut in cuts)
 
 
 @dataclass(frozen=True, eq=False)

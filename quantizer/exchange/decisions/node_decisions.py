@@ -204,6 +204,8 @@ def _unfit(name: str, params: QuantParams, types: set[str], deciding: Deciding) 
         return f"'{name}' in {params.qtype.name}"
     if deciding.recipe.target.zero_points == "zero" and any(params.zero_point):
         return f"'{name}' with a zero point other than 0"
+    if params.axis is not None and not deciding.graph.is_constant(name):
+        return f"'{name}' with a scale for each channel, as it is an activation"
     return ""
 
 

@@ -22,6 +22,8 @@ from ..values import ForeignParams
 from .entries import (
     FLOAT,
     Entry,
+    add_entry,
+    bits_at,
     entry_of,
     flag_at,
     gathered,
@@ -85,14 +87,14 @@ def legacy_params(top: Mapping[str, object], tool: str) -> ForeignParams:
     Raises:
         MalformedError: the document is of another one.
     """
-    entries = {}
+    entries: dict[str, Entry] = {}
     for section in (ACTIVATIONS, CONSTANTS):
         for name, channels in mapping_at(top.get(section), section).items():
             where = f"{section}: '{name}'"
             found = [_channel(mapping_at(item, where), where) for item in list_at(channels, where)]
             if not found:
                 raise MalformedError(f"{where} is an empty list")
-            entries[name] = _entry(found, section == CONSTANTS)
+            add_entry(entries, name, _entry(found, section == CONSTANTS))
     return gathered(entries, tool)
 
 
@@ -118,7 +120,7 @@ def _channel(found: Mapping[str, object], where: str) -> _Channel:
 
     symmetric, offset = found.get("is_symmetric"), found.get("offset")
     return _Channel(
-        bits=whole_at(found.get("bitwidth"), f"{where}: bitwidth"),
+        bits=bits_at(found.get("bitwidth"), f"{where}: bitwidth"),
         is_float=text_at(found.get("dtype", "int"), f"{where}: dtype").lower() == "float",
         symmetric=None if symmetric in (None, "") else flag_at(symmetric, f"{where}: is_symmetric"),
         low=number("min"),

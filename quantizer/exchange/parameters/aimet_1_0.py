@@ -24,6 +24,8 @@ from .aimet_0_6 import ACTIVATIONS, CONSTANTS, producer_of
 from .entries import (
     FLOAT,
     Entry,
+    add_entry,
+    bits_at,
     entry_of,
     flag_at,
     gathered,
@@ -59,12 +61,12 @@ def read(data: bytes, where: str) -> ForeignParams:
 
 
 def _params(top: Mapping[str, object]) -> ForeignParams:
-    entries = {}
+    entries: dict[str, Entry] = {}
     for section in (ACTIVATIONS, CONSTANTS):
         for item in list_at(top.get(section), section):
             found = mapping_at(item, section)
             name = text_at(found.get("name"), f"{section}: name")
-            entries[name] = _entry(found, f"{section}: '{name}'")
+            add_entry(entries, name, _entry(found, f"{section}: '{name}'"))
     return gathered(entries, producer_of(top))
 
 
@@ -78,15 +80,15 @@ def _entry(found: Mapping[str, object], where: str) -> Entry:
         return left_out("its zero points are fractions")
     scales = [float_at(s, f"{where}: scale") for s in list_at(found.get("scale"), f"{where}: scale")]
     offsets = [whole_at(o, f"{where}: offset") for o in list_at(found.get("offset"), f"{where}: offset")]
-    if not scales or len(scales) != len(offsets):
-        raise MalformedError(f"{where}: {len(scales)} scales and {len(offsets)} offsets")
-    bits = whole_at(found.get("bw"), f"{where}: bw")
+    if not scales or len(scales) != len(offsets) or (kind == "PER_TENSOR" and len(scales) > 1):
+        raise MalformedError(f"{where}: {kind} with {len(scales)} scales and {len(offsets)} offsets")
+    bits = bits_at(found.get("bw"), f"{where}: bw")
     if kind == "LPBQ":
         return _lpbq(found, where, scales)
     signed = flag_at(found.get("is_sym"), f"{where}: is_sym")
     points = [zero_point_of(offset, bits, signed) for offset in offsets]
     qtype = integer_type(bits, signed)
-    if kind == "PER_TENSOR" and len(scales) == 1:
+    if kind == "PER_TENSOR":
         return entry_of(qtype, scales, points)
     block = whole_at(found.get("block_size"), f"{where}: block_size") if kind == "PER_BLOCK" else None
     entry = entry_of(qtype, scales, points, 0 if block is None else 1, block)
@@ -96,7 +98,7 @@ def _entry(found: Mapping[str, object], where: str) -> Entry:
 def _lpbq(found: Mapping[str, object], where: str, scales: list[float]) -> Entry:
     """Return blocks whose scales are whole multiples of a scale for each channel."""
     key = "per_block_int_scale"
-    bits = whole_at(found.get("compressed_bw"), f"{where}: compressed_bw")
+    bits = bits_at(found.get("compressed_bw"), f"{where}: compressed_bw")
     block = whole_at(found.get("block_size"), f"{where}: block_size")
     multiples = [whole_at(m, f"{where}: {key}") for m in list_at(found.get(key), f"{where}: {key}")]
     if not multiples or len(multiples) % len(scales):

@@ -22,7 +22,7 @@ from ....profiles.base.strict_yaml import MalformedError, list_at, mapping_at, t
 from ...numerics.affine import TYPES, QuantParams
 from ..values import ForeignParams
 from .aimet_0_6 import producer_of
-from .entries import FLOAT, Entry, entry_of, gathered, left_out, read_with, top_of, whole_at
+from .entries import FLOAT, Entry, add_entry, entry_of, gathered, left_out, read_with, top_of, whole_at
 from .writing import stored_type, text_of, written_tensors
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def read(data: bytes, where: str) -> ForeignParams:
 
 
 def _params(top: Mapping[str, object]) -> ForeignParams:
-    entries = {}
+    entries: dict[str, Entry] = {}
     for item in list_at(top.get("encodings"), "encodings"):
         found = mapping_at(item, "encodings")
         name = text_at(found.get("name"), "encodings: name")
-        entries[name] = _entry(found, f"encodings: '{name}'")
+        add_entry(entries, name, _entry(found, f"encodings: '{name}'"))
     return gathered(entries, producer_of(top))
 
 
@@ -65,6 +65,8 @@ def _entry(found: Mapping[str, object], where: str) -> Entry:
     if scale is None:
         return left_out("its scales are quantized to a float type")
     points = _numbers(found.get("y_zero_point", 0), f"{where}: y_zero_point")
+    if np.any(np.abs(points) >= 1 << 40):
+        raise MalformedError(f"{where}: y_zero_point is too large")
     if np.any(points != np.rint(points)):
         return left_out("its zero points are fractions")
     if points.size not in (1, scale.size):

@@ -6,7 +6,6 @@ become `QuantParams`. Scales are rounded to float32, in which ONNX stores them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,9 @@ FLOAT = "they stay float"
 BIAS = "biases of 32 bits, whose scales are made anew as input scale * weight scale"
 _STRICT = "symmetric without the lowest value: read with zero_point 0"
 _SHOWN = 3
+_TOO_LARGE = 1 << 40
+"""Of a whole number: no offset, zero point or size is near it."""
+_MOST_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ def entry_of(
         narrow = np.asarray(scales, np.float64).astype(np.float32)
     if not (np.all(np.isfinite(narrow)) and np.all(narrow > 0)):
         return left_out("a scale is not a positive float32 number")
+    if block_size is not None and (axis is None or block_size < 1):
+        return left_out("its blocks have no axis, or a size below 1")
     if not all(qtype.low <= point <= qtype.high for point in zero_points):
         return left_out(f"a zero point is no value of {qtype.name}")
     strict = qtype.signed and set(zero_points) == {-1}
@@ -164,11 +168,36 @@ def whole_at(value: object, where: str) -> int:
     Raises:
         MalformedError: it is none.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise MalformedError(f"{where} must be a whole number")
+    if not abs(value) < _TOO_LARGE:
+        raise MalformedError(f"{where} is too large, or no number")
     if value != int(value):
         raise MalformedError(f"{where} is {value}, which is not whole")
     return int(value)
+
+
+def bits_at(value: object, where: str) -> int:
+    """Return a width in bits, which may be one that qprof has no type of.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    bits = whole_at(value, where)
+    if not 1 <= bits <= _MOST_BITS:
+        raise MalformedError(f"{where} is {bits}, which is no width of an integer")
+    return bits
+
+
+def add_entry(entries: dict[str, Entry], name: str, entry: Entry) -> None:
+    """Put the entry of a tensor to the others.
+
+    Raises:
+        MalformedError: it has another one already.
+    """
+    if entries.get(name, entry) != entry:
+        raise MalformedError(f"'{name}' stands twice in the file", "delete the entry that is wrong")
+    entries[name] = entry
 
 
 def flag_at(value: object, where: str) -> bool:

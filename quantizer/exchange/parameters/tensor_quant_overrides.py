@@ -80,6 +80,10 @@ def _entry(channels: list[dict[str, object]], where: str) -> Entry:
     qtype = QUANT_TYPES.get(str(word).removeprefix("QuantType."))
     if qtype is None:
         return left_out(f"qprof has no {word}")
+    for channel in channels[1:]:
+        other = [key for key in ("quant_type", "axis") if channel.get(key, first.get(key)) != first.get(key)]
+        if other:
+            raise MalformedError(f"{where}: its channels differ in {other[0]}")
     ranged = "scale" not in first
     pairs = [_pair(channel, first, qtype, where) for channel in channels]
     found = [pair for pair in pairs if pair is not None]
@@ -107,6 +111,8 @@ def _pair(
     if "rmin" not in channel or "rmax" not in channel:
         return None
     low, high = (float_at(_number(channel[key]), f"{where}: {key}") for key in ("rmin", "rmax"))
+    if low > high:
+        raise MalformedError(f"{where}: rmin {low} is greater than rmax {high}")
     flags = {k: flag_at(first[k], f"{where}: {k}") for k in ("symmetric", "reduce_range") if k in first}
     return _computed(low, high, qtype, flags)
 
@@ -127,7 +133,8 @@ def _computed(low: float, high: float, qtype: QuantType, flags: Mapping[str, boo
     onnx_type = quant_utils.QuantType.from_string(word).tensor_type
     ends = quant_utils.get_qmin_qmax_for_qType(onnx_type, **flags)
     symmetric = flags.get("symmetric", False)
-    point, scale = quant_utils.compute_scale_zp(np.float32(low), np.float32(high), *ends, symmetric)
+    with np.errstate(all="ignore"):  # what is no float32 number gives scales that are none, and are left out
+        point, scale = quant_utils.compute_scale_zp(np.float32(low), np.float32(high), *ends, symmetric)
     return float(np.float32(scale)), int(point)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ....profiles.base.strict_yaml import MalformedError
 
+FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 ADVICE = "calibrate again with the tool that wrote the file, on data without NaN and Inf, or correct the file"
 
 
@@ -18,6 +19,8 @@ def checked_range(tensor: str, low: float, high: float) -> tuple[float, float]:
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         raise MalformedError(f"tensor '{tensor}': the range {low} .. {high} is not finite", ADVICE)
+    if max(abs(low), abs(high)) > FLOAT32_MAX:
+        raise MalformedError(f"tensor '{tensor}': the range {low} .. {high} is beyond float32", ADVICE)
     if low > high:
         raise MalformedError(f"tensor '{tensor}': minimum {low} is greater than maximum {high}", ADVICE)
     return low, high

@@ -42,12 +42,22 @@ def _entries(data: bytes) -> Iterator[tuple[str, float]]:
     try:
         table = TrtTable.GetRootAs(data)
         places = range(min(table.DictLength(), len(data)))  # a length that cannot be runs into the end
-        pairs = [(table.Dict(at).Key(), table.Dict(at).Value()) for at in places]
+        entries = (table.Dict(at) for at in places)
+        pairs = list(_within(((entry.Key(), entry.Value()) for entry in entries), len(data)))
         texts = [(key.decode("utf-8"), value.decode("utf-8")) for key, value in pairs]
     except Exception:  # the library checks nothing: any error of reading bytes may come out of it
         raise MalformedError("is damaged: it is not a whole table", ADVICE) from None
     for name, value in texts:
         yield name, number_at(value, f"tensor '{name}'")
+
+
+def _within(pairs: Iterator[tuple[bytes, bytes]], size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield names and numbers while they are no longer than the file: entries may point at one text."""
+    for pair in pairs:
+        size -= sum(map(len, pair))
+        if size < 0:
+            raise MalformedError("is damaged: its entries overlap", ADVICE)
+        yield pair
 
 
 def write(profile: Profile, model: ir.Model) -> bytes:

@@ -103,7 +103,7 @@ def _array(value: object, where: str) -> Floats:
     listed = value.get("data") if isinstance(value, dict) else value
     try:
         found = np.asarray(listed, np.float64).reshape(-1)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.zeros(0)
     if listed is None or isinstance(listed, str | bool) or not found.size:
         raise MalformedError(f"{where} is not a number", ADVICE)
@@ -124,8 +124,12 @@ def _bins(value: Mapping[str, Any]) -> EqualBins | None:
         return None
     if not (np.isfinite(edges).all() and np.isfinite(counts).all() and (counts >= 0).all()):
         return None
-    width = (edges[-1] - edges[0]) / counts.size
-    if not (width > 0.0 and np.abs(np.diff(edges) - width).max() <= UNEVEN * width):
+    with np.errstate(over="ignore"):
+        width, total = (edges[-1] - edges[0]) / counts.size, counts.sum()
+    normal = np.finfo(np.float32)
+    if not (normal.tiny <= width and np.abs(edges).max() <= normal.max and total < np.inf):
+        return None
+    if not (np.abs(np.diff(edges) - width).max() <= UNEVEN * width):
         return None
     held = np.flatnonzero(counts)
     if not held.size:

@@ -77,8 +77,8 @@ def _scales(lines: list[str]) -> Iterator[tuple[str, float]]:
         if not line.strip():
             continue
         name, colon, digits = line.rpartition(":")
-        if not colon or not name or not re.fullmatch("[0-9a-fA-F]{1,8}", digits.strip()):
-            what = f"line {number}: '{line}' is not NAME: SCALE, of at most eight hexadecimal digits"
+        if not colon or not name or not re.fullmatch("0+|[0-9a-fA-F]{8}", digits.strip()):
+            what = f"line {number}: '{line}' is not NAME: SCALE, of eight hexadecimal digits"
             raise MalformedError(what, ADVICE)
         (scale,) = struct.unpack(">f", bytes.fromhex(digits.strip().zfill(8)))
         yield name, scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -316,3 +317,49 @@ def test_the_functions_join_and_split_write_what_the_commands_write(
     for part in qprof.split(onnx.load(whole), plan, tmp_path / "function"):
         assert part.size == part.file.stat().st_size
         assert part.file.read_bytes() == (tmp_path / "command" / part.file.name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../up", "/tmp/up", "a/b", "a\\b", "a:b", "a\nb", "decoder"])
+def test_a_record_whose_part_names_are_no_file_names_is_refused_and_nothing_is_written(
+    name: str, whole: Path, profile: Profile, tmp_path: Path
+) -> None:
+    plan = quantize(whole, profile, tmp_path / "whole.int8.onnx").plan
+    model = onnx.load(whole)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == "qprof.parts")
+    record = json.loads(entry.value)
+    record[0]["name"] = name
+    entry.value = json.dumps(record)
+    onnx.save(model, tmp_path / "damaged.onnx")
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(ModelError, match="the record of its parts is damaged"):
+        split(tmp_path / "damaged.onnx", plan, tmp_path / "new" / "parts")
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_size_beyond_all_integers_in_a_record_is_refused(whole: Path) -> None:
+    model = load_model(whole)
+    record = json.loads(model.metadata_props["qprof.parts"])
+    record[0]["inputs"]["x"]["shape"] = [10**30]
+    model.metadata_props["qprof.parts"] = json.dumps(record)
+    with pytest.raises(ModelError, match="the record of its parts is damaged"):
+        read_parts(model, "whole.onnx")
+
+
+def test_the_folder_of_the_parts_is_gone_again_when_splitting_fails(
+    whole: Path, profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = quantize(whole, profile, tmp_path / "whole.int8.onnx").plan
+
+    def full(*arguments: object) -> None:
+        raise ConfigError("no space left")
+
+    monkeypatch.setattr("qprof_onnx.quantizer.parts.split._written", full)
+    with pytest.raises(ConfigError, match="no space left"):
+        split(whole, plan, tmp_path / "new" / "parts")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_part_whose_file_has_control_characters_in_its_name_is_refused(tmp_path: Path) -> None:
+    files = [save(tmp_path, "encoder", ENCODER), save(tmp_path, "deco\nder", DECODER)]
+    with pytest.raises(ConfigError, match="cannot be printed"):
+        join(files, tmp_path / "whole.onnx")

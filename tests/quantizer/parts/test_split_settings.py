@@ -153,7 +153,7 @@ def test_no_file_of_weights_is_left_where_a_part_cannot_be_written(
     with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
         split(tmp_path / "whole.onnx", plan, tmp_path / "parts")
     assert len(moved) >= 3
-    assert list((tmp_path / "parts").iterdir()) == []
+    assert not (tmp_path / "parts").exists()
 
 
 def test_parts_in_float16_are_not_split(tmp_path: Path) -> None:
