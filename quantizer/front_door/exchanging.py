@@ -10,6 +10,7 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.base.tool import note, notes_once
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
+from ..exchange.binding import bind
 from ..exchange.documents import read_document
 from ..exchange.exporting import losses, written
 from ..exchange.formats import format_named
@@ -62,7 +63,7 @@ def import_profile(
     with notes_once(), model_file(model) as path:
         prepared = open_prepared(path)
         profile = profile_in(data, where, chosen_ranges=chosen_ranges)
-        profile = read_profile(profile, prepared.model, prepared.identity)
+        profile = bind(profile, prepared.model, prepared.identity, where)
         for text in missing_notes(profile, prepared.graph, where):
             note(text)
         note(f"{where}: holds {entry.lost_reading}")
