@@ -95,9 +95,14 @@ def read_parts(model: ir.Model, where: str) -> tuple[Part, ...]:
         raise _damaged(where, str(problem)) from None
     names: list[str] = []
     for part in content:
-        if problem := part_name_problem(part.name) or ("stands twice" if part.name in names else ""):
-            raise _damaged(where, f"the name of a part, '{part.name}', {problem}")
+        if reason := part_name_problem(part.name) or ("stands twice" if part.name in names else ""):
+            raise _damaged(where, f"the name of a part, '{part.name}', {reason}")
         names.append(part.name)
+        ports = {**part.inputs, **part.outputs}
+        if not all(name and port.name for name, port in ports.items()):
+            raise _damaged(where, f"an input or output of part {part.name} has no name")
+        if not part.outputs:
+            raise _damaged(where, f"part {part.name} has no outputs")
     return tuple(content)
 
 

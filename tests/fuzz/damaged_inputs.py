@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from damage import arrays, calls, documents, models
+from damage import arrays, calls, documents, exchange, models
 from damage.base import make_base
 from damage.cases import Base, Case, Draw, Family, from_json, to_json
 from damage.judge import FINDINGS, OUTCOMES
@@ -30,6 +30,9 @@ FAMILIES: Mapping[str, tuple[Family, float]] = {
     "profiles": (documents.profiles, 0.08),
     "glow profiles": (documents.glow_profiles, 0.05),
     "plans": (documents.plans, 0.08),
+    "foreign ranges": (exchange.ranges, 0.06),
+    "foreign parameters": (exchange.parameters, 0.08),
+    "joined models": (exchange.joined, 0.03),
     "configurations": (documents.configurations, 0.1),
     "samples": (arrays.samples, 0.06),
     "folders of samples": (arrays.folders, 0.02),

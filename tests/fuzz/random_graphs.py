@@ -33,7 +33,15 @@ SECONDS_FOR_ONE = 60.0
 """After which a graph counts as hung."""
 
 TARGETS = ("onnxruntime-x86",) * 5 + (EVERYTHING,) * 5
-TARGETS += ("onnxruntime-x86-avx2", "onnxruntime-arm", "openvino", "tensorrt", "qnn", "glow", "migraphx")
+TARGETS += ("onnx",) * 4 + (
+    "onnxruntime-x86-avx2",
+    "onnxruntime-arm",
+    "openvino",
+    "tensorrt",
+    "qnn",
+    "glow",
+    "migraphx",
+)
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "schema": ("asymmetric", "asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"),

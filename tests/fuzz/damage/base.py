@@ -150,6 +150,26 @@ def _samples() -> None:
     )
 
 
+def _foreign_files() -> None:
+    """Write profile and plan in the formats of other tools, and a joined model with its plan."""
+    from damage.exchange import PARAMETERS, RANGES
+
+    for source, formats in (("profile.yaml", RANGES), ("plan.yaml", PARAMETERS)):
+        for name, file in formats.items():
+            qprof("export", source, "--model", "model.onnx", "--format", name, "-o", file)
+    value, node = helper.make_tensor_value_info, helper.make_node
+    shape = (TensorProto.FLOAT, ["N", 4])
+    for name, inner, outer in (("first", "x", "h"), ("second", "h", "y")):
+        nodes = [node("MatMul", [inner, "w"], ["c"], "product"), node("Relu", ["c"], [outer], "relu")]
+        ends = [value(inner, *shape)], [value(outer, *shape)]
+        saved(helper.make_graph(nodes, name, *ends, [constant("w", 4, 4)]), Path(f"{name}.onnx"))
+    qprof("join", "first.onnx", "second.onnx", "-o", "joined.onnx")
+    np.savez("joined.npz", x=np.random.default_rng(7).normal(0, 1, (ROWS, 4)).astype(np.float32))
+    qprof("dump-profile", "joined.onnx", "--data", "joined.npz", "-o", "x.yaml")
+    qprof("quantize", "joined.onnx", "--profile", "x.yaml", "-o", "x.onnx", "--save-plan", "joined.yaml")
+    Path("x.yaml").unlink()
+
+
 def _made() -> dict[str, bytes]:
     """Make profile, plan, quantized model, labels, state and checkpoint; return what runs should give."""
     import onnxruntime
@@ -160,6 +180,7 @@ def _made() -> dict[str, bytes]:
     qprof(*DUMP, "-o", "glow.yaml", "--format", "glow")
     qprof(*QUANTIZE, "-o", "int8.onnx", "--save-plan", "plan.yaml")
     qprof(*QUANTIZE, "-o", "x.onnx", "--save-plan", "adjusted.yaml", "--rounding", "squant")
+    _foreign_files()
     session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
     classes = [
         int(row)

@@ -121,6 +121,14 @@ def loads(base: Base, case: Case, ending: Ending) -> str:
     return "" if _session("out.onnx") is not None else "the written model does not load"
 
 
+def applies(base: Base, case: Case, ending: Ending) -> str:
+    """The plan that was written applies to the model, and the result loads in onnxruntime."""
+    from qprof_onnx.quantizer.front_door.quantizing import quantize
+
+    quantize("model.onnx", plan="out.yaml", output="out.onnx")
+    return loads(base, case, ending)
+
+
 def same_profile(base: Base, case: Case, ending: Ending) -> str:
     """The profile is that of the undisturbed run, byte for byte."""
     same = Path("out.yaml").read_bytes() == base.results["profile.yaml"]
@@ -244,6 +252,7 @@ CHECKS: Mapping[str, Check] = {
         ranges_of_outputs,
         close_outputs,
         loads,
+        applies,
         same_profile,
         same_tuned,
         means_what_it_says,

@@ -93,7 +93,7 @@ def _one_setting(draw: Draw) -> str:
 def tuning_state(base: Base, draw: Draw) -> Case:
     """The state of qprof tune: damaged as it is, or with the digest of what it says now."""
     data = base.bytes("state.json")
-    what, content = _json_value(data, draw.rng) if draw.number % 3 else damaged(data, draw.rng, draw.number)
+    what, content = json_value(data, draw.rng) if draw.number % 3 else damaged(data, draw.rng, draw.number)
     sealed = draw.number % 3 == 1
     if sealed:
         what, content = f"{what}, with its digest", sealed_state(content)
@@ -118,10 +118,10 @@ def checkpoints(base: Base, draw: Draw) -> Case:
         case 0:
             what, content = damaged(data, draw.rng, draw.number)
         case 1:
-            what, content = _json_value(body, draw.rng)
+            what, content = json_value(body, draw.rng)
             content = whole(head + b"\n" + written(content) + b"\n" + profile)
         case 2:
-            what, content = _json_value(body, draw.rng)
+            what, content = json_value(body, draw.rng)
             content = sealed_checkpoint(whole(head + b"\n" + written(content) + b"\n" + profile))
         case _:
             what, content = damaged(profile, draw.rng, draw.number)
@@ -165,7 +165,7 @@ VALUES = (
 )
 
 
-def _json_value(data: bytes, rng: random.Random) -> tuple[str, tuple[tuple[bytes, int], ...]]:
+def json_value(data: bytes, rng: random.Random) -> tuple[str, tuple[tuple[bytes, int], ...]]:
     """Return a JSON text in which one value is another one, or one entry is gone or new."""
     document = json.loads(data)
     places = list(_places(document))

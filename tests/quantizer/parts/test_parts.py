@@ -345,6 +345,15 @@ def test_a_size_beyond_all_integers_in_a_record_is_refused(whole: Path) -> None:
         read_parts(model, "whole.onnx")
 
 
+def test_a_record_with_an_input_without_a_name_is_refused(whole: Path) -> None:
+    model = load_model(whole)
+    record = json.loads(model.metadata_props["qprof.parts"])
+    record[0]["inputs"][""] = {"name": "x", "shape": None}
+    model.metadata_props["qprof.parts"] = json.dumps(record)
+    with pytest.raises(ModelError, match="has no name"):
+        read_parts(model, "whole.onnx")
+
+
 def test_the_folder_of_the_parts_is_gone_again_when_splitting_fails(
     whole: Path, profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
