@@ -12,6 +12,8 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.base.tool import note
 from ...profiles.records.histogram import UnknownBins
 from ...profiles.records.profile import FLOAT_DTYPES, DataId, Dim, ModelId, Profile, TensorProfile
+from ..model.graph import index
+from .derived_ranges import cut_to_possible, derived
 from .formats import ExchangeFormat, format_named
 from .ranges.checks import some_of
 from .values import ForeignRanges
@@ -38,7 +40,8 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     """Return a profile of another tool with the tensor names of a model for keys, in graph order.
 
     Only floating-point activations are kept, as in a profile of qprof; types and shapes are the model's. What
-    the file has beside them is noted.
+    the file has beside them is noted, and so is what follows from its ranges: tensors that it lacks, and of a
+    format of thresholds how far the operators of the model can reach at all.
 
     Args:
         profile: by the names of its file.
@@ -69,7 +72,27 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     if others:
         left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
         note(f"{where}: {left_out}: {some_of(others)}")
-    return replace(profile, model=identity, data=DataId(_samples(found)), tensors=found)
+    samples = DataId(_samples(found))
+    tensors = _completed(found, model, where, cut=format_named(profile.origin).is_symmetric)
+    return replace(profile, model=identity, data=samples, tensors=tensors)
+
+
+def _completed(
+    found: Mapping[str, TensorProfile], model: ir.Model, where: str, *, cut: bool
+) -> dict[str, TensorProfile]:
+    """Return the records of a model's tensors, in graph order, with what follows from them; noted."""
+    graph, values = index(model), {str(value.name): value for value in activations(model)}
+    narrower = cut_to_possible(found, graph) if cut else {}
+    if narrower:
+        of = f"the ranges of {len(narrower)} of {len(found)} tensors"
+        note(f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}")
+    found = {**found, **narrower}
+    added = derived(found, values, model, graph)
+    if added:
+        what = f"{len(added)} tensors without an entry have the range that follows from those of others"
+        note(f"{where}: {what}: {some_of(list(added))}")
+    found = {**found, **{name: _of_value(tensor, values[name]) for name, tensor in added.items()}}
+    return {name: found[name] for name in values if name in found}
 
 
 def _samples(tensors: Mapping[str, TensorProfile]) -> int:

@@ -43,6 +43,7 @@ class ExchangeFormat:
         known: how: run where the tool, or a reader of its format, was run on such files; by rule where the
             format is held to its documents alone. With what that was, and its version.
         loses: which parameters of a plan it cannot hold; what none can is in `losses_of_plan`.
+        is_symmetric: of ranges, whether the file has a threshold T for each tensor, which is read as [-T, T].
     """
 
     name: str
@@ -54,6 +55,7 @@ class ExchangeFormat:
     lost_writing: str
     known: str
     loses: tuple[Loss, ...] = ()
+    is_symmetric: bool = False
 
     def load(self) -> ModuleType:
         """Return its module."""
@@ -70,7 +72,10 @@ class ExchangeFormat:
         return hasattr(self.load(), "write")
 
 
-LARGEST_ONLY = "one number for each tensor, so ranges are symmetric; neither histograms, channels nor noise"
+LARGEST_ONLY = (
+    "one number for each tensor, so ranges are symmetric, cut to what their operators can yield; neither "
+    "histograms, channels nor noise"
+)
 
 RANGES: tuple[ExchangeFormat, ...] = (
     ExchangeFormat(
@@ -93,6 +98,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
         "run: onnxruntime 1.31.1 wrote the files of the tests",
+        is_symmetric=True,
     ),
     ExchangeFormat(
         "onnxruntime-flatbuffers",
@@ -103,6 +109,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
         "run: onnxruntime 1.31.1 wrote the files of the tests",
+        is_symmetric=True,
     ),
     ExchangeFormat(
         "tensorrt-cache",
@@ -114,6 +121,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
         "that the prepared model has no more",
         "by rule: a file of TensorRT 7 in NVIDIA's documentation",
+        is_symmetric=True,
     ),
     ExchangeFormat(
         "glow",

@@ -124,7 +124,7 @@ class Rule:
             `data`.
         stored: constant inputs that a dynamic or weight-only node has quantized, where there are other ones
             than `weight`.
-        bounds: smallest and largest output that the mathematics allows, for FIXED.
+        bounds: smallest and largest output that the mathematics allows; for FIXED both are finite.
         unary: each output element is a function of one input element alone, so the node can become a look-up
             table.
         elementwise: each output element follows from the input elements at its position, as with every unary
@@ -201,8 +201,8 @@ def _moves(*op_types: str) -> Iterable[Rule]:
     return (Rule(op_type, Constraint.SAME) for op_type in op_types)
 
 
-def _unary(*op_types: str) -> Iterable[Rule]:
-    return (Rule(op_type, unary=True) for op_type in op_types)
+def _unary(*op_types: str, bounds: tuple[float, float] | None = None) -> Iterable[Rule]:
+    return (Rule(op_type, unary=True, bounds=bounds) for op_type in op_types)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -307,9 +307,10 @@ _RULES: tuple[Rule, ...] = (
     Rule("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0), unary=True),
     Rule("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2), unary=True),
     Rule("LeakyRelu", unary=True, scaling=ChannelScaling.ELEMENTS),
-    *_unary("ThresholdedRelu", "Elu", "Selu", "Celu", "Softplus", "Mish", "Gelu"),
-    Rule("HardSwish", unary=True, effective_range=hard_swish_rises),
-    *_unary("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Shrink", "Swish"),
+    *_unary("Exp", "Sqrt", "Abs", "Softplus", bounds=(0.0, math.inf)),
+    *_unary("Gelu", bounds=(-0.1701, math.inf)),  # -0.16997, and -0.17004 as approximated by tanh
+    Rule("HardSwish", unary=True, bounds=(-0.375, math.inf), effective_range=hard_swish_rises),
+    *_unary("ThresholdedRelu", "Elu", "Selu", "Celu", "Mish", "Swish", "Log", "Reciprocal", "Neg", "Shrink"),
     *_unary("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
     Rule("Pow", unary=True, gain=power_of, refuse=(constant_input(1, "exponent"), one_number(1, "exponent"))),
     # Normalisation

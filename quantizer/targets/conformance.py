@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, nearest
 from ..model.graph import name_of
 from ..numerics.affine import TYPES
-from ..operators.table import CONVERSIONS, MICROSOFT, RULES
+from ..operators.table import CONVERSIONS, MICROSOFT, RULES, Constraint
 from .target import Target
 
 
@@ -186,8 +186,8 @@ def _bounds(op_type: str, target: Target) -> tuple[float, float]:
         ConfigError: the operator table knows none.
     """
     rule = RULES.get(("", op_type))
-    if rule is None or rule.bounds is None:
-        known = sorted(key[1] for key, rule in RULES.items() if rule.bounds is not None)
+    if rule is None or rule.bounds is None or rule.constraint is not Constraint.FIXED:
+        known = sorted(key[1] for key, rule in RULES.items() if rule.constraint is Constraint.FIXED)
         raise ConfigError(
             f"target {target.name}: full_range: no bounds of {op_type} are known; "
             f"known are those of {', '.join(known)}.{nearest(op_type, known)}"

@@ -53,7 +53,9 @@ def read(data: bytes, where: str) -> ForeignRanges:
     scales = unique(_scales(lines))
     unnamed = [name for name in scales if name.startswith(UNNAMED)]
     empty = [name for name, scale in scales.items() if scale == 0.0 and name not in unnamed]
-    notes = ["ranges are symmetric: of a tensor that is never negative half of the range is unused"]
+    notes = [
+        "ranges are symmetric: half of one is unused where a tensor is never negative and no operator says so"
+    ]
     if unnamed:
         notes.append(f"left out {len(unnamed)} entries of layers that have no name: {some_of(unnamed)}")
     if empty:
