@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parent / "benchmarks"
-SUBJECTS = ("Conv", "Sigmoid", "MatMul, large")
+SUBJECTS = ("Conv", "MatMul, large")
+"""A node in each of the forms, and one in each of the modes."""
 Outcomes = Callable[..., list[Any]]
 
 
@@ -26,9 +27,9 @@ def modules() -> Any:
 @pytest.fixture(scope="module")
 def known(modules: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     cases, folder = modules["cases"], tmp_path_factory.mktemp("readers")
-    every = (*cases.operators(), *cases.large_products())
-    subjects = [subject for subject in every if subject.name in SUBJECTS]
-    for subject in subjects:
+    operator = next(subject for subject in cases.operators() if subject.name == SUBJECTS[0])
+    product = next(subject for subject in cases.large_products() if subject.name == SUBJECTS[1])
+    for subject in (operator, product):
         for _ in cases.write_cases(subject, list(cases.COLUMNS), folder):
             pass
     return list(cases.read_cases(folder).values())
@@ -45,7 +46,7 @@ def outcomes(modules: Any) -> Outcomes:
 
 def test_onnxruntime_reads_every_form(outcomes: Outcomes, known: list[Any]) -> None:
     found = outcomes("onnxruntime", known)
-    assert len(found) == len(known) > 20
+    assert len(found) == len(known) == 20
     # Of a MatMul whose weight alone is quantized it quantizes the activations too.
     assert {o.grade for o in found if o.column not in ("weight-only", "int4")} == {"exact"}
     assert {o.grade for o in found} <= {"exact", "near"}

@@ -8,27 +8,29 @@ import click
 
 from ...quantizer.targets.config import FORMS
 from ..console import echo
-from ..options.files import EXISTING, MODEL, NEW, FileCommand
+from ..options.files import DATA, EXISTING, MODEL, NEW, FileCommand
 
 
 @click.command("import-plan", cls=FileCommand)
 @click.argument("source", type=EXISTING, metavar="SOURCE")
 @click.option("--float", "model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model of it.")
-@click.option("--target", metavar="NAME|FILE", help="Runtime to plan for; what it lacks stays float.")
+@click.option(
+    "--target", type=DATA, metavar="NAME|FILE", help="Runtime to plan for; what it lacks stays float."
+)
 @click.option("--form", type=click.Choice(FORMS), help="Output format; that of SOURCE by default.")
 @click.option("-o", "--output", required=True, type=NEW, metavar="PLAN.yaml", help="Plan to write.")
 def command(source: Path, model: Path, target: str | None, form: str | None, output: Path) -> None:
     """Write the scales, zero points and weights that another tool chose as a plan.
 
     SOURCE is a quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear operators,
-    dynamic or weight-only), or a file of parameters, such as AIMET's encodings. The plan has its parameters
-    and the integers of its weights, to the bit, and can be shown, compared, edited and lowered for another
-    target. What cannot be kept is told.
+    dynamic or weight-only), AIMET's encodings, QNN's quantization_overrides.json, or TensorQuantOverrides
+    as JSON. The plan has its parameters and the integers of its weights, to the bit, and can be shown,
+    compared, edited and lowered for another target. What cannot be kept is told.
 
     \b
     Examples:
       qprof import-plan model.int8.onnx --float model.onnx -o plan.yaml
-      qprof import-plan model.int8.onnx --float model.onnx --target openvino -o plan.yaml
+      qprof import-plan model.encodings --float model.onnx --target openvino -o plan.yaml
     """
     from ...quantizer.front_door.exchanging import import_plan
     from ...quantizer.pipeline.quantize_result import summarize

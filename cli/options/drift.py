@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .files import EXISTING, MODEL
-from .groups import F, option
+from .groups import option, option_list
 from .numbers import FiniteNumber
 from .shared import calibrator_option, json_option
 
@@ -72,9 +72,5 @@ _OPTIONS = (
     json_option,
 )
 
-
-def drift_options(function: F) -> F:
-    """Add the options; the command takes them as `**options`."""
-    for add in reversed(_OPTIONS):
-        function = add(function)
-    return function
+drift_options = option_list(*_OPTIONS)
+"""Add the options; the command takes them as `**options`."""

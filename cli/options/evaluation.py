@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .files import EXISTING, NEW, TRUTH
-from .groups import F, option
+from .groups import option, option_list
 from .numbers import FiniteNumber, Size
 from .report.saving import report_option
 from .shared import (
@@ -162,12 +162,8 @@ _OPTIONS = (
     json_option,
 )
 
-
-def evaluation_options(function: F) -> F:
-    """Add the options; the command takes them as `**options`."""
-    for add in reversed(_OPTIONS):
-        function = add(function)
-    return function
+evaluation_options = option_list(*_OPTIONS)
+"""Add the options; the command takes them as `**options`."""
 
 
 _LAYERS = (
@@ -189,9 +185,5 @@ _LAYERS = (
     provider_option,
 )
 
-
-def layer_options(function: F) -> F:
-    """Add the options of `qprof compare-layers`; the command takes them as `**options`."""
-    for add in reversed(_LAYERS):
-        function = add(function)
-    return function
+layer_options = option_list(*_LAYERS)
+"""Add the options of `qprof compare-layers`; the command takes them as `**options`."""

@@ -45,3 +45,14 @@ def option(*names: str, group: str, **settings: Any) -> Callable[[F], F]:
     """Return the decorator that adds an option under a heading; otherwise as `click.option`."""
     assert group in GROUPS
     return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
+def option_list(*added: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return the decorator that adds several options, in the order of help."""
+
+    def add(function: F) -> F:
+        for one in reversed(added):
+            function = one(function)
+        return function
+
+    return add

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .files import NEW, default_profile
-from .groups import F, option
+from .groups import option, option_list
 from .numbers import FiniteNumber
 from .shared import provider_option
 
@@ -144,9 +144,5 @@ _OPTIONS = (
     ),
 )
 
-
-def run_options(function: F) -> F:
-    """Add the options; the command takes them as `**options`."""
-    for add in reversed(_OPTIONS):
-        function = add(function)
-    return function
+run_options = option_list(*_OPTIONS)
+"""Add the options; the command takes them as `**options`."""

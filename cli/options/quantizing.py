@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from .evaluation import GATES, RUNNING, SCORING
 from .files import DATA, EXISTING, NEW
-from .groups import F, option
+from .groups import option, option_list
 from .numbers import FiniteNumber
 from .report.saving import report_option
 from .shared import class_axis_option, preprocess_option
@@ -106,7 +106,13 @@ _OPTIONS = (
 
 
 _FILES = (
-    option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="Profile of the model."),
+    option(
+        "--profile",
+        group="Basic",
+        type=EXISTING,
+        metavar="PROFILE.yaml",
+        help="Profile of the model, or calibration data of onnxruntime, TensorRT or Glow.",
+    ),
     option(
         "-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write."
     ),
@@ -134,20 +140,11 @@ _ROUNDINGS = "--rounding gptq or gptaq"
 _BOTH = f"--check-speed, {_ROUNDINGS}"
 _PURPOSES = {"data": _BOTH, "limit": _BOTH, "checkpoint": _ROUNDINGS}
 
+file_options = option_list(*_FILES)
+"""Add the options of what is read and written besides samples."""
 
-def file_options(function: F) -> F:
-    """Add the options of what is read and written besides samples."""
-    for add in reversed(_FILES):
-        function = add(function)
-    return function
-
-
-def sample_options(function: F) -> F:
-    """Add the options; the command hands what it gets to `sample_settings`."""
-    function = preprocess_option(function)
-    for add in reversed(_OPTIONS):
-        function = add(function)
-    return function
+sample_options = option_list(*_OPTIONS, preprocess_option)
+"""Add the options; the command hands what it gets to `sample_settings`."""
 
 
 def sample_settings(options: dict[str, Any]) -> dict[str, Any]:

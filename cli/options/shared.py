@@ -17,7 +17,7 @@ from ...quantizer.metrics.table import metric_names
 from ...quantizer.targets.config import Setting, settings
 from ..console import tell
 from .files import DATA, EXISTING, MODEL, RECIPE
-from .groups import F, option
+from .groups import F, option, option_list
 from .numbers import FiniteNumber
 
 if TYPE_CHECKING:
@@ -93,10 +93,8 @@ custom_ops_option = option(
     help="Library of custom operators to load; it is code and runs with your rights. Repeatable.",
 )
 
-
-def model_argument(function: F) -> F:
-    """Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
-    return custom_ops_option(click.argument("model", type=MODEL, metavar="MODEL.onnx")(function))
+model_argument = option_list(custom_ops_option, click.argument("model", type=MODEL, metavar="MODEL.onnx"))
+"""Add MODEL.onnx, and --custom-ops, whose libraries are loaded before the command begins."""
 
 
 _data = option(
@@ -202,12 +200,8 @@ _SETTINGS = (
     ),
 )
 
-
-def setting_options(function: F) -> F:
-    """Add --target, --config and an option for each setting; the command takes them as `**settings`."""
-    for add in reversed(_SETTINGS):
-        function = add(function)
-    return function
+setting_options = option_list(*_SETTINGS)
+"""Add --target, --config and an option for each setting; the command takes them as `**settings`."""
 
 
 def recipe_of(options: dict[str, Any]) -> Recipe | None:

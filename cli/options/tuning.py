@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .files import DATA, EXISTING, NEW, TRUTH
-from .groups import F, option
+from .groups import option, option_list
 from .numbers import FiniteNumber
 from .shared import (
     Name,
@@ -102,9 +102,5 @@ _OPTIONS = (
     json_option,
 )
 
-
-def tuning_options(function: F) -> F:
-    """Add the options; the command takes them as `**options`."""
-    for add in reversed(_OPTIONS):
-        function = add(function)
-    return function
+tuning_options = option_list(*_OPTIONS)
+"""Add the options; the command takes them as `**options`."""

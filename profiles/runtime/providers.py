@@ -74,7 +74,7 @@ def check_provider(text: str) -> str:
         words = [*PROVIDERS, *present]
         raise ConfigError(
             f"provider '{text}': the installed onnxruntime does not have it; it has {', '.join(present)}"
-            f"{install}.{'' if known is not None else nearest(name, words)}"
+            f"{install}.{'' if known is not None else nearest('cuda' if name == 'gpu' else name, words)}"
         )
     if colon and not (device and known is not None and known.device):
         raise ConfigError(

@@ -13,6 +13,7 @@ Functions:
     evaluate, compare_layers, sensitivity: what quantization costs, at the outputs and in each layer
     tune: the best plan that meets a quality target
     merge, diff: profiles of shards become one; new data against the old
+    join, split: a model of several files, joined to be profiled and planned, and split into quantized files
     explain, instrument: why a tensor has its parameters; a model with profiling nodes
     load_profile, save_profile, load_plan, save_plan, load_recipe, target_names
 

@@ -20,6 +20,7 @@ from ..numerics.affine import QuantParams
 from ..operators.operands import outputs_of
 from ..operators.table import Constraint, rule_of
 from ..operators.weight_layout import WeightLayout
+from .decisions.folded_scales import folded_factors, folded_params
 from .values import ForeignParams
 
 
@@ -55,31 +56,66 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
         added += missing
     if not added:
         return params
-    note = f"{len(added)} tensors have the parameters of what is moved into them, such as '{added[0]}'"
+    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
+    note = f"taken from what they read, for the file has no parameters of them: {some}"
     return replace(params, tensors=tensors, notes=(*params.notes, note))
 
 
-def without_changed_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
-    """Return parameters without those of constants that preparation gave other values.
+def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters for the constants of the prepared model, where preparation gave them other values.
 
-    A weight into which a BatchNormalization was folded keeps its name, and needs other scales.
+    A weight into which a BatchNormalization was folded keeps its name, and has the same integers with scales
+    that are multiplied by what was folded in, channel by channel. Other constants that were changed have no
+    parameters.
 
     Args:
-        params: as read, for the model as its file has it.
+        params: as read, for the model as its file has it, with axes (`with_axes`).
         original: that model.
         graph: of the prepared model.
     """
-    values = original.graph.initializers
-    kept = {name: constant_of(values[name]) for name in params.tensors if name in values}
-    changed = [n for n, v in kept.items() if graph.is_constant(n) and _differ(v, graph.constant(n))]
-    if not changed:
-        return params
-    note = (
-        f"left out: {len(changed)} constants that preparation changed, such as '{changed[0]}', where a "
-        "BatchNormalization is folded into it: fold it in the float model, and make the file for that"
-    )
-    tensors = {name: p for name, p in params.tensors.items() if name not in set(changed)}
-    return replace(params, tensors=tensors, notes=(*params.notes, note))
+    values, tensors = original.graph.initializers, dict(params.tensors)
+    folded, lost = list[str](), list[str]()
+    for name in params.tensors:
+        before = constant_of(values[name]) if name in values else None
+        if before is None or not graph.is_constant(name) or not _differ(before, graph.constant(name)):
+            continue
+        multiplied = _folded(name, before, params.tensors[name], graph)
+        if multiplied is None:
+            del tensors[name]
+        else:
+            tensors[name] = multiplied
+        (lost if multiplied is None else folded).append(name)
+    notes = (*params.notes, *_notes(folded, lost))
+    return replace(params, tensors=tensors, notes=notes)
+
+
+def _folded(name: str, before: npt.NDArray[Any], params: QuantParams, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a weight that was multiplied channel by channel; None where it was not."""
+    after, readers = graph.constant(name), tuple(graph.consumers(name))
+    if after is None or len(readers) != 1:
+        return None
+    ((node, position),) = readers
+    rule = rule_of(node)
+    layout = None if rule is None else rule.weight
+    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
+    if axis is None:
+        return None
+    factors = folded_factors(before, after, axis % after.ndim)
+    return None if factors is None else folded_params(params, factors, axis % after.ndim)
+
+
+def _notes(folded: list[str], lost: list[str]) -> Iterator[str]:
+    if folded:
+        yield (
+            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
+            "are multiplied by what is, channel by channel"
+        )
+    if lost:
+        yield (
+            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
+            "than by a factor for each output channel: change them in the float model, and make the file for "
+            "that"
+        )
 
 
 def _differ(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:

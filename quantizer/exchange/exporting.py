@@ -8,8 +8,8 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.records.histogram import UnknownBins
 from ...profiles.records.profile import DataId, Profile, TensorProfile
 from ..model.graph import index
-from ..numerics.affine import QuantParams
-from ..plan.plan import QuantPlan
+from ..numerics.affine import INT32, QuantParams
+from ..plan.plan import Kind, QuantPlan
 from .formats import FORMATS, ExchangeFormat, format_named
 
 
@@ -44,11 +44,53 @@ def _written() -> list[str]:
     return [entry.name for entry in FORMATS.values() if entry.is_written]
 
 
-def losses(entry: ExchangeFormat, source: Profile | QuantPlan) -> tuple[str, ...]:
-    """Return what a file of a format does not hold of a profile or plan, one sentence each."""
-    ranges = ("the ranges are those that the plan represents, of its quantized activations alone",)
-    from_plan = entry.holds == "ranges" and isinstance(source, QuantPlan)
-    return (*(ranges if from_plan else ()), f"not in the file: {entry.lost_writing}")
+def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) -> tuple[str, ...]:
+    """Return what a file of a format does not hold of a profile or plan, one sentence each.
+
+    Args:
+        entry: the format.
+        source: what is written.
+        model: the prepared model.
+    """
+    if isinstance(source, Profile):
+        return (f"not in the file: {entry.lost_writing}",)
+    if entry.holds == "ranges":
+        ranges = "the ranges are those that the plan represents, of its quantized activations alone"
+        return (ranges, f"not in the file: {entry.lost_writing}")
+    counts = losses_of_plan(entry, source, model)
+    return (f"not in the file, of this plan: {', '.join(counts)}",) if counts else ()
+
+
+def losses_of_plan(entry: ExchangeFormat, plan: QuantPlan, model: ir.Model) -> tuple[str, ...]:
+    """Return what a file of parameters does not hold of a plan: how many of what, and only what there is."""
+    nodes, adjusted = plan.nodes.values(), plan.adjustments
+    constants = model.graph.initializers
+    blocks = [name for name, params in plan.tensors.items() if params.block_size is not None]
+    kernels = [name for name in blocks if name in constants and len(constants[name].shape or ()) > 2]
+    counts = {
+        "that {} node{s} stay float": sum(node.stays_float for node in nodes),
+        "{} look-up table{s}": sum(node.kind is Kind.LOOKUP_TABLE for node in nodes),
+        "{} dynamic node{s}": sum(node.kind is Kind.DYNAMIC for node in nodes),
+        "the rounding of {} weight{s}": len(adjusted.roundings),
+        "{} corrected bias{es}": len(adjusted.biases),
+        "{} group{s} of shared scales": len(plan.shared_scales),
+        "{} equalized activation{s}": len(adjusted.equalization),
+        "{} activation{s} with padded channels": len(adjusted.padded_channels),
+        "parameters of {} single use{s}": sum(len(node.inputs) for node in nodes),
+        "{} weight{s} with a scale for each block": _lost_blocks(entry, len(blocks), len(kernels)),
+        "scales of {} bias{es}": sum(p.qtype is INT32 for p in plan.tensors.values())
+        * ("scales of biases" in entry.loses),
+    }
+    return tuple(
+        text.format(count, s="" if count == 1 else "s", es="" if count == 1 else "es")
+        for text, count in counts.items()
+        if count
+    )
+
+
+def _lost_blocks(entry: ExchangeFormat, blocks: int, kernels: int) -> int:
+    """Return how many of the weights with blocks, of them some with kernels, a format cannot hold."""
+    return blocks if "blocks" in entry.loses else kernels if "blocks of kernels" in entry.loses else 0
 
 
 def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:

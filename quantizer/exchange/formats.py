@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .values import ForeignParams, ForeignRanges
 
 Holds = Literal["ranges", "parameters"]
+Loss = Literal["blocks", "blocks of kernels", "scales of biases"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class ExchangeFormat:
         module: its module, below this room.
         lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
         lost_writing: what of a profile or plan it cannot hold, one sentence.
+        known: how: run where the tool, or a reader of its format, was run on such files; by rule where the
+            format is held to its documents alone. With what that was, and its version.
+        loses: which parameters of a plan it cannot hold; what none can is in `losses_of_plan`.
     """
 
     name: str
@@ -48,6 +52,8 @@ class ExchangeFormat:
     module: str
     lost_reading: str
     lost_writing: str
+    known: str
+    loses: tuple[Loss, ...] = ()
 
     def load(self) -> ModuleType:
         """Return its module."""
@@ -76,6 +82,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "both ends of each range, and histograms of the calibrators Entropy and Distribution only; neither "
         "channels nor noise",
         "histograms, channels and noise; ends are float32",
+        "run: onnxruntime 1.31.1 wrote the files of the tests",
     ),
     ExchangeFormat(
         "onnxruntime-table",
@@ -85,6 +92,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "ranges.onnxruntime_cache",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
+        "run: onnxruntime 1.31.1 wrote the files of the tests",
     ),
     ExchangeFormat(
         "onnxruntime-flatbuffers",
@@ -94,6 +102,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "ranges.onnxruntime_flatbuffers",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
+        "run: onnxruntime 1.31.1 wrote the files of the tests",
     ),
     ExchangeFormat(
         "tensorrt-cache",
@@ -104,6 +113,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
         "that the prepared model has no more",
+        "by rule: a file of TensorRT 7 in NVIDIA's documentation",
     ),
     ExchangeFormat(
         "glow",
@@ -113,6 +123,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "ranges.glow",
         "equal bins instead of exact ones, and no number of zeros; neither channels nor noise",
         "types, shapes, zeros, channels, noise, and digits of counts above 999999; Glow's hash of its graph",
+        "by rule: Glow's source, which has no releases",
     ),
 )
 
@@ -129,6 +140,8 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "types are left out",
         f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
         "signed only with zero point 0",
+        "run: aimet-onnx 2.42 wrote the files of the tests",
+        loses=("blocks of kernels", "scales of biases"),
     ),
     ExchangeFormat(
         "aimet-0.6",
@@ -139,6 +152,8 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "which axis channels lie along is taken from the model; blocks and float types are left out",
         f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
         "point 0",
+        "run: aimet-onnx 2.42 wrote the files of the tests",
+        loses=("blocks", "scales of biases"),
     ),
     ExchangeFormat(
         "aimet-2.0",
@@ -148,6 +163,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "parameters.aimet_2_0",
         "scales in 8-bit floats, fractional zero points and float types are left out",
         f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
+        "run: aimet-onnx 2.42 wrote the files of the tests",
     ),
     ExchangeFormat(
         "qnn",
@@ -159,6 +175,8 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
         "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
         "zero point 0",
+        "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads what is written",
+        loses=("blocks", "scales of biases"),
     ),
     ExchangeFormat(
         "tensor-quant-overrides",
@@ -169,6 +187,8 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "'convert' and tensors without quant_type are left out",
         f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
         "parameters of single uses; int7 is int8",
+        "run: quantize_static of onnxruntime 1.31.1 took what is written",
+        loses=("blocks", "scales of biases"),
     ),
 )
 
@@ -182,6 +202,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "",
         "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
         "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
+        "run: parsed, verified and computed by torch-mlir 20261001",
     ),
     ExchangeFormat(
         "tflite-mlir",
@@ -192,6 +213,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "",
         "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
         "one are declared only, for TFLite has none",
+        "run: types parsed by torch-mlir 20261001, values computed by LiteRT 2.3.0",
     ),
     ExchangeFormat(
         "burn",
@@ -202,6 +224,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "",
         "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
         "listed with the reason",
+        "by rule: burn-tensor 0.22's source and documentation",
     ),
 )
 

@@ -11,7 +11,7 @@ from ..model.loading.reading import read_model
 from ..plan.plan import QuantPlan
 from ..prepare.opening import open_prepared
 from ..targets.target import Recipe
-from .completed_params import without_changed_constants
+from .completed_params import with_axes, with_folded_constants
 from .formats import formats_of, recognised
 from .parameters.entries import read_with
 from .plan_of_params import plan_of_params, plan_of_source
@@ -61,13 +61,24 @@ def plan_of_file(
         raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
     entry = recognised(data, "parameters")
     if entry is None:
-        if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-            read_with(_of_no_format, data, where)
-        known = ", ".join(known.title for known in formats_of("parameters") if known.is_read)
-        raise ConfigError(
-            f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters"
-            f"{f' that is known ({known})' if known else ''}; give one of these"
+        raise _not_parameters(data, where)
+    read, graph = with_axes(entry.load().read(data, where), prepared.graph), prepared.graph
+    folded = with_folded_constants(read, read_model(float_model).model, graph)
+    return plan_of_params(prepared.model, folded, recipe)
+
+
+def _not_parameters(data: bytes, where: str) -> ConfigError:
+    """Return the error that says what to do with a file that holds no parameters."""
+    ranges = recognised(data, "ranges")
+    if ranges is not None:
+        return ConfigError(
+            f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
+            "a profile of it with 'qprof import-profile'"
         )
-    params = entry.load().read(data, where)
-    original = read_model(float_model).model
-    return plan_of_params(prepared.model, without_changed_constants(params, original, prepared.graph), recipe)
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        read_with(_of_no_format, data, where)  # what is wrong with the JSON, if that is what is wrong
+    known = ", ".join(known.name for known in formats_of("parameters") if known.is_read)
+    return ConfigError(
+        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({known}); give one of these, "
+        "see 'qprof export --help'"
+    )

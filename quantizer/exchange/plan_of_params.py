@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -135,10 +135,25 @@ def _plan(
         described(recipe.config, graph, tensors, nodes),
         tensors,
         nodes,
-        tuple(dict.fromkeys((f"parameters of {source.tool}", *source.notes))),
+        tuple(
+            dict.fromkeys(
+                (f"parameters of {source.tool}", *source.notes, *_slower(graph, nodes, source.tool, recipe))
+            )
+        ),
         tool=tool_name(),
         adjustments=adjustments,
     )
+
+
+def _slower(graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Recipe) -> Iterator[str]:
+    """Yield which dynamic nodes are kept although the target computes them faster in float."""
+    dynamic = Counter(node.op_type for node in graph.nodes if nodes[name_of(node)].kind is Kind.DYNAMIC)
+    for operator, times in recipe.target.slower_dynamic.items():
+        if dynamic[operator]:
+            yield (
+                f"{dynamic[operator]} {operator} are dynamic, as in {tool}, and take about {times:g} times "
+                f"as long as in float on {recipe.target.name}; give them kind weight-only for speed"
+            )
 
 
 def _stored(

@@ -49,6 +49,11 @@ def profile_in(data: bytes, where: str, *, chosen_ranges: bool = False) -> Profi
     Raises:
         ProfileError: the file is malformed, or contradicts itself.
     """
+    if where.endswith(".onnx"):
+        raise ProfileError(
+            f"{where}: is a model, where a profile is read; give a profile, or make a plan of a quantized "
+            "model with 'qprof import-plan'"
+        )
     entry = format_in(data)
     if entry is None:
         return loads(text_of(data, where, ProfileError), where)

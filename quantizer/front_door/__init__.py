@@ -2,7 +2,7 @@
 
 Enters: models, samples, profiles and plans, each a path or an object; keywords.
 Leaves: results that show and save themselves.
-Imports: report, one_shot, pipeline, tuning, scoring, evaluation, speed, exchange, plan, prepare, targets,
-metrics, runtime, model, numerics, profiles.runner, profiles.samples, profiles.readers, profiles.records,
-profiles.base.
+Imports: report, one_shot, parts, pipeline, tuning, scoring, evaluation, speed, exchange, plan, prepare,
+targets, metrics, runtime, model, numerics, profiles.runner, profiles.samples, profiles.readers,
+profiles.records, profiles.base.
 """

@@ -106,6 +106,8 @@ def import_plan(
         plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
         for text in plan.notes:
             note(text)
+        if target is None:
+            note(f"the plan is for target {plan.config.target}; another one: --target")
     if output is not None:
         save_plan(plan, output)
     return plan
@@ -151,7 +153,7 @@ def export(
         else:
             check_model(found.model, prepared.identity, where, False)
         content = written(found, prepared.model, format)
-        for text in losses(entry, found):
+        for text in losses(entry, found, prepared.model):
             note(f"{format}: {text}")
     if output is not None:
         write_atomically(output, content)

@@ -1,9 +1,9 @@
-"""`profile`, `quantize` and what goes with them: `dump_profile`, `instrument`, `merge`."""
+"""`profile`, `quantize` and what goes with them: `dump_profile`, `instrument`, `merge`, `join`, `split`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ...profiles.base.atomic_files import replacing_together
 from ...profiles.base.errors import ConfigError
-from ...profiles.base.tool import Progress, notes_once
+from ...profiles.base.tool import Progress, note, notes_once
 from ...profiles.records.merge import merge_profiles
 from ...profiles.records.profile import Profile
 from ...profiles.records.store import save_profile
@@ -23,6 +23,10 @@ from ..exchange.profiles import load_profile
 from ..model.files import ModelLike, model_file, temporary_folder
 from ..model.outputs import FilesRead, check_outputs
 from ..model.saving import save_model
+from ..parts import join as joining
+from ..parts import split as splitting
+from ..parts.join import Joined
+from ..parts.split import PartFile
 from ..pipeline import profiling, quantization
 from ..pipeline.quantization import SampleSteps
 from ..pipeline.quantize_result import QuantizeResult
@@ -222,6 +226,68 @@ def merge(
     if output is not None:
         save_profile(merged, output)
     return merged
+
+
+def join(
+    models: Iterable[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    functions: Iterable[str | os.PathLike[str]] = (),
+    connect: Sequence[str] = (),
+) -> Joined:
+    """Write the model that several files make together, and that calls functions of others.
+
+    Everything takes the joined model as any other, and `split` writes its quantized parts. What was changed
+    or left out is noted.
+
+    Args:
+        models: files of the parts, each called by its file's name without suffix: its nodes and tensors are
+            `PART:NAME`. One file, where only functions are put in: nothing is renamed.
+        output: the ONNX file to write.
+        functions: files with functions that the models call: ONNX models, or serialised FunctionProtos.
+        connect: "PART:INPUT=PART:OUTPUT", what an input reads, or "PART:INPUT=NAME" for an input of the
+            whole. An input that is not named reads the output of the same name of another part, or else is
+            an input of the whole.
+
+    Returns:
+        Parts, inputs, connections and outputs of the whole.
+
+    Raises:
+        ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
+        ConfigError: a part or connection does not exist, or the output cannot be written.
+    """
+    with notes_once():
+        result = joining.join(tuple(models), output, functions=tuple(functions), connect=connect)
+        for text in result.notes:
+            note(text)
+    return result
+
+
+def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> tuple[PartFile, ...]:
+    """Write the parts of a joined model as quantized files, by the plan of the whole.
+
+    One after the other they compute what the quantized model of the whole computes, bit for bit. All are
+    written, or none. What a person should know of a part is noted.
+
+    Args:
+        model: the joined float model, which `join` wrote: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        plan: made for it, path or object.
+        folder: gets `PART.int8.onnx` for each part, with the inputs and outputs of the part's float file; it
+            is made where it is not there.
+
+    Returns:
+        Each part with its file, its size in bytes and its notes.
+
+    Raises:
+        ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part.
+        PlanError: the plan is that of another model. ConfigError: a file cannot be written.
+    """
+    with notes_once(), model_file(model) as path:
+        parts = splitting.split(path, plan, folder)
+        for part in parts:
+            for text in part.notes:
+                note(f"part {part.part}: {text}")
+    return parts
 
 
 def _named(number: int, source: ProfileLike) -> tuple[str, Profile]:

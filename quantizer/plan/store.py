@@ -115,7 +115,8 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
     if Path(path).suffix.lower() == ".onnx" and Path(path).is_file():
         raise PlanError(
             f"{os.fspath(path)}: is a model, where a plan is read; give the plan: quantize keeps one beside "
-            "the model when it is given samples, else --save-plan writes it"
+            "the model when it is given samples, else --save-plan writes it; 'qprof import-plan' makes "
+            "one of another tool's model"
         )
     return loads(read_text(path, PlanError), Path(path).name)
 
@@ -163,7 +164,11 @@ def loads(document: str, source: str = "plan") -> QuantPlan:
         if document.startswith(f"format: {FAMILY}/"):
             check_whole(document)
         top = check_format(
-            parse(document), FAMILY, VERSION, "give a plan written by 'qprof quantize --save-plan'"
+            parse(document),
+            FAMILY,
+            VERSION,
+            "give a plan written by 'qprof quantize --save-plan', or by 'qprof import-plan' from another "
+            "tool's file",
         )
         check_whole(document)
         return _plan(from_format_1(top) if top["format"] == f"{FAMILY}/1" else top)

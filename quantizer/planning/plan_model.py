@@ -386,10 +386,9 @@ def _without_channels(planned: PlannedModel) -> PlannedModel:
         return planned
     if not weighted_channels(_facts(planned).graph):
         return planned  # there is none to record
-    note = (
-        "the profile has no records of channels: no equalization, no bias correction; profile again, without "
-        "--channels off"
-    )
+    own = _facts(planned).measured.origin == "qprof"
+    advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
+    note = f"the profile has no records of channels: no equalization, no bias correction; {advice}"
     return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, note)))
 
 

@@ -33,12 +33,17 @@ class Verified:
     how: Annotated[
         Literal["run", "rule"],
         Meta(
-            description="run where written models were run there, rule where the facts were read in its "
-            "documents or source and written models are checked against them."
+            description="run where written models were run there, or in a simulator or emulator, which "
+            "tells what is computed and not how fast; rule where the facts were read in its documents or "
+            "source and written models are checked against them."
         ),
     ]
     runtime: Annotated[
-        str, Meta(description="What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'.")
+        str,
+        Meta(
+            description="What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'; with "
+            "'(correctness only)' where it was not timed."
+        ),
     ]
     date: Annotated[
         str, Meta(description="The day, such as 2026-11-22.", extra_json_schema={"format": "date"})

@@ -6,7 +6,7 @@ import click
 
 from ..evaluation import GATES, MIN_SPEEDUP, MIN_SQNR, RUNNING, SCORING, THREADS
 from ..files import DATA, EXISTING, MODEL, NEW, REPORT
-from ..groups import F, option
+from ..groups import option, option_list
 from ..shared import class_axis_option, limit_option, preprocess_option
 
 _OPTIONS = (
@@ -63,10 +63,5 @@ _OPTIONS = (
     ),
 )
 
-
-def report_options(function: F) -> F:
-    """Add the options of `qprof report`; the command takes them as `**options`."""
-    function = preprocess_option(function)
-    for add in reversed(_OPTIONS):
-        function = add(function)
-    return function
+report_options = option_list(*_OPTIONS, preprocess_option)
+"""Add the options of `qprof report`; the command takes them as `**options`."""

@@ -28,7 +28,7 @@ MOST_DIMS, LARGEST_BLOCK = 5, 255
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return a JSON document: `tensors` with quantization (a QuantScheme), shape and scales; `left_out` with reasons.
+    """Return a JSON document: of each tensor its quantization (a QuantScheme), shape and scales, or a reason.
 
     Scales are in the row-major order of the blocks.
     """

@@ -269,7 +269,7 @@ def _bias(
     if rule.bias is None or rule.weight is None or not input_name(node, rule.bias):
         return {}
     target, given = deciding.recipe.target, rule.bias in inputs
-    wanted = given or (not deciding.source.float_biases and target.bias == "int32")
+    wanted = target.bias == "int32" and (given or not deciding.source.float_biases)
     data, weight = inputs.get(0), inputs.get(rule.weight.index)
     if not wanted or data is None or weight is None or not _has_bias(node, rule, deciding.graph):
         return {}

@@ -127,7 +127,8 @@ def _fits(node: ir.Node, found: ir.Node, search: _Search) -> bool:
     for position in range(max(len(node.inputs), len(found.inputs))):
         own, theirs = input_name(node, position), input_name(found, position)
         if (search.graph.is_constant(own) and own) or (search.other.is_constant(theirs) and theirs):
-            if own and theirs and not _same_shape(own, theirs, search):
+            turned = position == 1 and is_turned(node, found)
+            if own and theirs and not _same_shape(own, theirs, turned, search):
                 return False
         elif own in search.tensors and theirs and search.tensors[own] != theirs:
             return False
@@ -142,6 +143,13 @@ _TELLING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm", "to
 """Attributes that tell nodes of one operator apart."""
 
 
-def _same_shape(own: str, theirs: str, search: _Search) -> bool:
+def is_turned(node: ir.Node, other: ir.Node) -> bool:
+    """Whether the weights of two products are each other's transpose: MatMulNBits is written for either."""
+    if node.op_type != "Gemm" or other.op_type != "Gemm":
+        return False
+    return node.attributes.get_int("transB", 0) != other.attributes.get_int("transB", 0)
+
+
+def _same_shape(own: str, theirs: str, turned: bool, search: _Search) -> bool:
     a, b = search.graph.values[own].shape, search.other.values[theirs].shape
-    return a is None or b is None or tuple(a) == tuple(b)
+    return a is None or b is None or tuple(a) == (tuple(b)[::-1] if turned else tuple(b))

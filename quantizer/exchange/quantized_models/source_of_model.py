@@ -16,9 +16,10 @@ from ...operators.table import Constraint, rule_of
 from ...plan.adjustments import Adjustments
 from ...plan.reasons import ReasonCode, because
 from ...prepare.prepare import prepare
+from ..decisions.folded_scales import along, folded_factors, folded_params, mirror
 from ..decisions.source_params import SourceNode, SourceParams
 from .dequantized import DequantizedModel, dequantized
-from .matching import Matched, match
+from .matching import Matched, is_turned, match
 from .walk import Array, StoredConstant, digest_of
 from .weights import Weights, kept_weights
 
@@ -133,6 +134,9 @@ def _found(graph: Graph, other: Graph, source: DequantizedModel, matched: Matche
             if other.is_constant(read):
                 original = before.get(name_of(theirs))
                 params = _note_constant(found, node, position, other.constant(read), (source, original))
+                if position == 1 and params is not None and is_turned(node, theirs):
+                    turned = found.constants[name][position].transposed()
+                    found.constants[name][position], params = turned, turned.params
             else:
                 dynamic, params = _read(theirs, read, source)
                 is_dynamic |= dynamic
@@ -228,31 +232,14 @@ def _with_folded_scales(
     axis = rule.weight.axis(node, array.ndim)
     if before is None or stored is None or before.shape != array.shape or axis is None:
         return None
-    if stored.params.axis not in (None, axis) or stored.params.block_size:
+    factors = folded_factors(before, array, axis)
+    params = None if factors is None else folded_params(stored.params, factors, axis)
+    if factors is None or params is None:
         return None
-    others = tuple(i for i in range(array.ndim) if i != axis)
-    size = np.sum(before.astype(np.float64) ** 2, axis=others)
-    ratio = np.sum(before.astype(np.float64) * array, axis=others) / np.where(size == 0.0, 1.0, size)
-    ratio[(size == 0.0) | (ratio == 0.0)] = 1.0
-    along = ratio.reshape([-1 if i == axis else 1 for i in range(array.ndim)])
-    if not np.allclose(before * along, array, rtol=1e-3, atol=1e-6 * float(np.abs(array).max(initial=0.0))):
-        return None
-    scales = np.asarray(stored.params.scale_array.astype(np.float64) * np.abs(ratio), np.float32)
-    if not np.all(np.isfinite(scales) & (scales > 0.0)):
-        return None
-    points = np.broadcast_to(np.asarray(stored.params.zero_point, np.int64), scales.shape)
-    qtype, falls = stored.params.qtype, ratio < 0.0
-    ends = 0 if qtype.signed and not points.any() else qtype.low + qtype.high  # mirrored around
-    integers = np.where(
-        along < 0.0, ends - stored.integers.astype(np.int64), stored.integers.astype(np.int64)
-    )
-    params = QuantParams(
-        tuple(scales.astype(np.float64).tolist()),
-        tuple(np.where(falls, ends - points, points).tolist()),
-        qtype,
-        axis,
-    )
-    kept = np.clip(integers, qtype.low, qtype.high).astype(stored.integers.dtype)
+    integers = stored.integers.astype(np.int64)
+    falls = along(factors, axis, array.ndim) < 0.0
+    integers = np.where(falls, mirror(stored.params) - integers, integers)
+    kept = np.clip(integers, params.qtype.low, params.qtype.high).astype(stored.integers.dtype)
     return StoredConstant(kept, params)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,21 @@ class StoredConstant:
     integers: Array
     params: QuantParams
     is_packed: bool = False
+
+    def transposed(self) -> StoredConstant:
+        """Return the constant, a matrix, with its axes exchanged."""
+        axis, block = self.params.axis, self.params.block_size
+        if axis is None:
+            return replace(self, integers=self.integers.T)
+        params = replace(self.params, axis=1 - axis)
+        if block is not None:
+            counts = list(self.integers.shape)
+            counts[axis] = -(-counts[axis] // block)
+            scales = np.asarray(params.scale).reshape(counts).T
+            points = np.asarray(params.zero_point, np.int64).reshape(counts).T
+            flat = tuple(scales.reshape(-1).tolist()), tuple(points.reshape(-1).tolist())
+            params = replace(params, scale=flat[0], zero_point=flat[1])
+        return replace(self, integers=self.integers.T, params=params)
 
 
 def digest_of(array: Array) -> str:

@@ -51,7 +51,11 @@ NEUTRAL = Target(
     weight_only=dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose"), ("int8", "int4")),
     weight_kernels=("MatMul", "Gemm", "Conv", "ConvTranspose"),
 )
-"""A runtime that takes whatever the standard allows: nothing is written for the sake of one reader."""
+"""A runtime that takes whatever the standard allows: nothing is written for one reader.
+
+Target `onnx` would show less of one operator: results of Conv, Gemm and MatMul that no other node reads stay
+float there, form qoperator has two QLinear operators only, and its own type int8 is read by fewer readers.
+"""
 
 FLOAT, INLINED = "float", "regions, inlined"
 COLUMNS: Mapping[str, Mapping[str, object]] = {

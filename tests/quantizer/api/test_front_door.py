@@ -57,6 +57,8 @@ def test_every_public_function_says_what_each_argument_is() -> None:
         "diff",
         "explain",
         "report",
+        "join",
+        "split",
     ):
         function = getattr(qprof, name)
         assert function.__doc__ is not None

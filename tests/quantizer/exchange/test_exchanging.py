@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,12 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
 from qprof_onnx.profiles.records.histogram import UnknownBins
-from qprof_onnx.quantizer.exchange.formats import FORMATS
+from qprof_onnx.quantizer.exchange.exporting import losses, losses_of_plan
+from qprof_onnx.quantizer.exchange.formats import FORMATS, format_named
 from qprof_onnx.quantizer.exchange.profiles import load_profile
+from qprof_onnx.quantizer.plan.adjustments import NONE
+from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.prepare.opening import open_prepared
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
@@ -97,6 +102,22 @@ def test_of_a_plan_the_ranges_are_those_that_it_represents(own: Path, tmp_path: 
     found = load_profile(tmp_path / "m.cache")
     for name, tensor in found.items():
         assert tensor.maximum == pytest.approx(128 * plan.tensors[name].scale[0], rel=1e-6)
+
+
+def test_what_is_lost_of_a_plan_is_counted(own: Path, tmp_path: Path) -> None:
+    plan = qprof.quantize(MODEL, own, equalization="off").plan
+    tables = sum(entry.kind is Kind.LOOKUP_TABLE for entry in plan.nodes.values())
+    biases = sum(params.qtype.name == "int32" for params in plan.tensors.values())
+    model = open_prepared(MODEL).model
+    found = losses_of_plan(format_named("qnn"), plan, model)
+    assert f"{tables} look-up tables" in found
+    assert f"scales of {biases} biases" in found
+    assert not [text for text in found if "block" in text or text.startswith("0 ")]
+    assert not [
+        text for text in losses_of_plan(format_named("aimet-2.0"), plan, model) if "scales of" in text
+    ]
+    bare = replace(plan, nodes={}, tensors={}, shared_scales=(), adjustments=NONE)
+    assert losses(format_named("qnn"), bare, model) == ()
 
 
 def test_show_prints_a_file_of_another_tool() -> None:

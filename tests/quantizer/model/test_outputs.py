@@ -77,6 +77,9 @@ CALLS: dict[str, Callable[[Path, Path], Any]] = {
     "instrument": lambda m, out: qprof.instrument(load_model(m) if out.suffix == ".data" else m, out),
     "merge": lambda m, out: qprof.merge([m, out], out),
     "quantize": lambda m, out: qprof.quantize(m, None, out, mode="dynamic", data=m.with_name("cal")),
+    "import_profile": lambda m, out: qprof.import_profile(out, m, out),
+    "import_plan": lambda m, out: qprof.import_plan(out, m, out),
+    "export": lambda m, out: qprof.export(out, m, "glow", out),
     "tune": lambda m, out: qprof.tune(m, m, m.with_name("cal"), out, labels=m.parent / "cal" / "00.npz"),
 }
 """Every public function that writes."""

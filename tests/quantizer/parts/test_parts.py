@@ -12,6 +12,7 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
+import qprof_onnx as qprof
 from click.testing import CliRunner
 from onnx import numpy_helper
 from qprof_onnx.cli.main import main
@@ -356,3 +357,18 @@ def test_a_part_whose_file_has_control_characters_in_its_name_is_refused(tmp_pat
     files = [save(tmp_path, "encoder", ENCODER), save(tmp_path, "deco\nder", DECODER)]
     with pytest.raises(ConfigError, match="cannot be printed"):
         join(files, tmp_path / "whole.onnx")
+
+
+def test_the_functions_join_and_split_write_what_the_commands_write(
+    whole: Path, profile: Profile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = [whole.with_name("encoder.onnx"), whole.with_name("decoder.onnx")]
+    found = qprof.join(iter(files), tmp_path / "whole.onnx", connect=CONNECTED)
+    assert found.outputs == ("decoder:y", "encoder:pooled", "encoder:h")
+    assert "part decoder: opset raised from 14 to 17" in caplog.text
+    assert (tmp_path / "whole.onnx").read_bytes() == whole.read_bytes()
+    plan = qprof.quantize(whole, profile).plan
+    split(whole, plan, tmp_path / "command")
+    for part in qprof.split(onnx.load(whole), plan, tmp_path / "function"):
+        assert part.size == part.file.stat().st_size
+        assert part.file.read_bytes() == (tmp_path / "command" / part.file.name).read_bytes()

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
+from qprof_onnx.quantizer.exchange.completed_params import with_folded_constants
 from qprof_onnx.quantizer.exchange.importing import plan_of_file
+from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.prepare.opening import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -69,13 +73,39 @@ def test_the_model_computes_what_aimet_computes(tmp_path: Path) -> None:
     assert np.mean(equal) > 0.98  # of 150; a rounding tie of r moves an output now and then
 
 
-def test_parameters_of_a_weight_that_preparation_changes_are_left_out(tmp_path: Path) -> None:
+def overrides(folder: Path, weight: dict[str, object]) -> Path:
+    """Write QNN's file of the model with a BatchNormalization."""
+    activation = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "scale": 0.1, "offset": -128}
+    file = {
+        "activation_encodings": {"x": [activation], "y": [activation]},
+        "param_encodings": {"w": [{**activation, "is_symmetric": "True", **weight}]},
+    }
+    (folder / "overrides.json").write_text(json.dumps(file))
+    return folder / "overrides.json"
+
+
+def test_scales_of_a_weight_are_multiplied_by_the_batch_normalization_that_is_folded_in(
+    tmp_path: Path,
+) -> None:
     model = tmp_path / "bn.onnx"
-    onnx.save(parser.parse_model(NORMALISED), model)
-    activation = [{"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "scale": 0.1, "offset": -128}]
-    weight = [{**activation[0], "is_symmetric": "True"}]
-    file = {"activation_encodings": {"x": activation, "y": activation}, "param_encodings": {"w": weight}}
-    (tmp_path / "overrides.json").write_text(json.dumps(file))
-    plan = plan_of_file(tmp_path / "overrides.json", model, load_recipe())
-    assert "w" not in plan.tensors
-    assert any("such as 'w', where a BatchNormalization is folded" in note for note in plan.notes)
+    onnx.save(parser.parse_model(NORMALISED.replace("s = {2, 2}", "s = {2, -3}")), model)
+    plan = plan_of_file(overrides(tmp_path, {"scale": 0.25}), model, load_recipe())
+    params, prepared = plan.tensors["w"], open_prepared(model)
+    assert (params.axis, params.zero_point) == (0, (0, 0))
+    np.testing.assert_allclose(params.scale, [0.5, 0.75], rtol=1e-4)  # epsilon of the normalization
+    integers = quantize(prepared.graph.constant("w"), params).reshape(2, 2)
+    np.testing.assert_array_equal(integers, [[4, 8], [-12, -16]])  # 1, 2, 3, 4 in quarters; a sign turned
+    assert any("such as 'w': their scales are multiplied" in note for note in plan.notes)
+    assert plan.nodes[next(iter(plan.nodes))].kind is Kind.QUANTIZED
+
+
+def test_parameters_of_a_weight_that_is_changed_in_another_way_are_left_out(tmp_path: Path) -> None:
+    model, graph = tmp_path / "bn.onnx", parser.parse_model(NORMALISED)
+    onnx.save(graph, model)
+    w = numpy_helper.from_array(np.ones((2, 2, 1, 1), np.float32), "w")
+    graph.graph.initializer[0].CopyFrom(w)
+    given, prepared = ir.from_proto(graph), open_prepared(model)
+    params = ForeignParams({"w": QuantParams((0.25,), (0,), INT8)}, "a tool")
+    found = with_folded_constants(params, given, prepared.graph)
+    assert not found.tensors
+    assert found.notes[0].startswith("left out: 1 constants that preparation changed, such as 'w', in")

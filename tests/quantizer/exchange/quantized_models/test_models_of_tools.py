@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.plan_model import open_plan
 from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DATA = Path(__file__).parent / "data"
@@ -73,6 +75,13 @@ def static(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return quantized
+
+
+@pytest.fixture
+def dynamic(tmp_path: Path) -> Path:
+    path = tmp_path / "dynamic.onnx"
+    quantize_dynamic(FLOAT, path, weight_type=QuantType.QInt8)
+    return path
 
 
 @pytest.mark.parametrize("name", ["aimet", "nncf", "quark-A8W8", "quark-S8S8_AAWS"])
@@ -140,15 +149,55 @@ def test_integers_that_are_not_the_nearest_are_kept(static: Callable[..., Path],
     assert any("1 weights have the integers of rounded.onnx" in note for note in plan.notes)
 
 
-def test_dynamic_products_are_dynamic_and_convolutions_keep_their_weights(tmp_path: Path) -> None:
-    source = tmp_path / "dynamic.onnx"
-    quantize_dynamic(FLOAT, source, weight_type=QuantType.QInt8)
-    plan = imported(source)
-    assert plan.nodes["last"].kind is Kind.DYNAMIC
-    entry = plan.nodes["stem"]
-    assert entry.kind is Kind.WEIGHT_ONLY
-    assert entry.float_reason.code is ReasonCode.NO_DYNAMIC_KERNEL
-    assert np.allclose(again(plan), run(source), atol=0.02)  # convolutions are float between
+def test_dynamic_products_and_convolutions_are_dynamic(dynamic: Path) -> None:
+    plan = imported(dynamic)
+    assert {plan.nodes[name].kind for name in ("stem", "left", "last")} == {Kind.DYNAMIC}
+    assert np.array_equal(again(plan), run(dynamic))
+    assert any("Conv are dynamic, as in dynamic.onnx, and take about 5.9 times" in n for n in plan.notes)
+    assert not any("are dynamic" in note for note in imported(dynamic, target="onnx").notes)
+
+
+def test_a_target_without_dynamic_kernels_computes_with_the_weights_of_the_source(dynamic: Path) -> None:
+    """What the source is with float activations; the outputs are not its own."""
+    recipe = load_recipe()
+    recipe = replace(recipe, target=replace(recipe.target, dynamic=()))
+    plan = plan_of_file(dynamic, FLOAT, recipe)
+    assert plan.nodes["stem"].kind is Kind.WEIGHT_ONLY
+    assert plan.nodes["stem"].float_reason.code is ReasonCode.NO_DYNAMIC_KERNEL
+    assert np.allclose(again(plan), run(with_float_activations(dynamic)), atol=1e-5)
+
+
+def with_float_activations(source: Path) -> bytes:
+    """Return a model of `quantize_dynamic` without its DynamicQuantizeLinear, read by itself."""
+    model = onnx.load(source)
+    graph = model.graph
+    constants = {i.name: onnx.numpy_helper.to_array(i) for i in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+    readers = {name: node for node in graph.node for name in node.input}
+    gone: set[str] = set()
+    products = {}
+    for node in graph.node:
+        if node.op_type not in ("ConvInteger", "MatMulInteger"):
+            continue
+        cast = readers[node.output[0]]
+        scaled = readers[cast.output[0]]
+        scale_of = makers[next(name for name in scaled.input if name != cast.output[0])]
+        scale = next(constants[name] for name in scale_of.input if name in constants)
+        weight = (constants[node.input[1]].astype(np.float32) - constants[node.input[3]]) * scale
+        graph.initializer.append(
+            onnx.numpy_helper.from_array(weight.astype(np.float32), f"{node.name}_float")
+        )
+        operator = node.op_type.removesuffix("Integer")
+        made = onnx.helper.make_node(
+            operator, [makers[node.input[0]].input[0], f"{node.name}_float"], scaled.output
+        )
+        made.attribute.extend(node.attribute)
+        products[node.name] = made
+        gone |= {cast.name, scaled.name, scale_of.name, makers[node.input[0]].name}
+    kept = [products.get(node.name, node) for node in graph.node if node.name not in gone]
+    del graph.node[:]
+    graph.node.extend(kept)
+    return bytes(model.SerializeToString())
 
 
 def test_a_node_that_the_source_leaves_float_stays_float(static: Callable[..., Path]) -> None:
@@ -161,7 +210,13 @@ def test_what_another_target_does_not_take_is_float_with_the_reason(static: Call
     plan = imported(static(), target="tensorrt")
     assert plan.nodes["stem"].float_reason.code is ReasonCode.PARAMETERS_NOT_TAKEN
     symmetric = {"activation_type": QuantType.QInt8, "extra_options": {"ActivationSymmetric": True}}
-    assert imported(static(**symmetric), target="tensorrt").nodes["stem"].kind is Kind.QUANTIZED
+    source = static(**symmetric)
+    plan = imported(source, target="tensorrt")
+    assert plan.nodes["stem"].kind is Kind.QUANTIZED
+    assert not any(params.qtype.name == "int32" for params in plan.tensors.values())  # biases are float there
+    lowered = lower(open_prepared(FLOAT).model, plan).model
+    check_conformity(lowered, load_recipe("tensorrt").target, "plan")
+    assert np.allclose(again(plan), run(source), atol=0.05)
 
 
 def test_scales_that_follow_a_product_are_folded_into_its_weight(tmp_path: Path) -> None:

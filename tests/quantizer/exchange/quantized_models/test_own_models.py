@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.records.profile import DataId, Profile
@@ -76,3 +78,27 @@ def test_plans_without_a_profile_come_back(mode: str) -> None:
     plan = plan_of_source(prepared.model, source, recipe)
     kinds = {name: entry.kind for name, entry in planned.plan.nodes.items()}
     assert {name: entry.kind for name, entry in plan.nodes.items()} == kinds
+
+
+def test_transposed_weights_of_gemm_in_packed_products_come_back(tmp_path: Path) -> None:
+    """MatMulNBits does not say which way round the weight of a Gemm was."""
+    text = "a = Gemm<transB=1>(x, w, b) r = Relu(a) y = Gemm<transB=1>(r, v, c)"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[2,64] x) => (float[2,32] y) {{ {text} }}'
+    )
+    rng = np.random.default_rng(1)
+    for name, size in {"w": (64, 64), "b": (64,), "v": (32, 64), "c": (32,)}.items():
+        array = rng.standard_normal(size).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "gemm.onnx")
+    prepared = open_prepared(tmp_path / "gemm.onnx")
+    recipe = load_recipe(None, {"mode": "weight-only", "weight_type": "uint4", "block_size": 32})
+    planned = plan_model(prepared, Profile(prepared.identity, DataId(), {}), recipe)
+    written = lower(planned.model, planned.plan).model
+    packed = constants(written)
+    assert [node.op_type for node in written.graph] == ["MatMulNBits", "Relu", "MatMulNBits"]
+    source = source_of_model(prepared.graph, written, "own.onnx", "qprof")
+    plan = plan_of_source(prepared.model, source, recipe)
+    again = constants(lower(prepared.model, plan).model)
+    assert again.keys() == packed.keys()
+    assert all(np.array_equal(again[name], array) for name, array in packed.items())
