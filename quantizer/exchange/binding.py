@@ -87,7 +87,8 @@ def _completed(
         of = f"the ranges of {len(narrower)} of {len(found)} tensors"
         note(f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}")
     found = {**found, **narrower}
-    added = derived(found, values, model, graph)
+    ranges_only = all(isinstance(tensor.histogram, UnknownBins) for tensor in found.values())
+    added = derived(found, values, model, graph) if ranges_only else {}
     if added:
         what = f"{len(added)} tensors without an entry have the range that follows from those of others"
         note(f"{where}: {what}: {some_of(list(added))}")

@@ -68,7 +68,7 @@ def _of_same_elements(tensors: Tensors, model: ir.Model) -> dict[str, TensorProf
     groups: dict[str, list[str]] = {}
     for observation in observations(model):
         groups.setdefault(observation.same_as or observation.name, []).append(observation.name)
-    found = {}
+    found: dict[str, TensorProfile] = {}
     for members in groups.values():
         source = next((name for name in members if name in tensors), None)
         if source is not None:

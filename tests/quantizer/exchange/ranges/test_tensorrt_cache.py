@@ -77,8 +77,8 @@ def test_layers_without_a_name_and_empty_scales_are_left_out(
     text = f"{HEAD}(Unnamed Layer* 8) [Constant]_output: 39137939\nx: 3c008912\nnothing: 0\n"
     assert list(read(text)) == ["x"]
     assert caplog.messages == [
-        "m.cache: ranges are symmetric: half of one is unused where a tensor is never negative and no operator "
-        "says so",
+        "m.cache: ranges are symmetric: half of one is unused where a tensor is never negative and no "
+        "operator says so",
         "m.cache: left out 1 entries of layers that have no name: '(Unnamed Layer* 8) [Constant]_output'",
         "m.cache: left out 1 tensors whose scale is 0: 'nothing'",
     ]
