@@ -103,6 +103,8 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
                 raise PlanError(f"{where}: input '{value.name}' is not a constant; keep this node float")
             names[value] = f"c{len(constants)}"
             array = value.const_value.numpy()
+            if array.size == 1:  # onnx adds in place in Mean and Sum, where the first one gets no dimensions
+                array = array.reshape(())
             widened = array.astype(np.float64) if array.dtype.kind == "f" else array
             constants.append(numpy_helper.from_array(widened, names[value]))
         names[node.outputs[0]] = "y" if node is chain.nodes[-1] else f"inner{len(protos)}"

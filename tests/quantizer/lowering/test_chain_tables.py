@@ -18,6 +18,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
+from qprof_onnx.quantizer.operators.functions import function_of
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.planning.chains import find_chains
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
@@ -106,6 +107,14 @@ def test_every_code_is_that_of_the_chain_in_float(
     # The oracle knows x without the rounding of float32, which may put a tie apart: one code.
     assert known.quantized is not None
     assert np.abs(known.quantized.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("op_type", ["Mean", "Sum", "Max", "Min", "Add"])
+def test_a_constant_of_one_element_may_have_any_number_of_dimensions(op_type: str) -> None:
+    x, k = ir.Value(name="x"), ir.Value(name="k", const_value=ir.tensor(np.full((1, 1, 1), 0.5, np.float32)))
+    function = function_of(ir.node(op_type, [x, k]), 17)
+    expected = {"Mean": 0.75, "Sum": 1.5, "Max": 1.0, "Min": 0.5, "Add": 1.5}[op_type]
+    assert np.array_equal(function(np.ones(5)), np.full(5, expected))
 
 
 @given(STEPS)
