@@ -110,7 +110,8 @@ class ActivationRanges:
         """Return the range that one activation should cover in a type; None for the activation type."""
         config, bounds = self._recipe.config, self._bounds(name)
         producer = self.graph.producer(name)
-        if bounds is not None and producer is not None and producer.op_type in self._recipe.target.full_range:
+        full = producer is not None and producer.op_type in self._recipe.target.full_range
+        if full and bounds is not None and math.isfinite(bounds[0]) and math.isfinite(bounds[1]):
             return Range(*bounds)
         qtype = qtype or TYPES[config.activation_type]
         followed = self._followed(name) if qtype == TYPES[config.activation_type] else None
