@@ -20,6 +20,7 @@ import onnx_ir as ir
 from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.tool import Progress
 from ..records.profile import ModelId, Profile
+from ..runtime.external_weights import save_with_weights
 from ..runtime.machine import cores
 from ..runtime.providers import profiled_by
 from ..samples.objects import PreprocessedData, source_name
@@ -72,7 +73,7 @@ def calibrate_sharded(
     workers, scheduler = settings.workers, settings.scheduler
     total = open_samples(source, input_specs(model), settings.limit).total
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        ir.save(model, Path(folder) / "model.onnx", external_data="weights.bin")
+        save_with_weights(model, Path(folder) / "model.onnx")
         if scheduler is not None:
             job = Job(model_id, source, settings.of_worker(threads=1))
             texts = _on_cluster(scheduler, Path(folder), job, total, progress)

@@ -26,6 +26,7 @@ import onnxruntime as ort
 from ..base.errors import ModelError
 from ..samples.model_title import title_of
 from .custom_operators import loaded_libraries, new_session, new_session_options
+from .external_weights import save_with_weights
 from .providers import CPU
 from .refusals import RUNTIME_ERRORS, first_line, load_refusal
 from .typed_graphs import read_graph
@@ -294,7 +295,7 @@ def _source(model: ir.Model, folder: Path) -> str:
     try:
         if _is_stored(model, folder):
             return _saved_beside(model, folder, place.name)
-        ir.save(model, place / "model.onnx", external_data="weights.bin")
+        save_with_weights(model, place / "model.onnx")
         _unmap(model)
     except (OSError, ValueError) as error:
         raise ModelError(

@@ -3,6 +3,6 @@
 Enters: models, samples, profiles and plans, each a path or an object; keywords.
 Leaves: results that show and save themselves.
 Imports: report, one_shot, parts, pipeline, tuning, scoring, evaluation, speed, exchange, plan, prepare,
-targets, metrics, runtime, model, numerics, profiles.runner, profiles.samples, profiles.readers,
-profiles.records, profiles.base.
+targets, metrics, runtime, model, numerics, profiles.runner, profiles.runtime, profiles.samples,
+profiles.readers, profiles.records, profiles.base.
 """

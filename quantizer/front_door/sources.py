@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError
+from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
 from ..model.files import ModelLike, model_file, temporary_folder
 from ..pipeline.quantize_result import QuantizeResult
@@ -106,5 +107,5 @@ def labels_file(labels: LabelsLike | None, *, classes: bool = True) -> Iterator[
 
 def in_memory(model: ir.Model) -> ir.Model:
     """Return a model whose weights are in memory, as its files are temporary."""
-    ir.external_data.load_to_model(model)
+    load_weights(model)
     return model

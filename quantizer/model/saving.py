@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ...profiles.base.atomic_files import FileBatch, replacing_together, writing
 from ...profiles.base.errors import ConfigError
+from ...profiles.runtime.external_weights import load_weights
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
@@ -79,7 +80,8 @@ def save_model(
     temporary = batch.add(path)
     with writing(path):
         if _one_file(model, external, batch.is_stream(temporary)):
-            whole = ir.external_data.load_to_model(model.clone()) if has_external_data(model) else model
+            whole = model.clone() if has_external_data(model) else model
+            load_weights(whole)
             temporary.write_bytes(_serialized(whole))
         elif batch.is_stream(temporary):
             raise ConfigError(
@@ -104,6 +106,7 @@ def _one_file(model: ir.Model, external: bool, is_stream: bool) -> bool:
 def _write_with_data(model: ir.Model, file: Path, name: str) -> str:
     """Write a model and its weights, in the folder of `file`; return the name of the file of weights."""
     copy, first = model.clone(), file.with_name("weights")
+    load_weights(copy, SMALLEST_EXTERNAL)
     ir.external_data.unload_from_model(copy, file.parent, first.name, size_threshold_bytes=SMALLEST_EXTERNAL)
     with open(first, "rb") as weights:
         data = _data_name(name, hashlib.file_digest(weights, "sha256").hexdigest())

@@ -18,6 +18,7 @@ from ...profiles.noise.measurements import SampleNoise, TensorNoise, fewest_dige
 from ...profiles.readers.values import Sample
 from ...profiles.runner.thread_pool import map_in_threads
 from ...profiles.runtime.custom_operators import loaded_libraries, new_session, new_session_options
+from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.refusals import RUNTIME_ERRORS, first_line, load_refusal
 from ...profiles.runtime.run_sample import run_sample
@@ -232,7 +233,7 @@ def _session(model: ir.Model, folder: Path, provider: str) -> ort.InferenceSessi
     place = Path(mkdtemp(dir=folder)) / "model.onnx"
     title = title_of(model)
     try:
-        ir.save(model, place, external_data="weights.bin")
+        save_with_weights(model, place)
     except OSError as error:
         raise ModelError(
             f"{title}: its copy with rounded values cannot be saved: {first_line(error)}; make room in the "

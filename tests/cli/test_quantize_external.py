@@ -59,3 +59,29 @@ def test_an_output_never_takes_the_name_of_the_float_weights(
     assert after.items() >= before.items()
     written = after.keys() - before.keys() - {"m.onnx"}
     assert [re.fullmatch(r"m\.onnx\.[0-9a-f]{16}\.data", name) is not None for name in written] == [True]
+
+
+@pytest.mark.parametrize(
+    "options", [["--mode", "weight-only"], INT4, ["--mode", "dynamic"]], ids=["int8", "int4", "dynamic"]
+)
+def test_a_model_that_the_onnx_checker_refuses_may_have_its_weights_outside(
+    options: list[str], tmp_path: Path
+) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>\n'
+        "net (int64[N] x) => (float[N, 100] y) {"
+        " e = Gather(table, x)  n = SimplifiedLayerNormalization <axis = -1> (e, scale)  y = MatMul(n, w) }"
+    )
+    rng = np.random.default_rng(0)
+    for initialiser, shape in (("table", (100, 64)), ("scale", (64,)), ("w", (64, 100))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, initialiser))
+    inside, outside = tmp_path / "inside.onnx", tmp_path / "outside.onnx"
+    onnx.save_model(proto, inside)
+    onnx.save_model(proto, outside, save_as_external_data=True, location="w.data", size_threshold=0)
+    for path in (inside, outside):
+        done = CliRunner().invoke(main, ["quantize", str(path), *options, "-o", f"{path}.int.onnx"])
+        assert done.exit_code == 0, done.output
+    made = [onnx.load_model(f"{path}.int.onnx").graph for path in (inside, outside)]
+    assert made[0].node == made[1].node
+    assert {t.name: t for t in made[0].initializer} == {t.name: t for t in made[1].initializer}

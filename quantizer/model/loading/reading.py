@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -148,8 +149,11 @@ def _bare(model: ir.Model) -> onnx.ModelProto:
     for graph in copy.graphs():
         for value in graph.initializers.values():
             tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor) or (tensor is not None and tensor.nbytes > SMALL):
-                value.const_value = ir.Tensor(tensor.numpy()[:0])
+            if tensor is None or tensor.dtype == ir.DataType.STRING:  # has no raw bytes
+                continue
+            if isinstance(tensor, ir.ExternalTensor) or tensor.nbytes > SMALL:
+                shape = (0, *tensor.shape.numpy()[1:])
+                value.const_value = ir.Tensor(np.empty(shape, tensor.dtype.numpy()), dtype=tensor.dtype)
     proto = ir.to_proto(copy)
     proto.ir_version = max(proto.ir_version, 8)  # before 4 each initialiser had to be an input
     for info in (*proto.graph.input, *proto.graph.output):

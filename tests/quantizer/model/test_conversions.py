@@ -14,6 +14,8 @@ CALLS = {
     "ir.to_proto",
     "ir.load",
     "ir.save",
+    "ir.external_data.load_to_model",  # closes maps that others read, see `load_weights`
+    "ir.external_data.unload_from_model",
     "onnx.load",
     "onnx.load_model",
     "onnx.ModelProto.FromString",
@@ -51,14 +53,13 @@ ALLOWED = {
         "read_graph",
         "ir.from_proto",
     ): "the message to a model, without the types that are maps; weights keep the folder",
-    ("quantizer/noise_runs", "_session", "ir.save"): "a noise model to a temporary file for onnxruntime",
-    ("profiles/runtime", "_source", "ir.save"): "a model to a temporary file for onnxruntime",
+    ("profiles/runtime", "save_with_weights", "ir.save"): "a model to a temporary folder, or one for workers",
     ("profiles/runtime", "_saved_beside", "ir.save"): "the same, beside weights that are in files already",
     (
-        "profiles/runner",
-        "calibrate_sharded",
-        "ir.save",
-    ): "the profiling model to a folder for workers",
+        "quantizer/model",
+        "_write_with_data",
+        "ir.external_data.unload_from_model",
+    ): "large weights to their file; it would close the maps of small ones, which are loaded before",
     ("profiles/runner", "_loaded", "ir.load"): "and out of it, in the worker",
 }
 

@@ -232,6 +232,19 @@ def test_an_external_tensor_in_an_attribute_is_loaded(tmp_path):
     assert loaded.graph[0].attributes["value"].as_tensor().numpy().tolist() == [1, 2]
 
 
+def test_a_model_that_the_onnx_checker_refuses_may_hold_much_text(tmp_path):
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        "g (int64[N] i, float[2, 64] x) => (string[N] t, float[2, 64] y)"
+        " { t = Gather(words, i)  y = SimplifiedLayerNormalization <axis = -1> (x, scale) }"
+    )
+    words = [b"%020d" % place for place in range(100)]
+    proto.graph.initializer.append(onnx.helper.make_tensor("words", onnx.TensorProto.STRING, [100], words))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "scale"))
+    onnx.save_model(proto, tmp_path / "m.onnx")
+    assert load_model(tmp_path / "m.onnx").graph.initializers["words"].const_value.numpy().tolist() == words
+
+
 def test_nodes_in_another_order_are_put_in_theirs(tmp_path):
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>

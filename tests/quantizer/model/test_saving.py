@@ -119,3 +119,20 @@ def test_a_pipe_takes_no_model_that_needs_two_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"pipe: is no regular file, and a model with weights of 2 GiB"):
         save_model(model(0), tmp_path / "pipe")
     assert names(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("keep", [1000, 1 << 20], ids=["in files of their own", "in the model file"])
+def test_weights_that_are_in_use_are_written(
+    keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "PROTOBUF_LIMIT", 1 << 30)
+    monkeypatch.setattr(saving, "KEEP_EXTERNAL", keep)
+    proto = ir.to_proto(model(0))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "small"))
+    onnx.save_model(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    read = ir.load(tmp_path / "m.onnx")
+    in_use = [value.const_value.numpy() for value in read.graph.initializers.values() if value.const_value]
+    save_model(read, tmp_path / "copy.onnx")
+    assert weights(tmp_path / "copy.onnx") == weights_of(0) == float(in_use[0].flat[0])
