@@ -66,7 +66,8 @@ class NoiseFlow:
         outputs: the tensors at which it is judged, in the order of every array below.
         gains: for (name of a node, index of an input): noise power over signal power at each output for one
             unit of noise power in what the node reads there.
-        reach: for a tensor: the same for noise in all that read it.
+        reach: for a tensor: the same for noise in all that read it; none for one that reaches no output, see
+            `reach_of`.
         powers: mean square of the values of every activation.
         recurrences: what recurrent nodes make of noise, by name.
         weight_reach: for a tensor: the same as `reach` for errors of the weights of the node that makes it;
@@ -79,6 +80,16 @@ class NoiseFlow:
     powers: Mapping[str, float]
     recurrences: Mapping[str, Recurrence]
     weight_reach: Mapping[str, Floats] = field(default_factory=dict)
+
+    def reach_of(self, tensor: str) -> Floats:
+        """Return the reach of a tensor, zeros for one that reaches no output, as that which nobody reads."""
+        found = self.reach.get(tensor)
+        return np.zeros(len(self.outputs)) if found is None else found
+
+    def gain_of(self, node: str, index: int) -> Floats:
+        """Return the gain of an input of a node, zeros where nothing of it reaches an output."""
+        found = self.gains.get((node, index))
+        return np.zeros(len(self.outputs)) if found is None else found
 
 
 class NoiseGains:

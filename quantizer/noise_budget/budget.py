@@ -195,11 +195,11 @@ def _by_reader(
     graph: Graph, plan: QuantPlan, source: NoiseSource, excess: Excess
 ) -> dict[frozenset[str], float]:
     """Return which part the rounding of a node's result has through each of its readers, and directly."""
-    whole, rest = float(excess.flow.reach[source.tensor][excess.output]), 1.0
+    whole, rest = float(excess.flow.reach_of(source.tensor)[excess.output]), 1.0
     found: dict[frozenset[str], float] = {}
     for reader, index in graph.consumers(source.tensor):
-        gain = excess.flow.gains.get((name_of(reader), index))
-        part = 0.0 if gain is None or whole <= 0.0 else float(gain[excess.output]) / whole
+        gain = float(excess.flow.gain_of(name_of(reader), index)[excess.output])
+        part = gain / whole if whole > 0.0 else 0.0
         if part > 0.0:
             nodes = frozenset([source.node, *affected(graph, plan, source.tensor, name_of(reader))])
             found[nodes] = found.get(nodes, 0.0) + part

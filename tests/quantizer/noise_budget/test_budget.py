@@ -101,3 +101,38 @@ def test_members_of_a_concat_at_an_output_are_judged_each_by_its_own_signal():
     model, profile = prepared(text, NORMAL)
     graph = index(model)
     assert set(flow_of(graph, profile, 14).outputs) == {"b", "d"}
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_recurrent_node_of_which_only_the_last_state_is_read_is_within_the_limit(
+    operator: str, directions: int, layers: int
+) -> None:
+    units, features = 64, 40
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    rng = np.random.default_rng(0)
+    arrays = {"p": rng.standard_normal((units, 10)), "first": np.array([0]), "shape": np.array([0, 0, -1])}
+    body, x = "", "x"
+    for layer in range(layers):
+        if layer:
+            body += f"t{layer} = Transpose <perm = [0, 2, 1, 3]> (all{layer - 1})  "
+            body += f"x{layer} = Reshape (t{layer}, shape)  "
+            x, features = f"x{layer}", directions * units
+        arrays[f"w{layer}"] = 0.3 * rng.standard_normal((directions, gates * units, features))
+        arrays[f"r{layer}"] = 0.3 * rng.standard_normal((directions, gates * units, units))
+        direction = "forward" if directions == 1 else "bidirectional"
+        body += f'all{layer}, last{layer} = {operator} <hidden_size = {units}, direction = "{direction}"> '
+        body += f"({x}, w{layer}, r{layer})  "
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[T, 1, 40] x) => (float[1, 1, 10] y)
+        {{ {body} h = Gather <axis = 0> (last{layers - 1}, first)  y = MatMul (h, p) }}"""
+    proto = onnx.parser.parse_model(text)
+    for name, array in arrays.items():
+        kept = array if array.dtype == np.int64 else array.astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(kept, name))
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    feed = 3.0 * rng.standard_normal((12, 1, 40)).astype(np.float32)
+    profile = calibrate(model, [Sample("0", {"x": feed})], model_id(model, "net.onnx"))
+    plan = plan_alone(model, profile, load_recipe(None, {"mode": "auto", "min_output_sqnr": 60.0}))
+    assert set(kinds(plan)) <= {Kind.FLOAT, Kind.WEIGHT_ONLY}
