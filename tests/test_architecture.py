@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,42 +24,29 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/commands",),
     ("cli/options", "cli/render"),
     ("cli/console.py", "cli/interruptions.py"),
-    ("quantizer/front_door",),
     ("quantizer/report",),
-    ("quantizer/one_shot", "quantizer/parts"),
-    ("quantizer/pipeline", "quantizer/tuning", "quantizer/reference"),
-    ("quantizer/scoring", "quantizer/verdict"),
-    ("quantizer/speed", "quantizer/evaluation"),
+    ("quantizer/api",),
+    ("quantizer/search",),
     ("quantizer/exchange",),
+    ("quantizer/evaluation", "quantizer/reference"),
     ("quantizer/planning", "quantizer/lowering"),
-    ("quantizer/noise_budget",),
-    (
-        "quantizer/noise",
-        "quantizer/equalization",
-        "quantizer/rounding",
-        "quantizer/costs",
-        "quantizer/low_bits",
-    ),
-    ("quantizer/outputs", "quantizer/ranges", "quantizer/plan"),
-    ("quantizer/targets", "quantizer/prepare", "quantizer/noise_runs"),
-    ("quantizer/operators", "quantizer/cost_table", "quantizer/machine"),
-    ("quantizer/metrics",),
-    ("quantizer/runtime", "quantizer/differences"),
+    ("quantizer/adjustments",),
+    ("quantizer/noise", "quantizer/costs"),
+    ("quantizer/plan",),
+    ("quantizer/targets", "quantizer/prepare"),
+    ("quantizer/operators",),
     ("quantizer/model", "quantizer/numerics"),
     ("profiles/runner",),
     ("profiles/instrumentation", "profiles/observers"),
     ("profiles/runtime",),
     ("profiles/samples",),
-    ("profiles/readers",),
-    ("profiles/storage",),
     ("profiles/records",),
-    ("profiles/noise", "profiles/checks"),
     ("profiles/base",),
 )
 """The rooms, from the top: a room imports rooms of lower lines only, and none of its own line."""
 LEVELS = {room: level for level, line in enumerate(LAYERS) for room in line}
 TOPS = ("profiles", "quantizer", "cli")
-DOORS = {"quantizer/api/__init__.py"}
+DOORS = {"quantizer/qprof_onnx/__init__.py"}
 """What is the import root once installed, and so above all rooms."""
 SOURCES = sorted(
     path for top in TOPS for path in (ROOT / top).rglob("*.py") if str(path.relative_to(ROOT)) not in DOORS
@@ -69,9 +55,6 @@ MODULES = {
     path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__"): path for path in SOURCES
 }
 ROOMS = sorted(room for room in LEVELS if not room.endswith(".py"))
-MOST_MODULES = {"cli/commands": len(COMMANDS)}
-"""A room has at most ten modules, but for the one with a module for each command."""
-LONGEST = 400
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "yaml")
 
 
@@ -150,14 +133,14 @@ def test_the_reader_of_imports_sees_every_kind() -> None:
     assert dict(imported("from .. import cli", ("quantizer",))) == {"cli": 1}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_imports_rooms_of_lower_layers_only(path: Path) -> None:
-    room = room_of(path)
-    if room is None:
-        assert path.name == "__init__.py"
-        assert not list(rooms_used(path))
-        return
-    assert not [(used, line) for used, line in rooms_used(path) if LEVELS[used] <= LEVELS[room]]
+def test_a_file_imports_rooms_of_lower_layers_only() -> None:
+    offenders = [
+        f"{path.relative_to(ROOT)}:{line} imports {used}"
+        for path in SOURCES
+        for used, line in rooms_used(path)
+        if (room := room_of(path)) is None or LEVELS[used] <= LEVELS[room]
+    ]
+    assert not offenders
 
 
 def test_the_architecture_page_shows_the_layers() -> None:
@@ -171,57 +154,35 @@ def test_a_file_is_in_a_room() -> None:
     assert not [path for path in SOURCES if room_of(path) is None and path not in tops]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_is_small_enough_to_be_seen_at_a_glance(room: str) -> None:
-    for folder in [ROOT / room, *(f for f in (ROOT / room).iterdir() if f.is_dir() and f.name[0] != "_")]:
-        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-        assert len(modules) <= MOST_MODULES.get(room, 10)
-        assert not [
-            path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST
-        ]
+def test_the_init_of_a_room_is_a_docstring_that_says_what_the_room_is() -> None:
+    trees = {room: ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8")) for room in ROOMS}
+    assert not [room for room, tree in trees.items() if len(tree.body) != 1 or not ast.get_docstring(tree)]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_the_docstring_of_a_room_says_what_it_is_and_nothing_else_is_in_its_init(room: str) -> None:
-    tree = ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))
-    assert len(tree.body) == 1
-    assert ast.get_docstring(tree)
+def test_no_private_name_is_imported_from_another_module() -> None:
+    compiled = {"_counter", "_channels"}
+    offenders = [
+        f"{path.relative_to(ROOT)}: {alias.name}"
+        for path in SOURCES
+        for node in running_imports(ast.parse(path.read_text(encoding="utf-8")))
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__") and alias.name not in compiled
+    ]
+    assert not offenders
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if not room.startswith("cli/")])
-def test_the_docstring_of_a_room_names_the_rooms_that_it_imports(room: str) -> None:
-    text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))) or ""
-    line = " ".join(text[text.index("Imports: ") :].split())
-    own = room.split("/", maxsplit=1)[0] + "/"
-    used = {used for path in (ROOT / room).rglob("*.py") for used, _ in rooms_used(path)}
-    names = sorted(used, key=lambda name: (LEVELS[name], name))
-    expected = ", ".join(name.removeprefix(own).replace("/", ".") for name in names) or "none"
-    assert line == f"Imports: {expected}."
+def test_imports_inside_the_packages_are_relative() -> None:
+    assert not [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in SOURCES
+        for name, line in imports_of(path)
+        if name.split(".")[0] == "qprof_onnx"
+    ]
 
 
 def test_only_tests_import_the_reference_implementations() -> None:
     users = [path for path in SOURCES for room, _ in rooms_used(path) if room == "quantizer/reference"]
     assert not users
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_private_name_is_imported_from_another_module(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = [alias.name for node in running_imports(tree) for alias in node.names]
-    compiled = {"_counter", "_channels"}
-    assert not [
-        name for name in names if name.startswith("_") and not name.startswith("__") and name not in compiled
-    ]
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_inside_the_packages_are_relative(path: Path) -> None:
-    assert not [name for name, _ in imports_of(path) if name.split(".")[0] == "qprof_onnx"]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_a_short_file_of_its_own(name: str) -> None:
-    assert len(command_file(name).read_text(encoding="utf-8").splitlines()) < 60
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -282,22 +243,6 @@ def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert help_run(command).stdout.splitlines()[-1] == "HEAVY []"
 
 
-@pytest.mark.parametrize(
-    ("command", "limit"), [((), 0.1), *(((name,), 0.2) for name in COMMANDS)], ids=["qprof", *COMMANDS]
-)
-def test_help_is_fast(command: tuple[str, ...], limit: float) -> None:
-    seconds = []
-    for _ in range(
-        5
-    ):  # processor time, and the fastest of five: other work on the machine is not our subject
-        before = os.times()
-        help_run(*command)
-        after = os.times()
-        used = (after.children_user - before.children_user, after.children_system - before.children_system)
-        seconds.append(sum(used))
-    assert min(seconds) < limit
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs").glob("*.yaml")))
 def test_a_configuration_loads_by_name_and_by_path(name: str) -> None:
     assert name in target_names()
@@ -314,22 +259,6 @@ def test_the_checkout_passes(arguments: tuple[str, ...]) -> None:
         [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_function_has_more_than_seven_parameters(path: Path) -> None:
-    functions = [
-        node
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    assert not [node.name for node in functions if len(parameters(node.args)) > 7]
-
-
-def parameters(arguments: ast.arguments) -> list[str]:
-    """Return the names of all parameters but self and cls."""
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    return [argument.arg for argument in every if argument.arg not in ("self", "cls")]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -16,8 +16,8 @@ import jsonschema
 import pytest
 import yaml
 from qprof_onnx.cli.render.schemas.schema import schema_of
-from qprof_onnx.quantizer.cost_table.table import costs_of
 from qprof_onnx.quantizer.targets import target
+from qprof_onnx.quantizer.targets.cost_table import costs_of
 
 from .consoles import ROOT, blocks, files, is_same_line, missing, run, steps
 
@@ -188,7 +188,7 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path
 
 
 def test_the_api_page_has_every_public_name() -> None:
-    stub = (ROOT / "quantizer" / "api" / "__init__.pyi").read_text(encoding="utf-8")
+    stub = (ROOT / "quantizer" / "qprof_onnx" / "__init__.pyi").read_text(encoding="utf-8")
     names = set(re.findall(r" as (\w+)$", stub, re.MULTILINE)) - {"__version__"}
     page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^::: qprof_onnx\.(\w+)$", page, re.MULTILINE)) == names

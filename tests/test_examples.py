@@ -17,8 +17,8 @@ import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.cost_table.table import costs_of
 from qprof_onnx.quantizer.targets import target
+from qprof_onnx.quantizer.targets.cost_table import costs_of
 
 ROOT = Path(__file__).parent.parent
 DIGITS = ROOT / "examples" / "digits"

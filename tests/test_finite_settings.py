@@ -9,13 +9,13 @@ from typing import get_type_hints
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.api.drift import DriftLimits, check_limits
+from qprof_onnx.quantizer.api.quantize_data import Judging
 from qprof_onnx.quantizer.evaluation.baseline import Slack
 from qprof_onnx.quantizer.evaluation.gates import Gate, check_gate
-from qprof_onnx.quantizer.one_shot.run import Judging
-from qprof_onnx.quantizer.pipeline.drift_check import DriftLimits, check_limits
-from qprof_onnx.quantizer.runtime.latency import LatencySettings
-from qprof_onnx.quantizer.scoring.quality_target import QualityTarget
-from qprof_onnx.quantizer.speed.float_fallback import SpeedDemand
+from qprof_onnx.quantizer.evaluation.latency import LatencySettings
+from qprof_onnx.quantizer.search.float_fallback import SpeedDemand
+from qprof_onnx.quantizer.search.quality import QualityTarget
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -37,14 +37,12 @@ JSON = {
     "profiles/base/json_values.py": "the strict reader",
     "profiles/records/non_finite.py": "what workers send",
     "quantizer/plan/provenance.py": "estimates in the metadata of a model; what is no JSON is none",
-    "profiles/readers/tables/json_lines.py": "rows of data",
-    "profiles/readers/tables/parquet.py": "what a saved data set says of its columns",
-    "profiles/readers/tables/webdataset.py": "members of a shard",
+    "profiles/samples/tables.py": "rows of data, members of a shard, columns of a saved data set",
     "profiles/runner/checkpoint.py": "the first line of a checkpoint",
-    "quantizer/tuning/state.py": "the state of a tuning",
-    "quantizer/rounding/checkpoint.py": "the first line of a checkpoint",
+    "quantizer/search/state.py": "the state of a tuning",
+    "quantizer/adjustments/checkpoint.py": "the first line of a checkpoint",
     "profiles/runner/processes.py": "what workers send",
-    "quantizer/runtime/node_times.py": "what onnxruntime's profiler has just written",
+    "quantizer/evaluation/latency.py": "what onnxruntime's profiler has just written",
 }
 
 

@@ -18,7 +18,7 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("cli", "configs", "profiles", "quantizer")
-DOOR = ("quantizer", "api")
+DOOR = ("quantizer", "qprof_onnx")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 FALLBACK = PROJECT["tool"]["setuptools_scm"]["fallback_version"]
@@ -32,7 +32,7 @@ def package_folders() -> list[Path]:
 
 
 def dotted(folder: Path) -> str:
-    """Return the name that a folder has once installed; `quantizer/api` is the import root itself."""
+    """Return the name that a folder has once installed; `quantizer/qprof_onnx` is the import root itself."""
     parts = folder.relative_to(ROOT).parts
     return ".".join(["qprof_onnx", *(() if parts == DOOR else parts)])
 
@@ -89,7 +89,7 @@ def test_every_package_is_found_through_the_nearest_folder_that_is_mapped() -> N
 def test_every_layer_is_marked_as_typed() -> None:
     layers = [top for top in TOPS if top != "configs"]
     assert all((ROOT / layer / "py.typed").is_file() for layer in layers)
-    assert (ROOT / "quantizer" / "api" / "py.typed").is_file()
+    assert (ROOT / "quantizer" / "qprof_onnx" / "py.typed").is_file()
     assert "py.typed" in SETUPTOOLS["package-data"]["qprof_onnx"]
     assert all("py.typed" in SETUPTOOLS["package-data"][f"qprof_onnx.{layer}"] for layer in layers)
 

@@ -13,17 +13,16 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for top in ("profiles", "quantizer", "cli") for path in (ROOT / top).rglob("*.py"))
 
 WRITERS = {
-    "profiles/base/atomic_files.py": "the one place",
-    "profiles/base/destinations.py": "opens pipes and devices for it",
+    "profiles/base/output_files.py": "the one place; opens pipes and devices",
     "cli/console.py": "opens the null device",
     "quantizer/model/saving.py": "writes models into the temporary files that it gives",
     "profiles/runner/processes.py": "a temporary folder: the model that came over the network",
-    "quantizer/rounding/simulated.py": "a temporary folder: what a stage of the model hands to the next",
-    "quantizer/rounding/checkpoint.py": "appends to a checkpoint, in records with a digest each",
+    "quantizer/adjustments/second_moments.py": "a temporary folder: what a stage hands to the next",
+    "quantizer/adjustments/checkpoint.py": "appends to a checkpoint, in records with a digest each",
     "profiles/runtime/external_weights.py": "a temporary folder: a model for onnxruntime or workers",
-    "profiles/runtime/profiling_session.py": "a temporary folder: the model beside such weights",
-    "quantizer/front_door/sources.py": "a temporary folder: labels of Python as a file",
-    "quantizer/one_shot/held_out.py": "a temporary folder: the labels of the held-out samples",
+    "profiles/runtime/session.py": "a temporary folder: the model beside such weights",
+    "quantizer/api/sources.py": "a temporary folder: labels of Python as a file",
+    "quantizer/api/held_out.py": "a temporary folder: the labels of the held-out samples",
     "quantizer/model/files.py": "a temporary folder: a model of Python as a file",
 }
 """Modules that write files, and why they may: all others write through the first."""
@@ -73,7 +72,7 @@ def test_one_place_makes_sessions_of_onnxruntime() -> None:
             r"\b(ort|onnxruntime)\.(InferenceSession|SessionOptions)\(", path.read_text(encoding="utf-8")
         )
     ]
-    assert makers == ["profiles/runtime/custom_operators.py"]
+    assert makers == ["profiles/runtime/providers.py"]
 
 
 def prints(call: ast.Call) -> bool:

@@ -1,1 +1,1 @@
-../../quantizer/api/__init__.pyi
+../../quantizer/qprof_onnx/__init__.pyi

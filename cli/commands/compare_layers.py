@@ -44,8 +44,8 @@ def command(
     Example:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
     """
+    from ...quantizer.evaluation.evaluate import Measuring
     from ...quantizer.evaluation.layers import compare_layers
-    from ...quantizer.evaluation.measuring import Measuring
     from ..render.evaluation import layers_json, layers_text
 
     with progress("comparing") as report:

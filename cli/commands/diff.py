@@ -34,7 +34,7 @@ def command(
     Example:
       qprof diff profile.yaml tonight.yaml --model model.onnx --max-clipping 0.001 --max-js-distance 0.3
     """
-    from ...quantizer.pipeline.drift_check import DriftLimits, diff
+    from ...quantizer.api.drift import DriftLimits, diff
     from ..render.drift import drift_json, drift_text
 
     limits = DriftLimits(**{limit: options.pop(limit) for limit in DriftLimits.__dataclass_fields__})

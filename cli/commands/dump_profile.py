@@ -40,7 +40,7 @@ def command(model: Path, data: Any, output: Path, *, as_json: bool, **options: A
     from ...profiles.observers import channel_counter, histogram_counter
     from ...profiles.records.non_finite import gate_failure
     from ...profiles.runner.settings import RunSettings
-    from ...quantizer.pipeline.profiling import dump_profile
+    from ...quantizer.api.profiling import dump_profile
 
     if "numpy" in (histogram_counter.IMPLEMENTATION, channel_counter.IMPLEMENTATION):
         tell(

@@ -37,9 +37,8 @@ def command(
       qprof evaluate yolo.onnx yolo.int8.onnx --data val/ --metric map50 --labels coco.json --max-drop 1
     """
     from ...quantizer.evaluation.baseline import Slack, held_against, load_baseline
-    from ...quantizer.evaluation.evaluate import evaluate
+    from ...quantizer.evaluation.evaluate import Measuring, evaluate
     from ...quantizer.evaluation.gates import Gate
-    from ...quantizer.evaluation.measuring import Measuring
     from ..render.evaluation import evaluation_json, evaluation_text, save_evaluation
 
     gate = Gate(**{limit: options.pop(limit) for limit in Gate.__dataclass_fields__})

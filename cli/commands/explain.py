@@ -36,7 +36,7 @@ def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_
       qprof explain plan.yaml /layer1/Concat_output_0
       qprof explain plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml --json
     """
-    from ...quantizer.pipeline.explanation import explain
+    from ...quantizer.api.explanation import explain
     from ..render.explanation import explanation_json, explanation_text
 
     explanation = explain(plan, name, model, profile)

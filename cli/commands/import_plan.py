@@ -32,8 +32,8 @@ def command(source: Path, model: Path, target: str | None, form: str | None, out
       qprof import-plan model.int8.onnx --float model.onnx -o plan.yaml
       qprof import-plan model.encodings --float model.onnx --target openvino -o plan.yaml
     """
-    from ...quantizer.front_door.exchanging import import_plan
-    from ...quantizer.pipeline.quantize_result import summarize
+    from ...quantizer.api.exchanging import import_plan
+    from ...quantizer.api.quantization import summarize
 
     plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
     echo(f"{output}: {plan.headline()}")

@@ -26,7 +26,7 @@ def command(model: Path, output: Path) -> None:
     Example:
       qprof instrument model.onnx -o model.instrumented.onnx
     """
-    from ...quantizer.pipeline.profiling import instrument
+    from ...quantizer.api.profiling import instrument
 
     instrument(model, output)
     echo(f"{output}: instrumented")

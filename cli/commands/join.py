@@ -43,7 +43,7 @@ def command(
       qprof join encoder.onnx decoder.onnx --connect decoder:h=encoder:last_hidden_state -o whole.onnx
       qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
     """
-    from ...quantizer.parts.join import join
+    from ...quantizer.exchange.join import join
     from ..render.files import joined_text
 
     result = join(models, output, functions=functions, connect=connect)

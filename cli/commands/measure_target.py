@@ -34,8 +34,8 @@ def command(target: str, output: Path, threads: int) -> None:
     Example:
       qprof measure-target onnxruntime-x86 --threads 2 -o costs.json
     """
-    from ...quantizer.cost_table.table import save_table
-    from ...quantizer.speed.microbenchmarks import measure_target
+    from ...quantizer.search.microbenchmarks import measure_target
+    from ...quantizer.targets.cost_table import save_table
     from ...quantizer.targets.loading import load_recipe
 
     found = load_recipe(target).target

@@ -35,8 +35,8 @@ def command(*, model: Path, output: Path, as_json: bool, **settings: Any) -> Non
       qprof quantize model.onnx --data samples/ --labels labels.txt -o model.int8.onnx
       qprof quantize model.onnx --profile profile.yaml -o model.int8.onnx --save-plan plan.yaml
     """
-    from ...quantizer.one_shot.run import Watching, quantize_with_data
-    from ...quantizer.pipeline.quantization import OutputFiles, quantize
+    from ...quantizer.api.quantization import OutputFiles, quantize
+    from ...quantizer.api.quantize_data import Watching, quantize_with_data
 
     profile, plan, retrained = (settings.pop(name) for name in ("profile", "plan", "accept_retrained"))
     files = OutputFiles(output, settings.pop("save_plan"))

@@ -31,10 +31,10 @@ def command(model: Path, plan: Path, profile: Path, report_folder: Path, **optio
       qprof report model.onnx plan.yaml --profile profile.yaml -o report/
       qprof report model.onnx plan.yaml --profile profile.yaml --quantized out.onnx --data heldout/ -o report/
     """
+    from ...quantizer.evaluation.evaluate import Measuring
     from ...quantizer.evaluation.gates import Gate
-    from ...quantizer.evaluation.measuring import Measuring
-    from ...quantizer.front_door.reporting import Measured, report
-    from ...quantizer.report.writers.node_data import write_node_data
+    from ...quantizer.report.reporting import Measured, report
+    from ...quantizer.report.writers import write_node_data
     from ...quantizer.targets.loading import load_recipe
 
     names = ("config", "history", "node_data", "node_data_by", "quantized", "data", "labels")

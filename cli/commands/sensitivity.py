@@ -43,7 +43,7 @@ def command(model: Path, worst: int | None, plot: Path | None, as_json: bool, **
     Example:
       qprof sensitivity model.onnx --profile profile.yaml --data samples/ --worst 20 --plot ranking.svg
     """
-    from ...quantizer.tuning.sensitivity import LIMIT, SensitivityRun, sensitivity
+    from ...quantizer.search.sensitivity import LIMIT, SensitivityRun, sensitivity
     from ..render.sensitivity import check_plot, sensitivity_json, sensitivity_text, write_plot
 
     profile, plan, data, limit = (options.pop(name) for name in ("profile", "plan", "data", "limit"))

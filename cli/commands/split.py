@@ -28,7 +28,7 @@ def command(model: Path, plan: Path, output: Path) -> None:
     Example:
       qprof split whole.onnx plan.yaml -o int8/
     """
-    from ...quantizer.parts.split import split
+    from ...quantizer.exchange.split import split
     from ..render.files import split_text
 
     result = split(model, plan, output)

@@ -21,9 +21,9 @@ def command(as_json: bool) -> None:
     Example:
       qprof targets --json
     """
-    from ...quantizer.machine.processor import processor
     from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
+    from ...quantizer.targets.machine import processor
     from ...quantizer.targets.packaged import target_names
     from ..render.json_document import document
     from ..render.schemas.results import TargetRecord, Targets

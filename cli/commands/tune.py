@@ -37,9 +37,9 @@ def command(model: Path, profile: Path, as_json: bool, **options: Any) -> None:
     Example:
       qprof tune model.onnx --profile profile.yaml --data heldout/ --state tune.json -o model.int8.onnx
     """
-    from ...quantizer.scoring.quality_target import QualityTarget
-    from ...quantizer.scoring.tuning_data import TuningData
-    from ...quantizer.tuning.tune import TuneFiles, tune
+    from ...quantizer.search.quality import QualityTarget
+    from ...quantizer.search.tune import TuneFiles, tune
+    from ...quantizer.search.tuning_data import TuningData
     from ..render.tuning import trial_text, tune_json, tune_text
 
     def taken(kind: type, **renamed: str) -> Any:

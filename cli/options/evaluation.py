@@ -18,7 +18,7 @@ from .shared import (
 )
 
 RUNTIMES = ("onnxruntime", "openvino")
-"""Those of `quantizer.runtime.runtimes`, which is slow to import; a test compares them."""
+"""Those of `quantizer.evaluation.runtimes`, which is slow to import; a test compares them."""
 
 
 def slack_of(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, float]:

@@ -50,7 +50,7 @@ class FileWritten(click.Path):
         Raises:
             ConfigError: no file can have this name; see `destination`.
         """
-        from ...profiles.base.destinations import destination
+        from ...profiles.base.output_files import destination
 
         destination(value)  # while a slash at the end is still there
         return super().convert(value, param, ctx)
@@ -105,7 +105,7 @@ class RecipeRead(click.types.StringParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
         """Return the built-in recipes that begin with what was typed, or the request to complete files."""
-        from ...profiles.readers.preprocessing import BUILT_IN
+        from ...profiles.samples.preprocessing import BUILT_IN
 
         fitting = [name for name in BUILT_IN if name.startswith(incomplete)]
         items = [click.shell_completion.CompletionItem(name) for name in fitting]
@@ -136,8 +136,8 @@ class FileCommand(click.Command):
         paths = [path for p in outputs if (path := ctx.params.get(p.name or "")) is not None]
         paths += ctx.meta.get(_WRITTEN, ())
         if paths:
-            from ...profiles.base.destinations import leads_to_stdout
-            from ...quantizer.model.outputs import FilesRead, check_outputs
+            from ...profiles.base.output_files import leads_to_stdout
+            from ...quantizer.model.output_paths import FilesRead, check_outputs
 
             if any(leads_to_stdout(path) for path in paths):
                 keep_stdout_free(ctx)

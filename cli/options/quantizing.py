@@ -15,8 +15,8 @@ from .report.saving import report_option
 from .shared import class_axis_option, preprocess_option
 
 if TYPE_CHECKING:
-    from ...quantizer.one_shot.run import Judging
-    from ...quantizer.pipeline.quantization import SampleSteps
+    from ...quantizer.api.quantization import SampleSteps
+    from ...quantizer.api.quantize_data import Judging
     from ...quantizer.targets.target import Recipe
 
 
@@ -170,7 +170,7 @@ def samples_for(
     Raises:
         click.UsageError: an option without what it is for.
     """
-    from ...quantizer.pipeline.quantization import SampleSteps
+    from ...quantizer.api.quantization import SampleSteps
 
     if alone and given["data"] is not None:
         return _judging(given), SampleSteps(**{name: given[name] for name in _OF_ROUNDING})
@@ -179,8 +179,8 @@ def samples_for(
 
 def _steps(given: dict[str, Any], recipe: Recipe | None) -> SampleSteps:
     """Return the steps that run samples where there is a profile or a plan."""
-    from ...quantizer.pipeline.quantization import SampleSteps
-    from ...quantizer.speed.float_fallback import SpeedDemand
+    from ...quantizer.api.quantization import SampleSteps
+    from ...quantizer.search.float_fallback import SpeedDemand
 
     rounds = rounds_with_samples(recipe)
     asked_for = [name for name in (*_NAMES, *_JUDGING) if given[name] not in (None, False)]
@@ -209,10 +209,10 @@ def _was_typed(name: str) -> bool:
 
 def _judging(given: dict[str, Any]) -> Judging:
     """Return on what a result is judged where it is made of samples."""
+    from ...quantizer.api.quantize_data import BUDGET, Judging
+    from ...quantizer.evaluation.evaluate import Measuring
     from ...quantizer.evaluation.gates import Gate
-    from ...quantizer.evaluation.measuring import Measuring
-    from ...quantizer.one_shot.run import BUDGET, Judging
-    from ...quantizer.runtime.latency import QUICK
+    from ...quantizer.evaluation.latency import QUICK
 
     measuring = Measuring(
         output=given["scored_output"],

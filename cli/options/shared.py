@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ...profiles.base.errors import ConfigError
-from ...quantizer.metrics.table import metric_names
+from ...quantizer.evaluation.metrics.table import metric_names
 from ...quantizer.targets.config import Setting, settings
 from ..console import tell
 from .files import DATA, EXISTING, MODEL, RECIPE
@@ -77,7 +77,7 @@ def _setting_option(setting: Setting) -> Callable[[F], F]:
 
 def _load_libraries(ctx: click.Context, parameter: click.Parameter, libraries: tuple[Path, ...]) -> None:
     if libraries:
-        from ...profiles.runtime.custom_operators import load_custom_operators
+        from ...profiles.runtime.providers import load_custom_operators
 
         load_custom_operators(*libraries)
 
@@ -225,7 +225,7 @@ def recipe_of(options: dict[str, Any]) -> Recipe | None:
     costs = given.pop("costs", None)
     recipe = load_recipe(source or given.pop("target", None), given)
     if costs is not None:
-        from ...quantizer.cost_table.table import read_table
+        from ...quantizer.targets.cost_table import read_table
 
         recipe = replace(recipe, measured=read_table(costs))
     for sentence in recipe.filled_in:

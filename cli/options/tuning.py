@@ -18,7 +18,7 @@ from .shared import (
 )
 
 OBJECTIVES = ("latency", "size", "int8-share")
-"""Those of `quantizer.scoring.quality_target`, which is slow to import; a test compares them."""
+"""Those of `quantizer.search.quality`, which is slow to import; a test compares them."""
 
 _OPTIONS = (
     option(

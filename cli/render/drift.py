@@ -13,8 +13,8 @@ from .json_document import document
 
 if TYPE_CHECKING:
     from ...profiles.records.drift import TensorDrift
+    from ...quantizer.api.drift import DriftReport
     from ...quantizer.evaluation.gates import GateFailure
-    from ...quantizer.pipeline.drift_check import DriftReport
 
 
 HEADER = [

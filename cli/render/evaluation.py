@@ -8,19 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...profiles.base.atomic_files import write_atomically
+from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import size_text
-from ...quantizer.metrics.score import score_text
+from ...quantizer.evaluation.metrics.score import score_text
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.differences.outputs import OutputResult
     from ...quantizer.evaluation.accuracy import Accuracy
+    from ...quantizer.evaluation.compare import OutputResult
+    from ...quantizer.evaluation.evaluate import Evaluation
     from ...quantizer.evaluation.gates import GateFailure
+    from ...quantizer.evaluation.latency import Latency
     from ...quantizer.evaluation.layers import LayerComparison, LayerReport
-    from ...quantizer.evaluation.result import Evaluation
-    from ...quantizer.metrics.score import Score
-    from ...quantizer.runtime.latency import Latency
+    from ...quantizer.evaluation.metrics.score import Score
 
 
 BAD_DROP, BAD_SQNR = 6.0, 30.0

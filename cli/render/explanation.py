@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...quantizer.pipeline.explained import NodeExplanation
+from ...quantizer.api.explanation import NodeExplanation
 from .json_document import document
 from .tables import plain_table
 
 if TYPE_CHECKING:
+    from ...quantizer.api.explanation import Member, Neighbour, Observed, Operand, TensorExplanation
     from ...quantizer.numerics.affine import QuantParams
-    from ...quantizer.pipeline.explained import (
-        Member,
-        Neighbour,
-        Observed,
-        Operand,
-        TensorExplanation,
-    )
 
 RIGHT = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
 

@@ -16,11 +16,10 @@ from .json_document import document
 from .tables import print_table, ramp_of_terminal
 
 if TYPE_CHECKING:
-    from ...profiles.checks.extremes import Extreme
-    from ...profiles.records.profile import Profile, TensorProfile
+    from ...profiles.records.profile import Extreme, Profile, TensorProfile
+    from ...quantizer.exchange.join import Joined
+    from ...quantizer.exchange.split import PartFile
     from ...quantizer.numerics.affine import QuantParams
-    from ...quantizer.parts.join import Joined
-    from ...quantizer.parts.split import PartFile
     from ...quantizer.plan.plan import QuantPlan
 
 
@@ -51,8 +50,8 @@ def profiling_json(profile: Profile, output: Path, notes: Sequence[str]) -> str:
 
 
 def of_kind(tensors: Mapping[str, TensorProfile], kind: str | None) -> Mapping[str, TensorProfile]:
-    """Return the tensors of a kind of `checks.tensor_kinds`; all for None."""
-    from ...profiles.checks.tensor_kinds import KINDS
+    """Return the tensors of a kind of `data_checks`; all for None."""
+    from ...profiles.records.data_checks import KINDS
 
     return {name: t for name, t in tensors.items() if kind is None or KINDS[kind](t)}
 
@@ -63,7 +62,7 @@ def profile_json(profile: Profile) -> str:
     It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
     """
     from ...profiles.base.strict_yaml import parse
-    from ...profiles.checks.extremes import Extremes
+    from ...profiles.records.profile import Extremes
     from ...profiles.records.store import dumps
 
     written: Any = parse(dumps(profile))
@@ -100,8 +99,7 @@ def plan_json(plan: QuantPlan) -> str:
 
 def print_profile(profile: Profile, named: bool = False) -> None:
     """Print a heading and a row for each tensor, with the samples of its extremes where they are `named`."""
-    from ...profiles.records.origins import is_bound, source_of
-    from ...profiles.records.profile import describe
+    from ...profiles.records.profile import describe, is_bound, source_of
 
     tensors = f"{len(profile)} tensors"
     if not is_bound(profile):

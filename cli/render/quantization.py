@@ -9,8 +9,8 @@ from ...profiles.base.presentation import size_text
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.pipeline.quantize_result import QuantizeResult
-    from ...quantizer.speed.float_fallback import SpeedCheck
+    from ...quantizer.api.quantization import QuantizeResult
+    from ...quantizer.search.float_fallback import SpeedCheck
 
 
 SHOWN_OUTPUTS = 4

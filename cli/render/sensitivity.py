@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from ...profiles.base.atomic_files import write_atomically
 from ...profiles.base.errors import ConfigError
-from ...quantizer.tuning.sensitivity import WORTH_DB
+from ...profiles.base.output_files import write_atomically
+from ...quantizer.search.sensitivity import WORTH_DB
 from .evaluation import decibel_text, table
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.tuning.sensitivity import Effect, NodeSensitivity, Sensitivities
+    from ...quantizer.search.sensitivity import Effect, NodeSensitivity, Sensitivities
 
 
 HEADERS = (

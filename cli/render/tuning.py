@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...profiles.base.presentation import size_text
-from ...quantizer.scoring.quality_target import OBJECTIVES
-from ...quantizer.tuning.candidates import meets
+from ...quantizer.search.candidates import meets
+from ...quantizer.search.quality import OBJECTIVES
 from .json_document import document
 
 if TYPE_CHECKING:
-    from ...quantizer.metrics.score import Score
-    from ...quantizer.scoring.quality_target import QualityTarget
-    from ...quantizer.tuning.candidates import Candidate, Trial
-    from ...quantizer.tuning.result import TuneResult
+    from ...quantizer.evaluation.metrics.score import Score
+    from ...quantizer.search.candidates import Candidate, Trial
+    from ...quantizer.search.quality import QualityTarget
+    from ...quantizer.search.tune import TuneResult
 
 
 def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) -> str:

@@ -11,8 +11,8 @@ import sys
 import numpy as np
 from qprof_onnx import load_profile
 from qprof_onnx.quantizer.numerics.affine import UINT8
+from qprof_onnx.quantizer.numerics.calibrators import calibrate
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
-from qprof_onnx.quantizer.ranges.calibrators import calibrate
 
 LEFT, WIDTH, BASE, HEIGHT, CELLS = 50, 660, 250, 180, 110
 COLOURS = {"minmax": "#3f9e63", "mse": "#4c8bd6", "percentile": "#dd8526", "kl": "#d9534f"}

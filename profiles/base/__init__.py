@@ -2,5 +2,4 @@
 
 Enters: nothing of qprof.
 Leaves: small helpers that every room may use.
-Imports: none.
 """

@@ -7,8 +7,11 @@ exits, with the `exit_code` of the class.
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
+from itertools import count
+from typing import get_type_hints
 
 _LONGEST = 1000
 
@@ -84,3 +87,46 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the name of `names` closest to `name`, or "" when none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+# Names: the next free one, and the order in which people count them.
+
+NaturalKey = tuple[list[tuple[int, str]], str]
+
+
+def free_name(name: str, taken: Container[str], numbered: Callable[[int], str] | None = None) -> str:
+    """Return `name` where it is free, else the first free one of its numbered forms.
+
+    Args:
+        name: the name that is preferred.
+        taken: names in use.
+        numbered: returns the form of a number, which counts from 1; None for "name_1", "name_2" and so on.
+    """
+    if name not in taken:
+        return name
+    form = numbered or (lambda number: f"{name}_{number}")
+    return next(candidate for candidate in map(form, count(1)) if candidate not in taken)
+
+
+def natural_key(name: str) -> NaturalKey:
+    """Return a sort key that puts "2" before "10"."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if number % 2 else (0, part) for number, part in enumerate(parts)], name
+
+
+# The check of numbers that are settings: each is finite.
+
+
+def check_finite(settings: object) -> None:
+    """Check the fields of a record of settings that are floats, or None.
+
+    A comparison with NaN is always false and one with infinity always the same: a limit that is one of them
+    would be no limit, or could never be met.
+
+    Raises:
+        ConfigError: one is NaN or infinite, naming the field.
+    """
+    for name, hint in get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if hint in (float, float | None) and value is not None and not math.isfinite(value):
+            raise ConfigError(f"{name}: {value} is not finite; give a number, or leave it out")

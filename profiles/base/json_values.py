@@ -44,7 +44,7 @@ def parse_json(text: str, *, non_finite: bool = False) -> Any:
         MalformedError: not JSON; NaN or Infinity, unless they are taken; a key twice; nested too deeply; a
             number of thousands of digits. The line is named where it is known.
     """
-    from .strict_yaml import MalformedError  # brings PyYAML along, which those who only write do not need
+    from .strict_yaml import MalformedError
 
     try:
         constant = float if non_finite else _no_number

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .atomic_files import write_atomically
 from .errors import ConfigError
 from .json_values import to_jsonable
+from .output_files import write_atomically
 
 NOTEBOOK_ROWS = 30
 """Rows of a table that a notebook shows; `to_markdown` and files have all."""

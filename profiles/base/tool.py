@@ -5,6 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
+
+# The version of this program, from the metadata of what is installed.
+
+__version__ = version("qprof-onnx")
+
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of samples done and, where known, their total."""
@@ -38,6 +44,6 @@ def notes_once() -> Iterator[None]:
 
 def tool_name() -> str:
     """Return name and version of this program, as files record them."""
-    from .version import __version__
+    pass
 
     return f"qprof {__version__}"

@@ -2,5 +2,4 @@
 
 Enters: a prepared model.
 Leaves: a model with more outputs, and `Observation`s.
-Imports: runtime, samples, records, base.
 """

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..base.errors import ConfigError, nearest
-from .activations import resolved
-from .subgraph_tensors import subgraph_tensors
+from .subgraphs import resolved, subgraph_tensors
 
 _SAME_ORDER = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Operators whose output holds exactly the elements of their first input, in the same order."""

@@ -7,22 +7,159 @@ the calibration runner, which computes them faster.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx.parser
 import onnx_ir as ir
 
-from ..base.errors import ModelError
-from ..base.names import free_name
-from ..records.histogram import Histogram
+from ..base.errors import ModelError, free_name
+from ..records.histogram import BINS, INDEX_BITS, MIN_EXPONENT, Histogram
 from ..records.profile import TensorProfile
-from ..samples.model_title import title_of
-from .activations import dtype_name, observed, recorded_shape, resolved
-from .profiling_function import DOMAIN, OP_TYPE, OUTPUTS, is_instrumented, profiling_function
-from .subgraphs import value_names
+from ..samples.samples import title_of
+from .subgraphs import dtype_name, observed, recorded_shape, resolved, value_names
+
+# The function that a `QuantizationProfile` node calls: its outputs, and its body in standard operators.
+
+DOMAIN = "qprof"
+"""Operator domain of the profiling function, and the start of the names of its outputs."""
+
+OP_TYPE = "QuantizationProfile"
+"""Name of the profiling function, as in Glow."""
+
+MAX_EXPONENT = 1015
+"""Exponent of a histogram over all finite doubles; above every exponent that a histogram can need."""
+
+OUTPUTS: dict[str, tuple[ir.DataType, int]] = {
+    "minimum": (ir.DataType.DOUBLE, 0),
+    "maximum": (ir.DataType.DOUBLE, 0),
+    "count": (ir.DataType.INT64, 0),
+    "zeros": (ir.DataType.INT64, 0),
+    "nan": (ir.DataType.INT64, 0),
+    "inf": (ir.DataType.INT64, 0),
+    "exponent": (ir.DataType.INT64, 0),
+    "bins": (ir.DataType.INT64, 1),
+    "counts": (ir.DataType.INT64, 1),
+    "shape": (ir.DataType.INT64, 1),
+}
+"""Outputs of the function, with element type and rank: the fields of a `TensorProfile`, the histogram as its
+exponent, the grid indices of its non-empty bins in rising order, and their counts."""
+
+_BODY = """
+<domain: "{domain}", opset_import: ["": {opset}]>
+{op_type} <profiled_node_name, profiled_output_number> (x) => ({outputs})
+{{
+    zero = Constant <value = double {{0.0}}> ()
+    minus_one = Constant <value = double {{-1.0}}> ()
+    largest = Constant <value = double[1] {{{largest}}}> ()
+    max_bins = Constant <value = double {{{bins}.0}}> ()
+    index_limit = Constant <value = double {{{index_limit}.0}}> ()
+    min_exponent = Constant <value = int64 {{{min_exponent}}}> ()
+    no_elements = Constant <value = int64 {{0}}> ()
+    flat_shape = Constant <value = int64[1] {{-1}}> ()
+    scales = Constant <value = double[{scale_count}] {{{scales}}}> ()
+
+    shape = Shape (x)
+    wide = Cast <to = 11> (x)
+    flat = Reshape (wide, flat_shape)
+    is_nan = IsNaN (flat)
+    is_inf = IsInf (flat)
+    is_not_finite = Or (is_nan, is_inf)
+    is_finite = Not (is_not_finite)
+    values = Compress (flat, is_finite)
+
+    nan_ones = Cast <to = 7> (is_nan)
+    nan = ReduceSum <keepdims = 0> (nan_ones)
+    inf_ones = Cast <to = 7> (is_inf)
+    inf = ReduceSum <keepdims = 0> (inf_ones)
+    is_zero = Equal (values, zero)
+    zero_ones = Cast <to = 7> (is_zero)
+    zeros = ReduceSum <keepdims = 0> (zero_ones)
+    count = Size (values)
+
+    is_empty = Equal (count, no_elements)
+    with_largest = Concat <axis = 0> (values, largest)
+    lowest = ReduceMin <keepdims = 0> (with_largest)
+    smallest = Neg (largest)
+    with_smallest = Concat <axis = 0> (values, smallest)
+    highest = ReduceMax <keepdims = 0> (with_smallest)
+    lowest_or_zero = Where (is_empty, zero, lowest)
+    highest_or_zero = Where (is_empty, zero, highest)
+    minimum = Add (lowest_or_zero, zero)
+    maximum = Add (highest_or_zero, zero)
+
+    minimum_scaled = Mul (minimum, scales)
+    minimum_floor = Floor (minimum_scaled)
+    minimum_below = Min (minimum_floor, minus_one)
+    minimum_negative = Less (minimum, zero)
+    first = Where (minimum_negative, minimum_below, minimum_floor)
+    maximum_scaled = Mul (maximum, scales)
+    maximum_floor = Floor (maximum_scaled)
+    maximum_below = Min (maximum_floor, minus_one)
+    maximum_negative = Less (maximum, zero)
+    last = Where (maximum_negative, maximum_below, maximum_floor)
+    span = Sub (last, first)
+    span_fits = Less (span, max_bins)
+    first_size = Abs (first)
+    first_fits = Less (first_size, index_limit)
+    last_size = Abs (last)
+    last_fits = Less (last_size, index_limit)
+    indices_fit = And (first_fits, last_fits)
+    fits = And (span_fits, indices_fit)
+    fits_ones = Cast <to = 6> (fits)
+    chosen = ArgMax <axis = 0, keepdims = 0> (fits_ones)
+    exponent = Add (chosen, min_exponent)
+
+    scale = Gather (scales, chosen)
+    scaled = Mul (values, scale)
+    floor = Floor (scaled)
+    floor_below = Min (floor, minus_one)
+    negative = Less (values, zero)
+    index = Where (negative, floor_below, floor)
+    whole = Cast <to = 7> (index)
+    bins, at, inverse, counts = Unique <sorted = 1> (whole)
+}}
+"""
+# Notes on the function body. `largest` makes the reductions of no values defined. Adding zero turns -0.0 into
+# 0.0. The Min with -1 keeps a negative double whose scaled value underflows to -0.0 out of bin 0. A scaled
+# value that overflows is infinite, and no infinite index is below `index_limit`: such an exponent does not
+# fit.
+
+
+def is_instrumented(model: ir.Model) -> bool:
+    """Return whether a model has the profiling function; form `regions` uses the same domain for its own."""
+    return any(key[:2] == (DOMAIN, OP_TYPE) for key in model.functions)
+
+
+def profiling_function(opset: int) -> ir.Function:
+    """Return the function that a `QuantizationProfile` node calls, for models of this opset.
+
+    It takes one tensor `x` of any floating-point type and shape; `OUTPUTS` lists its outputs. The
+    exponent is chosen as `histogram.bin_exponent` does: the first of all candidates that fits.
+    """
+    scales = [math.ldexp(1.0, -e) for e in range(MIN_EXPONENT, MAX_EXPONENT + 1)]
+    text = _BODY.format(
+        domain=DOMAIN,
+        op_type=OP_TYPE,
+        opset=opset,
+        outputs=", ".join(OUTPUTS),
+        largest=repr(float(np.finfo(np.float64).max)),
+        bins=BINS,
+        index_limit=1 << INDEX_BITS,
+        min_exponent=MIN_EXPONENT,
+        scale_count=len(scales),
+        scales=", ".join(map(repr, scales)),
+    )
+    function = onnx.parser.parse_function(text)
+    function.doc_string = (
+        "Exact statistics of the finite elements of x, and their histogram in bins of width 2**exponent."
+    )
+    return ir.serde.deserialize_function(function)
+
 
 MIN_OPSET = 13
 """Oldest opset of the default domain that the function's body is written for."""

@@ -2,5 +2,4 @@
 
 Enters: arrays of one tensor.
 Leaves: `TensorProfile`.
-Imports: records, checks, base.
 """

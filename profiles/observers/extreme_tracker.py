@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..base.names import natural_key
-from ..checks.extremes import Extreme, Extremes
+from ..base.errors import natural_key
+from ..records.profile import Extreme, Extremes
 from .histogram_counter import Ranges
 
 _NONE = np.bytes_(b"")

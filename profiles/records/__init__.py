@@ -2,5 +2,4 @@
 
 Enters: counts, ranges, files.
 Leaves: `Profile`.
-Imports: checks, noise, base.
 """

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..base.atomic_files import write_atomically
 from ..base.errors import ConfigError
+from ..base.output_files import write_atomically
 
 if TYPE_CHECKING:
     from .histogram import Bins

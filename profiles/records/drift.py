@@ -6,7 +6,7 @@ quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
 ==============  ==========================================================================================
 range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
 clipping_rate   share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
-                these cover, see `drift_check.covered`; OLD's own range when there are none)
+                these cover, see `drift.covered`; OLD's own range when there are none)
 js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
                 Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
@@ -31,8 +31,7 @@ import numpy.typing as npt
 
 from ..base.errors import ProfileError
 from .histogram import Histogram, bin_exponent
-from .origins import is_exact, source_of
-from .profile import Profile, TensorProfile, describe
+from .profile import Profile, TensorProfile, describe, is_exact, source_of
 
 Floats = npt.NDArray[np.float64]
 Cover = tuple[float, float]

@@ -9,11 +9,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..base.atomic_files import read_text
 from ..base.errors import ProfileError
+from ..base.output_files import read_text
 from .channel_statistics import Channels
-from .origins import is_exact, source_of
-from .profile import DataId, Profile, describe
+from .profile import DataId, Profile, describe, is_exact, source_of
 from .store import loads, save_profile
 
 MAX_COUNT = (1 << 63) - 1

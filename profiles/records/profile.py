@@ -2,24 +2,270 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+from ..base.errors import natural_key
+from ..base.strict_yaml import MalformedError, text_at
+
+if TYPE_CHECKING:
+    pass
+
+
+import os
+from collections.abc import Iterator
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import ProfileError, nearest
 from ..base.json_values import to_jsonable
-from ..base.names import natural_key
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
-from ..checks.extremes import Extremes, merged_extremes
-from ..checks.hints import Hint, hints_of
-from ..checks.input_checks import InputCheck, check_input
-from ..checks.inputs import InputProfile, merged_inputs
-from ..checks.outliers import Outlier, outliers
-from ..noise.measurements import SampleNoise, fewest_digests
 from .channel_statistics import Channels
 from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import Bins, Histogram
+
+if TYPE_CHECKING:
+    from .data_checks import Hint, InputCheck, Outlier
+
+
+# The samples that made the smallest and the largest values of a tensor, whatever the order of the
+# samples.
+#
+# Of all samples those two are kept whose own smallest value is smallest, and those two whose own largest
+# is
+# largest. Equal values are ordered by the digests of the samples, so that the choice does not depend on
+# order, threads, shards or passes; samples with equal data count as one. The two best of all samples are
+# the
+# two best of those of its parts, so merging is exact, commutative and associative.
+
+KEPT = 2
+"""Samples that are kept for each end of a range."""
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The smallest, or the largest, finite value that a tensor had in one sample.
+
+    Attributes:
+        value: exact.
+        digest: of the sample's data, as 32 hexadecimal digits.
+        name: of the sample, as messages call it; where several have the same data, the first in natural
+            order. It depends on how the data are stored, so it is not compared.
+    """
+
+    value: float
+    digest: str
+    name: str = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The samples with the most extreme values of a tensor.
+
+    Attributes:
+        lowest: up to `KEPT` of them, the smallest minimum first.
+        highest: up to `KEPT` of them, the largest maximum first.
+    """
+
+    lowest: tuple[Extreme, ...] = ()
+    highest: tuple[Extreme, ...] = ()
+
+    def merged(self, other: Extremes) -> Extremes:
+        """Return those of both sets of samples together."""
+        return Extremes(best([*self.lowest, *other.lowest], 1.0), best([*self.highest, *other.highest], -1.0))
+
+
+def merged_extremes(a: Extremes | None, b: Extremes | None) -> Extremes | None:
+    """Return those of both; None where they are not known of one of them."""
+    return None if a is None or b is None else a.merged(b)
+
+
+def best(extremes: Iterable[Extreme], sign: float) -> tuple[Extreme, ...]:
+    """Return the first `KEPT` extremes, one of each digest, by value times `sign`, then by digest."""
+    found: dict[str, Extreme] = {}
+    for extreme in extremes:
+        other = found.get(extreme.digest)
+        if other is None or _rank(extreme, sign) < _rank(other, sign):
+            found[extreme.digest] = extreme
+    return tuple(sorted(found.values(), key=lambda e: (sign * e.value, e.digest))[:KEPT])
+
+
+def _rank(extreme: Extreme, sign: float) -> tuple[object, ...]:
+    return sign * extreme.value, natural_key(extreme.name)
+
+
+# What the inputs of a model were given: their records in a profile, and how these merge and are written.
+
+Sizes = tuple[tuple[int, int], ...]
+"""The smallest and the largest size of each dimension."""
+
+
+@dataclass(frozen=True)
+class InputProfile:
+    """What a graph input was given, over all samples.
+
+    Attributes:
+        tensor: its elements, of whatever numeric type: integers are counted as floats of the same value (from
+            2**53 on, of the nearest). Of strings nothing is counted.
+        sizes: of the arrays; None where their ranks differ.
+        normalised: whether the model itself begins by scaling or shifting it by constants.
+        transposed: whether the model begins by moving its axes.
+    """
+
+    tensor: TensorProfile
+    sizes: Sizes | None
+    normalised: bool = False
+    transposed: bool = False
+
+    def merged(self, other: InputProfile) -> InputProfile:
+        """Return the record of both sets of samples together."""
+        return InputProfile(
+            self.tensor.merged(other.tensor),
+            merged_sizes(self.sizes, other.sizes),
+            self.normalised or other.normalised,
+            self.transposed or other.transposed,
+        )
+
+
+def merged_inputs(a: Mapping[str, InputProfile], b: Mapping[str, InputProfile]) -> dict[str, InputProfile]:
+    """Return the records of both sets of samples; none where one of them has none of these inputs."""
+    return {name: a[name].merged(b[name]) for name in a} if a.keys() == b.keys() else {}
+
+
+def sizes_of(shape: tuple[int, ...]) -> Sizes:
+    """Return the sizes of one array."""
+    return tuple((size, size) for size in shape)
+
+
+def merged_sizes(a: Sizes | None, b: Sizes | None) -> Sizes | None:
+    """Return the sizes of both sets of arrays."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
+
+
+def sizes_text(sizes: Sizes | None) -> str | None:
+    """Return sizes as in "1 3 32-128"; None for none."""
+    if sizes is None:
+        return None
+    return " ".join(str(low) if low == high else f"{low}-{high}" for low, high in sizes)
+
+
+def sizes_at(value: object, where: str) -> Sizes | None:
+    """Return the sizes that a text describes, or raise MalformedError."""
+    if value is None:
+        return None
+    words = text_at(value, where).split()
+    found = [re.fullmatch("([0-9]{1,18})(?:-([0-9]{1,18}))?", word) for word in words]
+    sizes = tuple((int(size[1]), int(size[2] or size[1])) for size in found if size)
+    if len(sizes) < len(words) or any(low > high for low, high in sizes):
+        raise MalformedError(f"{where}: is not a text of sizes such as '1 3 32-128'")
+    return sizes
+
+
+# Measured noise: what becomes of small rounding errors on their way through the model, for a few samples.
+#
+# The record of each sample stands alone, under the digest of its data. So the records of shards of the
+# data are
+# put together by keeping those with the smallest digests: exactly what all data in one run would have
+# given.
+
+INJECTED = 1e-4
+"""Power of the rounding noise that is added to an activation, as a share of its signal (40 dB).
+
+It is enough to stand clear of the rounding of float32 after many layers, and so little that functions are
+nearly linear in it."""
+
+DIGITS = 5
+"""Significant decimal digits of a mean square: 0.0005 dB."""
+
+
+@dataclass(frozen=True)
+class TensorNoise:
+    """What one tensor held in one sample, as mean squares over its elements.
+
+    Of a tensor that a Softmax reads, elements so far below the largest that it makes zeros of them count as
+    0 in all three, so that the fillers of masks do not.
+
+    Attributes:
+        signal: of the float values. None where it is not finite.
+        activation_noise: of the error that the tensor had before its own rounding, where every profiled
+            activation is rounded with a noise of `INJECTED` times its signal, and no weight. None where it
+            was not measured, is not finite, or the shape changed.
+        weight_noise: of its error where every weight is rounded to int8, and no activation; None as above.
+    """
+
+    signal: float | None
+    activation_noise: float | None
+    weight_noise: float | None
+
+    @property
+    def injected(self) -> float:
+        """Mean square of the noise of the tensor's own rounding; 0 where it was not rounded."""
+        return 0.0 if self.signal is None else INJECTED * self.signal
+
+
+@dataclass(frozen=True)
+class SampleNoise:
+    """The measured noise of one sample.
+
+    Attributes:
+        digest: of the sample's data, as 32 hexadecimal digits.
+        tensors: name to noise, in graph order.
+        changed_shapes: names of the tensors that had another shape once values were rounded: something
+            computes shapes from values (durations, NonZero).
+    """
+
+    digest: str
+    tensors: Mapping[str, TensorNoise]
+    changed_shapes: tuple[str, ...] = ()
+
+
+def mean_square(total: float, count: int) -> float | None:
+    """Return a mean square as it is recorded; None where it is not finite or there are no elements."""
+    if not count or not isfinite(total):
+        return None
+    return float(f"{total / count:.{DIGITS - 1}e}")
+
+
+def fewest_digests(several: Iterable[SampleNoise], count: int) -> tuple[SampleNoise, ...]:
+    """Return the samples with the smallest digests, each once, in order; at most `count`."""
+    by_digest = {sample.digest: sample for sample in several}
+    return tuple(by_digest[digest] for digest in sorted(by_digest)[:count])
+
+
+def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
+    """Return signal and noises of all samples together, summed for each tensor.
+
+    The three sums of a tensor are over the same samples, so that their ratios mean something: those in which
+    as much was measured of it as in any.
+    """
+    measured: dict[str, list[TensorNoise]] = {}
+    for sample in samples:
+        for name, noise in sample.tensors.items():
+            measured.setdefault(name, []).append(noise)
+    return {name: _pooled(noises) for name, noises in measured.items()}
+
+
+def changed_shapes(samples: Iterable[SampleNoise]) -> frozenset[str]:
+    """Return the tensors whose shape changed in any of the samples."""
+    return frozenset(name for sample in samples for name in sample.changed_shapes)
+
+
+def _figures(noise: TensorNoise) -> tuple[float | None, float | None, float | None]:
+    return noise.signal, noise.activation_noise, noise.weight_noise
+
+
+def _pooled(noises: list[TensorNoise]) -> TensorNoise:
+    most = max(sum(figure is not None for figure in _figures(noise)) for noise in noises)
+    whole = [noise for noise in noises if sum(f is not None for f in _figures(noise)) == most]
+    kinds = [figure is not None for figure in _figures(whole[0])]
+    alike = [_figures(n) for n in whole if [f is not None for f in _figures(n)] == kinds]
+    columns = zip(*alike, strict=True)
+    return TensorNoise(*(None if c[0] is None else sum(float(f or 0.0) for f in c) for c in columns))
+
 
 Dim = int | None
 """One dimension of a shape: its size, or None where it is free or differed between samples."""
@@ -275,14 +521,20 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
     def input_checks(self) -> tuple[InputCheck, ...]:
         """Return type, sizes, range, mean and standard deviation of each input of the graph, in order."""
+        from .data_checks import check_input
+
         return tuple(check_input(name, given) for name, given in self.inputs.items())
 
     def hints(self) -> tuple[Hint, ...]:
         """Return what should be looked at in the data: pixels that were not scaled, few samples, outliers."""
+        from .data_checks import hints_of
+
         return hints_of(self)
 
     def outliers(self) -> tuple[Outlier, ...]:
         """Return the samples that hold the extremes of unusually many tensors, the worst first."""
+        from .data_checks import outliers
+
         return outliers(self, self.runs)
 
     def __getitem__(self, name: str) -> TensorProfile:
@@ -398,3 +650,27 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 def describe(model: ModelId) -> str:
     """Return a short text that tells two models apart: file name and the heads of both digests."""
     return f"{model.file or 'model'} (structure {model.structure[:12]}, weights {model.weights[:12]})"
+
+
+# What can be done with a profile depends on which tool recorded it, and how much it recorded. Pure.
+
+
+def is_bound(profile: Profile) -> bool:
+    """Return whether the keys are names of tensors of a prepared model, not those of another tool's file."""
+    return profile.origin == "qprof" or bool(profile.model.structure)
+
+
+def is_exact(profile: Profile) -> bool:
+    """Return whether all histograms are exact: only such profiles can be merged and compared."""
+    return is_bound(profile) and all(isinstance(t.histogram, Histogram) for t in profile.values())
+
+
+def has_histograms(profile: Profile) -> bool:
+    """Return whether of some tensor more than the range is known; also where no tensor held anything."""
+    held = [tensor for tensor in profile.values() if tensor.count]
+    return not held or any(tensor.histogram.total for tensor in held)
+
+
+def source_of(profile: Profile) -> str:
+    """Return who recorded a profile, for messages."""
+    return profile.tool or (f"a file of format {profile.origin}" if profile.origin != "qprof" else "qprof")

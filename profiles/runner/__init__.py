@@ -2,5 +2,4 @@
 
 Enters: a prepared model and samples.
 Leaves: `Profile`.
-Imports: instrumentation, observers, runtime, samples, readers, records, checks, base.
 """

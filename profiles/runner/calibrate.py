@@ -13,24 +13,37 @@ import onnxruntime as ort
 
 from ..base.errors import ConfigError, DataError
 from ..base.tool import Progress, tool_name
-from ..checks.extremes import Extremes
-from ..checks.inputs import InputProfile, Sizes
-from ..instrumentation.activations import declared_shape
 from ..instrumentation.observations import Observation
-from ..readers.values import InputSpec, Sample, Samples
+from ..instrumentation.subgraphs import declared_shape
 from ..records.histogram import Histogram
-from ..records.profile import DataId, ModelId, NonFinite, Profile, TensorProfile
-from ..runtime.profiling_session import session_for
+from ..records.profile import (
+    DataId,
+    Extremes,
+    InputProfile,
+    ModelId,
+    NonFinite,
+    Profile,
+    Sizes,
+    TensorProfile,
+)
 from ..runtime.providers import profiled_by
-from ..samples.digest import id_of_digests
+from ..runtime.session import session_for
+from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
+from ..samples.values import InputSpec, Sample, Samples
 from .checkpoint import CheckpointWriter, RunId, RunProgress, SampleDigests
 from .memory_plan import plan_run
-from .profiling_model import ProfilingModel, profiling_model
-from .sample_observer import both_sizes, empty_profile, merged_profiles
-from .sample_pass import SamplePass, digests_of
+from .sample_pass import (
+    ProfilingModel,
+    SamplePass,
+    both_sizes,
+    digests_of,
+    empty_profile,
+    map_in_threads,
+    merged_profiles,
+    profiling_model,
+)
 from .settings import RunSettings
-from .thread_pool import map_in_threads
 
 
 class NoSamplesError(DataError):

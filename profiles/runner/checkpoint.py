@@ -21,12 +21,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.atomic_files import read_text, remove_leftovers, write_atomically
 from ..base.errors import DataError, ProfileError
+from ..base.output_files import read_text, remove_leftovers, write_atomically
 from ..records.non_finite import from_entries, to_entries
 from ..records.profile import DataId, ModelId, Profile
 from ..records.store import dumps, loads
-from ..samples.digest import DIGEST_BYTES
+from ..samples.samples import DIGEST_BYTES
 from .memory_plan import MemoryPlan
 
 FAMILY, VERSION = "qprof-checkpoint", 4

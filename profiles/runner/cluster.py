@@ -21,8 +21,7 @@ from ..base.errors import ConfigError, DataError, ModelError, QprofError
 from ..base.tool import Progress
 from ..records.profile import ModelId, Profile
 from ..runtime.external_weights import save_with_weights
-from ..runtime.machine import cores
-from ..runtime.providers import profiled_by
+from ..runtime.providers import cores, profiled_by
 from ..samples.objects import PreprocessedData, source_name
 from ..samples.samples import input_specs, open_samples
 from ..samples.smallest import SmallestSamples

@@ -10,14 +10,12 @@ import numpy as np
 
 from ..base.errors import ConfigError
 from ..instrumentation.live_memory import LiveMemory, live_memory
-from ..readers.values import Sample, Samples
 from ..records.histogram import BINS
-from ..runtime.machine import give_memory_back, used_bytes
-from ..runtime.profiling_session import size_name, size_session
-from ..runtime.run_sample import run_sample
+from ..runtime.providers import give_memory_back, used_bytes
+from ..runtime.session import run_sample, size_name, size_session
 from ..samples.samples import fixed_shapes
-from .profiling_model import ProfilingModel
-from .sample_pass import runs_of
+from ..samples.values import Sample, Samples
+from .sample_pass import ProfilingModel, runs_of
 
 MIB = 1 << 20
 

@@ -25,7 +25,7 @@ from ..samples.objects import PreprocessedData
 from ..samples.samples import open_samples
 from ..samples.smallest import SamplePlace, SmallestSamples
 from .calibrate import NoSamplesError, profile_samples
-from .profiling_model import ProfilingModel, profiling_model
+from .sample_pass import ProfilingModel, profiling_model
 from .settings import RunSettings
 
 SHARDS_PER_WORKER = 4

@@ -6,11 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base.errors import ConfigError, nearest
-from ..base.numbers import check_finite
-from ..runtime.custom_operators import loaded_libraries
-from ..runtime.machine import cores
-from ..runtime.providers import CPU, check_provider
+from ..base.errors import ConfigError, check_finite, nearest
+from ..runtime.providers import CPU, check_provider, cores, loaded_libraries
 
 TENSORS = ("all", "needed")
 CHANNELS = ("weighted-layers", "off")

@@ -2,5 +2,4 @@
 
 Enters: an ONNX model.
 Leaves: sessions that give intermediate tensors.
-Imports: samples, readers, base.
 """

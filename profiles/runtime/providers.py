@@ -6,13 +6,128 @@ is an error. Nodes that a provider has no kernel for run on the CPU, and are cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from ..base.errors import ConfigError, nearest
 from ..base.tool import note, tool_name
+
+# Cores that this process may use, and the memory that it uses.
+
+_MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of malloc.h."""
+
+
+def used_bytes() -> int:
+    """Return the memory that this process uses; where the system does not report it, the peak so far.
+
+    Raises:
+        ConfigError: the system reports neither.
+    """
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:
+        raise ConfigError(
+            "memory limit: this system does not report the memory of a process; leave the limit out"
+        ) from None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def give_memory_back() -> None:
+    """Let the C library give every block of a mebibyte or more back to the system when it is freed.
+
+    glibc otherwise keeps blocks of up to 32 MiB, of each thread apart. Other libraries are left as they are.
+    """
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else (os.cpu_count() or 1)
+
+
+# Exceptions that onnxruntime raises, and the first line of their text.
+
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    *(
+        getattr(state, name)
+        for name in (
+            "EPFail",
+            "Fail",
+            "InvalidArgument",
+            "InvalidGraph",
+            "InvalidProtobuf",
+            "NoSuchFile",
+            "NotImplemented",
+            "RuntimeException",
+        )
+    ),
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of onnxruntime for a model or a sample that it refuses; they have no base class in common."""
+
+
+_NOISE = re.compile(
+    r"^\[ONNXRuntimeError\] : -?\d+ : \w+ : |Load model from .*? failed:|This is an invalid model\. "
+    r"|/onnxruntime_src/\S+ (?:\S+ )?onnxruntime::[^)]*\)(?: const)? |(?:Type )?Error: |\[\w+Error\] ?"
+)
+_LONGEST = 400
+
+
+def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> str:
+    """Return the message for a model that onnxruntime does not load: what it says, and what to do.
+
+    Args:
+        name: of the model, for the user; the file may be a temporary one.
+        error: one of `RUNTIME_ERRORS`.
+        libraries: of custom operators, that are loaded.
+    """
+    text = first_line(error)
+    unknown = re.search(r"(\S+)\(-?\d+\) is not a registered function/op", text)
+    if unknown is not None:
+        without = f", nor has {', '.join(map(os.path.basename, libraries))}" if libraries else ""
+        return (
+            f"{name}: onnxruntime has no operator {unknown[1]}{without}; load the library that brings it "
+            "with --custom-ops LIB (in Python: load_custom_operators), or, where it is a function of another "
+            "file, put that into the model: qprof join MODEL.onnx --functions FILE -o WHOLE.onnx"
+        )
+    return (
+        f"{name}: onnxruntime cannot load it: {text}; check the model with onnx.checker, and that this "
+        "onnxruntime has its operators"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return what onnxruntime says is wrong, on one line: without its codes and places in its source.
+
+    The first line says it; what follows is often source code.
+    """
+    text = str(error).strip()
+    line = _NOISE.sub("", text.splitlines()[0]).strip() if text else ""
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    return line.rstrip(".") or "it does not say why"
+
 
 CPU = "CPUExecutionProvider"
 SUFFIX = "ExecutionProvider"
@@ -157,3 +272,111 @@ def profiled_by(provider: str) -> str:
     """
     with_what = "" if provider == CPU else f" with {provider} of onnxruntime {ort.__version__}"
     return f"{tool_name()}{with_what}"
+
+
+# Libraries of custom operators: loaded once for the process, known to every session opened afterwards.
+#
+# onnxruntime loads such a library into the process; it is code, and it runs with the rights of the user.
+# So one
+# is loaded only where the user names it, never because a model asks for it.
+
+_libraries: dict[str, None] = {}
+"""Resolved paths in the order in which they were given."""
+
+
+def load_custom_operators(*libraries: str | os.PathLike[str]) -> None:
+    """Load libraries of custom operators, for all models that this process runs from now on.
+
+    Args:
+        libraries: shared libraries built for onnxruntime's `RegisterCustomOps`; one that is loaded already is
+            left as it is.
+
+    Raises:
+        ConfigError: there is no such file, or onnxruntime cannot load it.
+    """
+    for library in libraries:
+        path = Path(library)
+        if not path.is_file():
+            raise ConfigError(f"{library}: no such library of custom operators; check the path")
+        name = str(path.resolve())
+        if name in _libraries:
+            continue
+        try:
+            ort.SessionOptions().register_custom_ops_library(name)
+        except RUNTIME_ERRORS as error:
+            processor = _other_processor(path)
+            why = f"it is built for {processor}" if processor else first_line(error)
+            raise ConfigError(
+                f"{library}: onnxruntime cannot load it: {why}; give a shared library of custom operators "
+                f"built for onnxruntime {ort.__version__} on {platform.machine()}"
+            ) from None
+        _libraries[name] = None
+
+
+_PROCESSORS = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+"""`e_machine` of the ELF header (System V ABI) by number."""
+
+
+def _other_processor(path: Path) -> str:
+    """Return the processor that an ELF file is built for where that is not this one, else "".
+
+    The system's own message for such a file is that there is none.
+    """
+    with open(path, "rb") as file:
+        head = file.read(20)
+    if len(head) < 20 or not head.startswith(b"\x7fELF"):
+        return ""
+    name = _PROCESSORS.get(int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "")
+    return "" if name == platform.machine() else name
+
+
+def loaded_libraries() -> tuple[str, ...]:
+    """Return the paths of the libraries that are loaded, for processes that share the work."""
+    return tuple(_libraries)
+
+
+def new_session(model: str | bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
+    """Return a session: the one place that makes them.
+
+    Where a provider fails, onnxruntime's wrapper would print it on stdout, and run on another one.
+
+    Args:
+        model: path, or the bytes of a model without external data.
+        options: of the session.
+        provider: what `check_provider` returned.
+
+    Raises:
+        ConfigError: the provider does not start on this machine.
+        One of `RUNTIME_ERRORS`: onnxruntime refuses the model.
+    """
+    if provider == CPU:
+        return ort.InferenceSession(model, options, providers=[provider], enable_fallback=0)
+    options.add_session_config_entry(TELLS_NODES, "1")
+    try:
+        session = ort.InferenceSession(model, options, providers=[with_options(provider)], enable_fallback=0)
+    except RUNTIME_ERRORS as error:
+        if _loads_on_the_cpu(model):
+            raise not_started(provider, first_line(error)) from None
+        raise
+    check_runs(session, provider)
+    return session
+
+
+def _loads_on_the_cpu(model: str | bytes) -> bool:
+    """Whether a model that another provider refuses is one that onnxruntime can run."""
+    options = new_session_options()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        ort.InferenceSession(model, options, providers=[CPU], enable_fallback=0)
+    except RUNTIME_ERRORS:
+        return False
+    return True
+
+
+def new_session_options() -> ort.SessionOptions:
+    """Return onnxruntime's default options, with the custom operators that are loaded."""
+    options = ort.SessionOptions()
+    for library in _libraries:
+        options.register_custom_ops_library(library)
+    return options

@@ -2,5 +2,4 @@
 
 Enters: a folder, a Python function, or an object of Python.
 Leaves: checked samples (`Sample`), and their digest.
-Imports: readers, storage, records, base.
 """

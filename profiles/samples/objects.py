@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..base.errors import DataError
-from ..storage.files import shown_location
 from .functions import items_of, user_code
+from .storage import shown_location
 
 DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
 """A folder, "module:function", or an object of Python: an iterable, or a function that returns one."""

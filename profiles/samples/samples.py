@@ -5,24 +5,22 @@ Every sample is checked against the model's inputs before it is used; nothing is
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ..base.errors import DataError
 from ..base.tool import note
-from ..readers.checks import checked_arrays, of_batches
-from ..readers.preprocessing import load_preprocessing
-from ..readers.registry import open_source
-from ..readers.values import InputSpec, Sample, Samples
+from ..records.profile import DataId
 from .functions import is_function, items_of, load_function, user_code
-from .model_title import title_of
 from .objects import (
     NAME,
     ChosenSamples,
@@ -35,7 +33,145 @@ from .objects import (
     length_of,
     reader_of,
 )
-from .selected_rows import selected_rows
+from .preprocessing import load_preprocessing
+from .registry import open_source
+from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
+
+# What messages call a model: the file that the user gave, or the name of its graph.
+
+_FILE = "qprof.file"
+"""Key in `Graph.meta`, which is not written into files and is copied with the graph."""
+
+
+def set_title(model: ir.Model, path: str | os.PathLike[str]) -> None:
+    """Let messages call a model by its file."""
+    model.graph.meta[_FILE] = os.fspath(path)
+
+
+def title_of(model: ir.Model) -> str:
+    """Return what messages call a model: its file, where that is known."""
+    file = model.graph.meta.get(_FILE)
+    if file:
+        return str(file)
+    return f"model '{model.graph.name}'" if model.graph.name else "the model"
+
+
+# The identity of calibration data: a digest that does not depend on order, batching or sharding.
+
+DIGEST_BYTES = 16
+DIGESTS = 1 << 8 * DIGEST_BYTES
+"""Digests are added up modulo this."""
+
+
+def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
+    """Return the identity of the arrays that are run together; `DataId.merged` gives that of several.
+
+    If all inputs share a free leading dimension, their rows i together are one sample, so that it does not
+    matter how the samples were batched; otherwise all arrays together are one sample. The digest of a sample
+    is blake2b over name, type, shape and little-endian elements of each input, sorted by name, and
+    these add up modulo 2**128.
+
+    Args:
+        arrays: by input name.
+        specs: inputs of the model.
+    """
+    return id_of_digests(sample_digests(arrays, specs))
+
+
+def sample_digests(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> list[int]:
+    """Return the digest of each of the samples that arrays hold, which `data_id` adds up."""
+    named = [(name, _contiguous(arrays[name])) for name in sorted(arrays)]
+    rows = batch_size(arrays, specs)
+    if rows is None:
+        return [_digest(named)]
+    return [_digest([(name, array[row]) for name, array in named]) for row in range(rows)]
+
+
+def id_of_digests(digests: Sequence[int]) -> DataId:
+    """Return the identity of the samples that have these digests."""
+    return DataId(len(digests), digest_text(sum(digests)))
+
+
+def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
+    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch as it is.
+
+    For a model with a fixed batch of 1, `of_batches` gives the inputs that its batches have.
+    """
+    rows = batch_size(sample.arrays, of_batches(specs))
+    if rows is None:
+        yield sample
+        return
+    for row in range(rows):
+        arrays = {name: array[row : row + 1] for name, array in sample.arrays.items()}
+        yield Sample(f"{sample.name}[{row}]", arrays)
+
+
+def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if array.dtype.kind in "OU":
+        return array.astype(object)
+    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a scalar an array
+
+
+def _digest(arrays: Sequence[tuple[str, npt.NDArray[Any] | str]]) -> int:
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for name, array in arrays:
+        parts: list[bytes | memoryview]
+        values = np.asarray(array)
+        if values.dtype.kind in "OU":
+            texts = [str(text).encode() for text in values.flat]
+            parts = [b"string", _numbers(values.shape), *texts]
+        else:
+            little = values.astype(values.dtype.newbyteorder("<"), copy=False).reshape(-1)
+            parts = [values.dtype.name.encode(), _numbers(values.shape), little.view(np.uint8).data]
+        for part in (name.encode(), *parts):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def _numbers(shape: tuple[int, ...]) -> bytes:
+    return ",".join(map(str, shape)).encode()
+
+
+def digest_text(number: int) -> str:
+    """Return a digest, or a sum of them, as hexadecimal digits."""
+    return f"{number % DIGESTS:0{2 * DIGEST_BYTES}x}"
+
+
+# How many rows an integer input selects from: the ids that the embedding of a model has.
+
+PASSED_ON = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Expand")
+"""Operators that give the same integers."""
+SELECTING = ("Gather", "GatherElements", "GatherND", "ScatterElements")
+"""Operators whose second input selects of the first."""
+
+
+def selected_rows(value: ir.Value) -> int | None:
+    """Return how many rows the values of a tensor select from, the fewest where there are several.
+
+    Args:
+        value: an input of a model.
+
+    Returns:
+        1 where the model does not say how many, None where nothing is selected.
+    """
+    return min(_rows(value), default=None)
+
+
+def _rows(value: ir.Value) -> Iterator[int]:
+    for node, index in value.uses():
+        if node.op_type in PASSED_ON and index == 0:
+            yield from _rows(node.outputs[0])
+        elif node.op_type in SELECTING and index == 1:
+            yield _size(node)
+
+
+def _size(node: ir.Node) -> int:
+    selected = node.inputs[0]
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    shape = None if selected is None else selected.shape
+    size = shape[axis] if shape and node.op_type != "GatherND" and axis < len(shape) else None
+    return size if isinstance(size, int) else 1
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:

@@ -12,8 +12,8 @@ from threading import Lock
 
 import numpy as np
 
-from ..readers.values import InputSpec, Sample, Samples
-from .digest import digest_text, rows_of, sample_digests
+from .samples import digest_text, rows_of, sample_digests
+from .values import InputSpec, Sample, Samples
 
 LARGEST_BYTES = 1 << 26
 """Bytes of the arrays of a sample up to which it can be chosen: what is chosen may be held in memory."""

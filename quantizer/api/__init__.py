@@ -1,31 +1,5 @@
-"""qprof: profile-guided post-training quantization of ONNX models.
+"""The functions of the package: what `import qprof_onnx` and each command call.
 
-    import qprof_onnx as qprof
-
-    profile = qprof.profile("model.onnx", loader, transform=lambda batch: {"image": batch[0]})
-    result = qprof.quantize("model.onnx", profile, calibrator="mse", keep_float=["Gemm_9"])
-    report = qprof.evaluate("model.onnx", result, heldout)
-    result.save("model.int8.onnx")
-
-Functions:
-    profile, dump_profile: run a model on samples and record statistics of its activations
-    quantize: choose parameters; a model, a plan and a summary come back
-    evaluate, compare_layers, sensitivity: what quantization costs, at the outputs and in each layer
-    tune: the best plan that meets a quality target
-    merge, diff: profiles of shards become one; new data against the old
-    join, split: a model of several files, joined to be profiled and planned, and split into quantized files
-    explain, instrument: why a tensor has its parameters; a model with profiling nodes
-    load_profile, save_profile, load_plan, save_plan, load_recipe, target_names
-
-A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`, and an object is only read. Samples are a
-folder, "module:function", or an iterable, such as a list, a generator or a data loader. Profiles and plans
-are paths or objects. Settings are keywords. Every result has `to_dict()`, `to_markdown()`, `save(path)` and a
-table for notebooks. Errors are children of `QprofError`.
-
-This file is `qprof_onnx/__init__.py` once installed (`package-dir` in pyproject.toml); its names are in the
-stub beside it, and each is imported when it is first used.
+Enters: models, profiles, plans and samples, as paths or objects.
+Leaves: files, and results that show themselves.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

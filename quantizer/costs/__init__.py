@@ -3,5 +3,4 @@
 Enters: a model, its plan and profile, the table of a target.
 Leaves: predicted microseconds of each node in float and in int8, and of each conversion; the nodes that are
 faster in float.
-Imports: plan, cost_table, operators, model, numerics, profiles.records.
 """

@@ -8,15 +8,102 @@ before it) adds the difference to the cost of the boundary.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from ...profiles.records.profile import Profile
 from ..model.graph import Graph, name_of
-from ..plan.plan import QuantPlan
-from .min_cut import NEVER, SINK, SOURCE, Network
-from .records import Costs, is_quantized
+from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
+from .predicted import CostModel, Costs, is_quantized, price_of
+
+# The cheapest assignment of the nodes of a graph to two sides: a minimum cut. Pure.
+#
+# Each node has a cost on either side, and an edge costs when its ends are on different sides. Goldschmidt
+# and
+# Hochbaum, and Boykov and Kolmogorov, describe the reduction; the flow is that of Dinic's algorithm
+# (1970).
+
+Node = Hashable
+SOURCE, SINK = ("source",), ("sink",)
+NEVER = float("inf")
+GRAIN = 1e-9
+"""Capacities below this count as used up: sums of float64 costs leave such remainders."""
+
+
+@dataclass
+class Network:
+    """Capacities of directed edges; `edge` adds to them."""
+
+    _left: dict[Node, dict[Node, float]] = field(default_factory=dict)
+
+    def edge(self, start: Node, end: Node, capacity: float) -> None:
+        """Charge `capacity` when `start` is on the side of SOURCE and `end` on that of SINK."""
+        forward, backward = self._left.setdefault(start, {}), self._left.setdefault(end, {})
+        forward[end] = forward.get(end, 0.0) + capacity
+        backward.setdefault(start, 0.0)
+
+    def source_side(self) -> set[Node]:
+        """Return the nodes on the side of SOURCE in the minimum cut with the most nodes there."""
+        left = {node: dict(ends) for node, ends in self._left.items()}
+        while SINK in (level := _levels(left)):
+            edges = {node: list(ends) for node, ends in left.items()}
+            while _push(left, level, edges):
+                pass
+        return left.keys() - _reaching_sink(left)
+
+
+def _levels(left: dict[Node, dict[Node, float]]) -> dict[Node, int]:
+    """Return the distance of each node that can still be reached from the source."""
+    levels: dict[Node, int] = {SOURCE: 0}
+    waiting: deque[Node] = deque([SOURCE])
+    while waiting:
+        node = waiting.popleft()
+        for end, capacity in left.get(node, {}).items():
+            if capacity > GRAIN and end not in levels:
+                levels[end] = levels[node] + 1
+                waiting.append(end)
+    return levels
+
+
+def _reaching_sink(left: dict[Node, dict[Node, float]]) -> set[Node]:
+    """Return the nodes from which more could flow to the sink, the sink included."""
+    reaching: set[Node] = {SINK}
+    waiting: deque[Node] = deque([SINK])
+    while waiting:
+        node = waiting.popleft()
+        for start in left.get(node, {}):  # each edge has its reverse here
+            if left[start][node] > GRAIN and start not in reaching:
+                reaching.add(start)
+                waiting.append(start)
+    return reaching
+
+
+def _push(left: dict[Node, dict[Node, float]], level: dict[Node, int], edges: dict[Node, list[Node]]) -> bool:
+    """Send flow along one shortest path; False when there is none left. Dead ends leave `edges`."""
+    path: list[Node] = [SOURCE]
+    while path and path[-1] != SINK:
+        node = path[-1]
+        while edges[node]:
+            end = edges[node][-1]
+            if left[node][end] > GRAIN and level.get(end) == level[node] + 1:
+                path.append(end)
+                break
+            edges[node].pop()
+        else:
+            path.pop()
+            if path:
+                edges[path[-1]].pop()
+    if not path:
+        return False
+    steps = list(pairwise(path))
+    amount = min(left[a][b] for a, b in steps)
+    for a, b in steps:
+        left[a][b] -= amount
+        left[b][a] += amount
+    return True
 
 
 @dataclass(frozen=True)
@@ -220,3 +307,71 @@ def _connected(prices: Prices, names: list[str]) -> Iterator[tuple[str, ...]]:
                 group.add(name)
                 waiting += near[name]
         yield tuple(name for name in names if name in group)
+
+
+# Which nodes of a plan are predicted to be slower in int8 than in float, and why. Pure.
+
+MARGIN = 1.3
+"""How many times as long as in float a region is predicted to take before it stays float: predictions of
+whole models are off by 10 % in the median and by 30 % at most, and within that int8 is the user's wish."""
+
+LEAST_MS = 0.005
+"""Milliseconds that float has to save in a region: the clock of the times that a table is made of has whole
+microseconds, and a region has several of them."""
+
+
+def _gain(region: FloatRegion) -> float:
+    """Return the milliseconds that float saves, without the margin."""
+    return region.integer_ms - region.float_ms / MARGIN
+
+
+def slower_nodes(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> FloatReasons:
+    """Return the nodes that cost less in float, conversions included, each with the figures of its region.
+
+    Args:
+        graph: what the plan is of.
+        plan: a plan; nodes that are float in it stay float.
+        profile: of the activations of `graph`.
+        costs: microseconds, as `predicted_costs` makes them of a table.
+    """
+    floating, border = ({n: t * MARGIN for n, t in found.items()} for found in (costs.floating, costs.border))
+    dearer = replace(costs, floating=floating, border=border)
+    found = find_float_regions(graph, plan, profile, dearer)
+    regions = [region for region in found if region.gain_ms > 0.0 and _gain(region) >= LEAST_MS]
+    if not regions:
+        return {}
+    # In the figures for people nothing is dearer than it is predicted to be.
+    prices = find_prices(graph, plan, profile, costs)
+    return reasons_of((region_of(region.nodes, prices) for region in regions), ReasonCode.PREDICTED_SLOWER)
+
+
+def reasons_of(regions: Iterable[FloatRegion], code: ReasonCode) -> FloatReasons:
+    """Return why the nodes of regions stay float: with a code whose details are the two times."""
+    return {
+        name: because(
+            code,
+            int8_ms=region.integer_ms,
+            float_ms=region.float_ms,
+            region=f", with its {len(region.nodes) - 1} neighbours" if len(region.nodes) > 1 else "",
+        )
+        for region in regions
+        for name in region.nodes
+    }
+
+
+PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT8_CONSUMER)
+"""Reasons that are about time."""
+
+
+def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
+    """Return a plan in which nodes that are float for reasons of time have what int8 would save and cost."""
+    costs = model.costs(plan)
+    nodes = dict(plan.nodes)
+    for node in model.graph.nodes:
+        entry = nodes[name_of(node)]
+        reason = entry.because
+        if entry.kind is Kind.FLOAT and isinstance(reason, FloatReason) and reason.code in PRICED:
+            price = price_of(node, plan, model, costs)
+            words = price_in_words(price.floating, price.integer, price.conversions)
+            nodes[name_of(node)] = replace(entry, because=replace(reason, price=words))
+    return replace(plan, nodes=nodes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..metrics.intervals import is_near_chance, mcnemar_p, paired_interval
+from .metrics.intervals import is_near_chance, mcnemar_p, paired_interval
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from ...profiles.base.errors import ConfigError
-from ...profiles.base.numbers import check_finite
+from ...profiles.base.errors import ConfigError, check_finite
+from .evaluate import Evaluation, Subject
 from .gates import GateFailure
-from .result import Evaluation, Subject
 
 Number: TypeAlias = float | Literal["inf", "-inf", "nan"] | None
 """A number of a `--json` document: JSON has no infinity."""

@@ -3,37 +3,329 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.tool import Progress
-from ...profiles.readers.batches import fixed_batch
-from ...profiles.readers.random_samples import check_not_random
-from ...profiles.readers.values import InputSpec, Sample, Samples
 from ...profiles.records.profile import DataId
-from ...profiles.samples.digest import data_id
+from ...profiles.runtime.providers import CPU
+from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
-from ...profiles.samples.samples import input_specs, open_samples
-from ..differences.outputs import ClassAxis, OutputResult, OutputSums, class_axes, class_count, classes_of
-from ..differences.samples import SampleDifference, most_different, sample_difference
-from ..metrics.labels import Labels, load_labels
-from ..metrics.opening import MetricRequest, open_metric, reads_truth
-from ..metrics.score import with_chance
-from ..metrics.score_run import ScoreRun
-from ..metrics.table import named_metric
+from ...profiles.samples.random_samples import check_not_random
+from ...profiles.samples.samples import data_id, input_specs, open_samples
+from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good_texts
 from ..plan.provenance import Provenance, model_fingerprint
-from ..runtime.latency import Latency, measure
-from ..runtime.runtimes import place_of
 from .accuracy import Accuracy, RowCounts, accuracy_of
-from .gates import Gate, check_gate, failures_of, truth_doubts
-from .measuring import Measuring
-from .model_pair import Pair, open_pair
+from .compare import (
+    ClassAxis,
+    OutputResult,
+    OutputSums,
+    SampleDifference,
+    class_axes,
+    class_count,
+    classes_of,
+    most_different,
+    sample_difference,
+)
+from .gates import Gate, GateFailure, check_gate, failures_of, truth_doubts
+from .latency import Latency, LatencySettings, measure
+from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text, with_chance
+from .metrics.table import named_metric
+from .metrics.truth import Labels, load_labels
+from .metrics.user_functions import MetricFunction
 from .order import ModelFile, check_not_instrumented, doubts, other_graph, speed_doubts
-from .result import Evaluation, Subject
+from .runtimes import ExecutionPlace, Inputs, Session, place_of, run
+
+# A float and a quantized model opened to run on the same samples.
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A float and a quantized model, ready to run on the same samples.
+
+    Attributes:
+        float_name, quantized_name: what errors call them.
+        float_session, quantized_session: their sessions.
+        outputs: names, in the order of the float model.
+        float_outputs: those of them that are floating-point.
+        threads: threads inside an operator.
+    """
+
+    float_name: str
+    quantized_name: str
+    float_session: Session
+    quantized_session: Session
+    outputs: tuple[str, ...]
+    float_outputs: tuple[str, ...]
+    threads: int
+
+    def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
+        """Return the float model's outputs by name; raises as `run` does."""
+        values = run(self.float_session, self.outputs, inputs, f"{self.float_name}, sample {sample}")
+        return dict(zip(self.outputs, values, strict=True))
+
+    def run_quantized(self, inputs: Inputs, sample: str) -> dict[str, Any]:
+        """Return the quantized model's outputs by name; raises as `run` does."""
+        values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
+        return dict(zip(self.outputs, values, strict=True))
+
+
+HERE = ExecutionPlace("onnxruntime", CPU)
+"""Where models are compared if nobody says otherwise."""
+
+
+def open_pair(
+    float_path: str | Path, quantized_path: str | Path, threads: int = 1, place: ExecutionPlace = HERE
+) -> Pair:
+    """Return both models, ready to run.
+
+    Args:
+        float_path, quantized_path: their files.
+        threads: inside an operator.
+        place: where they run.
+
+    Raises:
+        ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
+            name or in the kind of their elements.
+    """
+    a, b = str(float_path), str(quantized_path)
+    floats, quantized = place.open(a, a, threads), place.open(b, b, threads)
+    for what, mine, theirs in (
+        ("input", floats.get_inputs(), quantized.get_inputs()),
+        ("output", floats.get_outputs(), quantized.get_outputs()),
+    ):
+        _check_same(what, {i.name: i.type for i in mine}, {i.name: i.type for i in theirs}, a, b)
+    outputs = floats.get_outputs()
+    names = tuple(o.name for o in outputs)
+    return Pair(
+        a,
+        b,
+        floats,
+        quantized,
+        names,
+        tuple(o.name for o in outputs if _element_kind(o.type) == "float"),
+        threads,
+    )
+
+
+def measured_sqnr(
+    float_path: str | Path, quantized_path: str | Path, samples: Iterable[Sample]
+) -> dict[str, float]:
+    """Return the SQNR in dB of each float output on samples; without those of which shapes differed.
+
+    Raises:
+        ModelError: a model cannot be loaded or run. DataError: a sample does not fit.
+    """
+    pair = open_pair(float_path, quantized_path)
+    sums = {name: OutputSums() for name in pair.float_outputs}
+    for sample in samples:
+        floats = pair.run_float(sample.arrays, sample.name)
+        quantized = pair.run_quantized(sample.arrays, sample.name)
+        sums = {name: s.added(floats[name], quantized[name]) for name, s in sums.items()}
+    results = [s.result(name) for name, s in sums.items()]
+    return {r.name: r.difference.sqnr for r in results if r.difference and not r.shape_mismatches}
+
+
+def _check_same(what: str, mine: Mapping[str, str], theirs: Mapping[str, str], a: str, b: str) -> None:
+    for name in mine:
+        if name not in theirs:
+            raise ModelError(
+                f"{b}: has no {what} '{name}', which {a} has; compare a model with its own quantized form"
+            )
+    for name in theirs:
+        if name not in mine:
+            raise ModelError(
+                f"{b}: has {what} '{name}', which {a} has not; compare a model with its own quantized form"
+            )
+    for name, kind in mine.items():
+        if not kind.startswith("tensor("):
+            raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
+        if kind != theirs[name] and not (
+            what == "output" and _element_kind(kind) == _element_kind(theirs[name])
+        ):
+            raise ModelError(
+                f"{b}: {what} '{name}' is a {theirs[name]}, in {a} it is a {kind}; "
+                "compare a model with its own quantized form"
+            )
+
+
+def _element_kind(type_text: str) -> str:
+    """Return "float" for every floating-point tensor, and the type itself for others."""
+    return (
+        "float"
+        if type_text in ("tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)")
+        else type_text
+    )
+
+
+# On which samples two models are compared, and how.
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How two models are compared.
+
+    Attributes:
+        limit: number of samples used, from the first; None for all.
+        output: the output that labels, metric and `class_axis` belong to; None for the first.
+        class_axis: axis of its classes; None for what its operator says (`class_axes`).
+        threads: threads inside an operator, for both models.
+        latency: how latency is measured, on as many threads; None leaves it out.
+        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
+            None for top-1 accuracy where there are labels.
+        runtime: what runs both models, a key of `RUNTIMES`.
+        provider: its execution provider or device, such as "cpu".
+    """
+
+    limit: int | None = None
+    output: str | None = None
+    class_axis: int | None = None
+    threads: int = 1
+    latency: LatencySettings | None = field(default_factory=LatencySettings)
+    metric: str | MetricFunction | None = None
+    runtime: str = "onnxruntime"
+    provider: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers that make no sense."""
+        if self.threads < 1:
+            raise ConfigError(
+                f"threads: {self.threads} is below 1; models are compared on a stated number of threads"
+            )
+
+
+# The result of an evaluation: what was measured of two models, and the limits that were not met.
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Digests of what was compared on what: evaluations of the same can be held against each other.
+
+    Attributes:
+        float_model: of the float model's graph and weights.
+        data: of the samples, in whatever order (`data_id`).
+        metric: of the metric, its options and its truth; "" without one.
+    """
+
+    float_model: str
+    data: str
+    metric: str
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Presented):
+    """A float and a quantized model, compared.
+
+    Attributes:
+        float_model, quantized_model: file names.
+        samples: how many samples were run; one may hold several rows.
+        outputs: in the order of the float model.
+        accuracy: None without labels.
+        float_bytes, quantized_bytes: size of the model files, external data included.
+        latency: None when it was not measured.
+        gate: the limits that were given.
+        failures: the limits that were not met; empty is success.
+        doubts: signs that the models are not a float one and its quantized form: nothing quantized, a larger
+            file, arguments swapped, made from a float model of other weights (`doubts`), and, where a speedup
+            is asked for, quantized for another runtime. Any of them fails a gate with a limit.
+        remarks: what else to know of the figures, such as an estimate that was too good, or a quantized model
+            that was made from another graph.
+        provenance: where the quantized model says that it comes from; None for one of another tool.
+        estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
+        metric: the metric that was asked for, such as "map50"; "" without one.
+        metric_title: the same for people.
+        score: of both models by that metric; None without one.
+        worst_samples: those on which the outputs differ most, the worst first; of one sample none.
+        runtime: what ran both models, such as "onnxruntime".
+        provider: its execution provider, or device.
+        subject: digests of what was compared on what; None in a record of an older version.
+        baseline: file of the earlier evaluation that this one was held against; "" without one.
+    """
+
+    float_model: str
+    quantized_model: str
+    samples: int
+    outputs: tuple[OutputResult, ...]
+    accuracy: Accuracy | None
+    float_bytes: int
+    quantized_bytes: int
+    latency: Latency | None
+    gate: Gate
+    failures: tuple[GateFailure, ...]
+    doubts: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    provenance: Provenance | None = None
+    estimates: tuple[EstimateCheck, ...] = ()
+    metric: str = ""
+    metric_title: str = ""
+    score: Score | None = None
+    worst_samples: tuple[SampleDifference, ...] = ()
+    runtime: str = "onnxruntime"
+    provider: str = "CPUExecutionProvider"
+    subject: Subject | None = None
+    baseline: str = ""
+
+    @property
+    def gated(self) -> bool:
+        """Whether there is a limit, or a baseline to be held against."""
+        return self.gate.has_limit or bool(self.baseline)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every limit of the gate was met, and where there is one, that nothing is doubtful."""
+        return not self.failures and not (self.doubts and self.gated)
+
+    @property
+    def worst_sqnr(self) -> float | None:
+        """The lowest SQNR of an output in dB; None where none is float."""
+        known = (output.difference.sqnr for output in self.outputs if output.difference is not None)
+        return min(known, default=None)
+
+    def headline(self) -> str:
+        """Return both models, and the worst SQNR of an output."""
+        worst = "" if self.worst_sqnr is None else f", {decibels(self.worst_sqnr)} dB"
+        return f"{self.quantized_model} against {self.float_model}{worst}"
+
+    def presentation(self) -> Presentation:
+        """Return samples, size, latency, scores and failures of the gate; and a table of the outputs."""
+        facts = [
+            ("samples", str(self.samples)),
+            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)} quantized"),
+        ]
+        if self.latency is not None:
+            facts.append(("speedup", f"{self.latency.speedup:.2f}"))
+        if self.accuracy is not None:
+            a = self.accuracy
+            facts.append(
+                ("accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized")
+            )
+        if self.score is not None:
+            facts.append((self.metric, score_text(self.score)))
+        for failure in self.failures:
+            words = (f"{failure.demand} {failure.limit:g}", failure.where, failure.reason)
+            facts.append(("failed", " ".join(filter(None, words))))
+        facts += [("failed" if self.gated else "remark", doubt) for doubt in self.doubts]
+        facts += [("remark", remark) for remark in self.remarks]
+        rows = tuple(
+            (
+                output.name,
+                "-" if output.difference is None else decibels(output.difference.sqnr),
+                "-" if output.difference is None else f"{output.difference.cosine:.6f}",
+                percent(None if output.agreement is None else output.agreement.ratio),
+            )
+            for output in self.outputs
+        )
+        return Presentation(tuple(facts), (Table(("output", "SQNR dB", "cosine", "agreement"), rows),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and `passed`."""
+        return {**super().to_dict(), "passed": self.passed}
 
 
 @dataclass(frozen=True, eq=False)

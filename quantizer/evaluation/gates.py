@@ -11,14 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
-from ...profiles.base.errors import ConfigError
-from ...profiles.base.numbers import check_finite
-from ..differences.outputs import OutputResult
-from ..differences.sqnr import Difference
-from ..metrics.intervals import rows_to_show
-from ..metrics.score import Score
-from ..runtime.latency import Latency
+from ...profiles.base.errors import ConfigError, check_finite
 from .accuracy import Accuracy
+from .compare import Difference, OutputResult
+from .latency import Latency
+from .metrics.intervals import rows_to_show
+from .metrics.score import Score
 
 WORTHLESS = (
     "the float model has nothing right, so that nothing can be lost: do labels, their order and numbers, and "

@@ -17,12 +17,12 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
-from ...profiles.instrumentation.profiling_function import is_instrumented
+from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ..model.files import load_model, model_bytes
 from ..model.identity import model_id
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
-from ..prepare.opening import nodes_said_to_be_quantized, open_prepared
+from ..prepare.prepare import nodes_said_to_be_quantized, open_prepared
 from ..targets.packaged import target_names
 
 _PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...profiles.base.atomic_files import read_bytes, text_of
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.records.profile import Profile
 from ..plan.plan import QuantPlan
 from ..plan.store import loads

@@ -83,7 +83,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime's calibration data as JSON (calibration.json; 1.31, and plain ranges of old versions)",
         "ranges",
         ".json",
-        "ranges.onnxruntime_json",
+        "onnxruntime_json",
         "both ends of each range, and histograms of the calibrators Entropy and Distribution only; neither "
         "channels nor noise",
         "histograms, channels and noise; ends are float32",
@@ -94,7 +94,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime's calibration table as text (calibration.cache; 1.31)",
         "ranges",
         ".cache",
-        "ranges.onnxruntime_cache",
+        "onnxruntime_cache",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
         "run: onnxruntime 1.31.1 wrote the files of the tests",
@@ -105,7 +105,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime's calibration table for its TensorRT provider (calibration.flatbuffers; 1.31)",
         "ranges",
         ".flatbuffers",
-        "ranges.onnxruntime_flatbuffers",
+        "onnxruntime_flatbuffers",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
         "run: onnxruntime 1.31.1 wrote the files of the tests",
@@ -116,7 +116,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "TensorRT's calibration cache (7 to 10)",
         "ranges",
         ".cache",
-        "ranges.tensorrt_cache",
+        "tensorrt",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
         "that the prepared model has no more",
@@ -128,7 +128,7 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "Glow's profile as YAML",
         "ranges",
         ".yaml",
-        "ranges.glow",
+        "glow",
         "equal bins instead of exact ones, and no number of zeros; neither channels nor noise",
         "types, shapes, zeros, channels, noise, and digits of counts above 999999; Glow's hash of its graph",
         "by rule: Glow's source, which has no releases",
@@ -143,7 +143,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 1.0 (aimet-onnx 2.42)",
         "parameters",
         ".encodings",
-        "parameters.aimet_1_0",
+        "aimet_1_0",
         "which axis channels and blocks lie along is taken from the model; fractional zero points and float "
         "types are left out",
         f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
@@ -156,7 +156,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 0.6 (aimet-onnx 2.42)",
         "parameters",
         ".encodings",
-        "parameters.aimet_0_6",
+        "aimet_0_6",
         "which axis channels lie along is taken from the model; blocks and float types are left out",
         f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
         "point 0",
@@ -168,7 +168,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
         "parameters",
         ".encodings",
-        "parameters.aimet_2_0",
+        "aimet_2_0",
         "scales in 8-bit floats, fractional zero points and float types are left out",
         f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
         "run: aimet-onnx 2.42 wrote the files of the tests",
@@ -178,7 +178,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "quantization_overrides.json of Qualcomm's converters (QAIRT, by its documentation)",
         "parameters",
         ".json",
-        "parameters.qnn",
+        "qnn",
         "which axis channels lie along is taken from the model; float types and mere bit widths are left out",
         f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
         "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
@@ -191,7 +191,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "TensorQuantOverrides of onnxruntime's quantize_static (1.31), as JSON",
         "parameters",
         ".json",
-        "parameters.tensor_quant_overrides",
+        "tensor_quant_overrides",
         "'convert' and tensors without quant_type are left out",
         f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
         "parameters of single uses; int7 is int8",
@@ -206,7 +206,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
         "parameters",
         ".mlir",
-        "compilers.stablehlo",
+        "stablehlo",
         "",
         "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
         "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
@@ -217,7 +217,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
         "parameters",
         ".mlir",
-        "compilers.tflite",
+        "tflite",
         "",
         "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
         "one are declared only, for TFLite has none",
@@ -228,7 +228,7 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "Burn QuantScheme records (burn-tensor 0.22)",
         "parameters",
         ".json",
-        "compilers.burn",
+        "burn",
         "",
         "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
         "listed with the reason",
@@ -269,7 +269,7 @@ def read_as(
         where: the file, for messages.
         error: what a file that is malformed raises; a `read` says it by a `MalformedError`.
     """
-    from ...profiles.base.strict_yaml import MalformedError  # brings PyYAML along, which help does not need
+    from ...profiles.base.strict_yaml import MalformedError
 
     try:
         found: ForeignRanges | ForeignParams = entry.load().read(data, where)

@@ -2,22 +2,453 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
-from ..model.loading.reading import read_model
-from ..plan.plan import QuantPlan
-from ..prepare.opening import open_prepared
+from ...profiles.base.tool import tool_name
+from ...profiles.samples.samples import title_of
+from ..adjustments.equalization import apply_biases
+from ..lowering.lower import lower
+from ..model.graph import Graph, constant_of, index, input_name, name_of
+from ..model.identity import model_id
+from ..model.loading import read_model
+from ..numerics.affine import QuantParams
+from ..operators.operands import outputs_of
+from ..operators.table import Constraint, rule_of
+from ..operators.weight_layout import WeightLayout
+from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
+from ..plan.verify import verify_plan
+from ..prepare.prepare import open_prepared
+from ..targets.config import ActivationType, QuantConfig, WeightType
+from ..targets.conformance import ConformityError, check_conformity
 from ..targets.target import Recipe
-from .completed_params import with_axes, with_folded_constants
+from .encodings import read_with
 from .formats import formats_of, recognised
-from .parameters.entries import read_with
-from .plan_of_params import plan_of_params, plan_of_source
-from .quantized_models.source_of_model import source_of_model
+from .node_decisions import Decision, SourceNode, SourceParams, decisions, folded_factors, folded_params
+from .quantized_models import source_of_model
 from .values import ForeignParams
+
+# What a file of parameters leaves to the model: axes of channels, and tensors whose values are only
+# moved.
+#
+# Such files are for converters that know the model. AIMET and onnxruntime give the output of Reshape or
+# MaxPool
+# no parameters: it has those of its input.
+
+
+def completed(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with the model's axes, and with those of tensors whose values are only moved.
+
+    Args:
+        params: as read.
+        graph: of the prepared model.
+    """
+    return with_moved_values(with_axes(params, graph), graph)
+
+
+def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with those of the outputs of operators that only move or select values.
+
+    Args:
+        params: as read.
+        graph: of the prepared model.
+    """
+    tensors, added = dict(params.tensors), []
+    for node in graph.nodes:
+        rule, source = rule_of(node), tensors.get(input_name(node, 0))
+        if (
+            rule is None
+            or rule.constraint is not Constraint.SAME
+            or source is None
+            or source.axis is not None
+        ):
+            continue
+        missing = [name for name in outputs_of(node) if name not in tensors and graph.is_float(name)]
+        tensors.update(dict.fromkeys(missing, source))
+        added += missing
+    if not added:
+        return params
+    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
+    note = f"taken from what they read, for the file has no parameters of them: {some}"
+    return replace(params, tensors=tensors, notes=(*params.notes, note))
+
+
+def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters for the constants of the prepared model, where preparation gave them other values.
+
+    A weight into which a BatchNormalization was folded keeps its name, and has the same integers with scales
+    that are multiplied by what was folded in, channel by channel. Other constants that were changed have no
+    parameters.
+
+    Args:
+        params: as read, for the model as its file has it, with axes (`with_axes`).
+        original: that model.
+        graph: of the prepared model.
+    """
+    values, tensors = original.graph.initializers, dict(params.tensors)
+    folded, lost = list[str](), list[str]()
+    for name in params.tensors:
+        before = constant_of(values[name]) if name in values else None
+        if before is None or not graph.is_constant(name) or not _differ(before, graph.constant(name)):
+            continue
+        multiplied = _folded(name, before, params.tensors[name], graph)
+        if multiplied is None:
+            del tensors[name]
+        else:
+            tensors[name] = multiplied
+        (lost if multiplied is None else folded).append(name)
+    notes = (*params.notes, *_notes(folded, lost))
+    return replace(params, tensors=tensors, notes=notes)
+
+
+def _folded(name: str, before: npt.NDArray[Any], params: QuantParams, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a weight that was multiplied channel by channel; None where it was not."""
+    after, readers = graph.constant(name), tuple(graph.consumers(name))
+    if after is None or len(readers) != 1:
+        return None
+    ((node, position),) = readers
+    rule = rule_of(node)
+    layout = None if rule is None else rule.weight
+    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
+    if axis is None:
+        return None
+    factors = folded_factors(before, after, axis % after.ndim)
+    return None if factors is None else folded_params(params, factors, axis % after.ndim)
+
+
+def _notes(folded: list[str], lost: list[str]) -> Iterator[str]:
+    if folded:
+        yield (
+            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
+            "are multiplied by what is, channel by channel"
+        )
+    if lost:
+        yield (
+            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
+            "than by a factor for each output channel: change them in the float model, and make the file for "
+            "that"
+        )
+
+
+def _differ(one: npt.NDArray[Any] | None, other: npt.NDArray[Any] | None) -> bool:
+    return one is not None and other is not None and not np.array_equal(one, other)
+
+
+def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters whose axes are those of the model, where the file does not name them.
+
+    A scale for each channel belongs to the output channels of the operator that reads the constant, or, where
+    no operator says which those are, to the only axis of that length. Blocks lie along its input
+    channels, in the order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that
+    are the same for all taps of a kernel are written for each.
+
+    Args:
+        params: as read; `ForeignParams.axis_unknown` names the constants.
+        graph: of the prepared model.
+
+    Returns:
+        Parameters without `axis_unknown`; what does not fit the model is left out, with a note.
+    """
+    found = {name: _placed(name, params, graph) for name in params.tensors}
+    lost = [name for name, placed in found.items() if placed is None]
+    notes = [f"left out: '{name}': {_why_lost(name, graph)}" for name in lost]
+    tensors = {name: placed for name, placed in found.items() if placed is not None}
+    return replace(params, tensors=tensors, notes=(*params.notes, *notes), axis_unknown=frozenset[str]())
+
+
+def _why_lost(name: str, graph: Graph) -> str:
+    if graph.is_constant(name):
+        return "its scales do not fit an axis of the model's constant"
+    return "it is an activation, and has several scales"
+
+
+def _placed(name: str, params: ForeignParams, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a tensor along the right axis; None where none fits."""
+    known = params.tensors[name]
+    if known.axis is None or name not in graph.values:
+        return known
+    shape = graph.shape(name)
+    if shape is None or not graph.is_constant(name):
+        one = len(known.scale) == 1 and known.block_size is None
+        return replace(known, axis=None) if one else None
+    sizes = tuple(size or 0 for size in shape)
+    if known.block_size is not None:
+        return _blocks(known, sizes, name in params.axis_unknown, _layouts(name, graph))
+    if name not in params.axis_unknown:
+        return known
+    by_operator = [layout.axis(node, len(sizes)) for node, layout in _layouts(name, graph)]
+    axes = (*by_operator, _only_axis(known, sizes))
+    axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == len(known.scale)), None)
+    return None if axis is None else replace(known, axis=axis)
+
+
+def _layouts(name: str, graph: Graph) -> tuple[tuple[ir.Node, WeightLayout], ...]:
+    return tuple(_layouts_at(name, graph))
+
+
+def _layouts_at(name: str, graph: Graph) -> Iterator[tuple[ir.Node, WeightLayout]]:
+    for node, position in graph.consumers(name):
+        rule = rule_of(node)
+        if rule is not None:
+            yield from ((node, layout) for layout in rule.constants if layout.index == position)
+
+
+def _only_axis(params: QuantParams, sizes: tuple[int, ...]) -> int | None:
+    axes = [axis for axis, size in enumerate(sizes) if size == len(params.scale)]
+    return axes[0] if len(axes) == 1 else None
+
+
+def _blocks(
+    params: QuantParams,
+    sizes: tuple[int, ...],
+    unknown: bool,
+    layouts: tuple[tuple[ir.Node, WeightLayout], ...],
+) -> QuantParams | None:
+    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
+    assert params.axis is not None
+    assert params.block_size is not None
+    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
+    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
+    if axis is None or axis > 1 or len(sizes) < 2:
+        return None
+    if sizes[axis] % params.block_size:
+        return None
+    blocks = sizes[axis] // params.block_size
+    outer = [blocks if i == axis else sizes[i] for i in range(2)]
+    taps = math.prod(sizes[2:])
+    count = len(params.scale)
+    if count == math.prod(outer) * taps and taps != 1 and not unknown:
+        return params
+    if count != math.prod(outer):
+        return None
+    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
+    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
+    places = (order.T if swapped else order).reshape(-1).repeat(taps).tolist()
+    return replace(
+        params,
+        axis=axis,
+        scale=tuple(params.scale[i] for i in places),
+        zero_point=tuple(params.zero_point[i] for i in places),
+    )
+
+
+# Parameters that another tool chose, as a plan of qprof: to be shown, compared, edited and lowered. Pure.
+
+
+def plan_of_params(
+    model: ir.Model,
+    params: ForeignParams,
+    recipe: Recipe,
+    quantized: Collection[str] | None = None,
+) -> QuantPlan:
+    """Return the plan that has the parameters of another tool, to the bit.
+
+    A node is quantized where all activations that it reads, and its weight, have parameters that the target
+    takes; every other node stays float, with the reason. An activation that only a clip reads has the
+    parameters of the clip's output where it has none. Biases have the parameters that products take
+    (scale(input) * scale(weight)), whatever the file says.
+
+    Args:
+        model: the prepared float model.
+        params: scales and zero points by tensor name of that model.
+        recipe: the settings, of which the target counts and the form, and the target.
+        quantized: the nodes that may be quantized, by name; None for all.
+
+    Raises:
+        PlanError: the plan breaks a rule.
+    """
+    graph = index(model)
+    params = completed(params, graph)
+    chosen = None if quantized is None else set(quantized)
+    nodes = {
+        name_of(node): SourceNode(_read(node, graph, params.tensors))
+        for node in graph.nodes
+        if chosen is None or name_of(node) in chosen
+    }
+    activations = {
+        name: p for name, p in params.tensors.items() if name in graph.values and not graph.is_constant(name)
+    }
+    unknown = [name for name in params.tensors if name not in graph.values]
+    notes = params.notes
+    if unknown:
+        notes = (
+            *notes,
+            f"{len(unknown)} tensors of {params.tool} are not in the prepared model, such as "
+            f"'{unknown[0]}': left out",
+        )
+    return plan_of_source(model, SourceParams(params.tool, activations, nodes, notes=notes), recipe)
+
+
+def _read(node: ir.Node, graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[int, QuantParams]:
+    names = {i: input_name(node, i) for i in range(len(node.inputs))}
+    return {i: tensors[n] for i, n in names.items() if n in tensors and graph.is_float(n)}
+
+
+def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> QuantPlan:
+    """Return the plan of what another tool decided, node by node.
+
+    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason.
+
+    Args:
+        model: the prepared float model.
+        source: what was decided.
+        recipe: the settings, of which the target counts and the form, and the target.
+
+    Raises:
+        PlanError: the plan breaks a rule.
+    """
+    graph = index(apply_biases(model, source.adjustments.biases))
+    unfit: dict[str, FloatReason] = {}
+    while True:
+        plan = _plan(model, graph, source, recipe, unfit)
+        verify_plan(plan, index(apply_biases(model, plan.adjustments.biases)), plan.model)
+        reasons = _unwritable(model, plan, recipe)
+        if not reasons.keys() - unfit.keys():
+            return plan
+        unfit |= reasons
+
+
+def _unwritable(model: ir.Model, plan: QuantPlan, recipe: Recipe) -> dict[str, FloatReason]:
+    """Return the nodes that the form cannot write or the target would refuse, each with the reason."""
+    try:
+        lowered = lower(model, plan)
+        check_conformity(lowered.model, recipe.target, "plan")
+    except UnfitNodesError as error:
+        return dict(error.reasons)
+    except ConformityError as error:
+        owners = {inner: name for name, written in lowered.names.nodes.items() for inner in written}
+        return {
+            name: because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
+            for breach in error.breaches
+            if (name := owners.get(breach.node, breach.node)) in plan.nodes
+        }
+    return {}
+
+
+def _plan(
+    model: ir.Model, graph: Graph, source: SourceParams, recipe: Recipe, unfit: Mapping[str, FloatReason]
+) -> QuantPlan:
+    decided = decisions(graph, source, recipe, unfit)
+    tensors, nodes = _stored(graph, decided)
+    kept = {name: entry for name, entry in nodes.items() if entry.kind.has_weights}
+    adjustments = replace(
+        source.adjustments,
+        biases={name: delta for name, delta in source.adjustments.biases.items() if name in kept},
+        roundings={name: offsets for name, offsets in source.adjustments.roundings.items() if name in kept},
+    )
+    return QuantPlan(
+        model_id(model, Path(title_of(model)).name),
+        described(recipe.config, graph, tensors, nodes),
+        tensors,
+        nodes,
+        tuple(
+            dict.fromkeys(
+                (f"parameters of {source.tool}", *source.notes, *_slower(graph, nodes, source.tool, recipe))
+            )
+        ),
+        tool=tool_name(),
+        adjustments=adjustments,
+    )
+
+
+def _slower(graph: Graph, nodes: Mapping[str, NodePlan], tool: str, recipe: Recipe) -> Iterator[str]:
+    """Yield which dynamic nodes are kept although the target computes them faster in float."""
+    dynamic = Counter(node.op_type for node in graph.nodes if nodes[name_of(node)].kind is Kind.DYNAMIC)
+    for operator, times in recipe.target.slower_dynamic.items():
+        if dynamic[operator]:
+            yield (
+                f"{dynamic[operator]} {operator} are dynamic, as in {tool}, and take about {times:g} times "
+                f"as long as in float on {recipe.target.name}; give them kind weight-only for speed"
+            )
+
+
+def _stored(
+    graph: Graph, decided: Mapping[str, Decision]
+) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
+    """Return the parameters in which tensors are stored, and nodes with those of their own."""
+    made = {name: params for decision in decided.values() for name, params in decision.outputs.items()}
+    activations: dict[str, QuantParams] = dict(made)
+    constants: dict[str, QuantParams] = {}
+    left_float = {
+        name
+        for node in graph.nodes
+        if decided[name_of(node)].entry.kind.reads_quantized
+        for name in (name_of(value) for value in node.outputs)
+        if name not in made
+    }
+    nodes: dict[str, NodePlan] = {}
+    for node in graph.nodes:
+        decision = decided[name_of(node)]
+        own: dict[int, QuantParams] = {}
+        for position, params in decision.inputs.items():
+            name = input_name(node, position)
+            stored = constants if graph.is_constant(name) else activations
+            if name in left_float or stored.setdefault(name, params) != params:
+                own[position] = params
+        nodes[name_of(node)] = replace(decision.entry, inputs=own)
+    ordered = {name: activations[name] for name in graph.values if name in activations}
+    return {**ordered, **constants}, nodes
+
+
+def described(
+    config: QuantConfig, graph: Graph, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]
+) -> QuantConfig:
+    """Return settings that say what a plan holds; what was not chosen by qprof is off.
+
+    Args:
+        config: the settings, of which target and form stay.
+        graph: the prepared model.
+        tensors, nodes: of the plan.
+    """
+    activations = [params for name, params in tensors.items() if not graph.is_constant(name)]
+    weights = [p for n, p in tensors.items() if graph.is_constant(n) and p.qtype.name != "int32"]
+    words: dict[str, Any] = {
+        "mode": _mode({entry.kind for entry in nodes.values()}),
+        "schema": _schema(activations),
+        "weight_schema": _schema(weights),
+        "granularity": "per-channel" if any(p.axis is not None for p in weights) else "per-tensor",
+        "activation_type": _commonest(activations, get_args(ActivationType)),
+        "weight_type": _commonest(weights, get_args(WeightType)),
+    }
+    return replace(
+        config,
+        block_size=max((params.block_size or 0 for params in weights), default=0),
+        equalization="off",
+        bias_correction="off",
+        rounding="nearest",
+        cost_model="off",
+        min_output_sqnr=0.0,
+        **{name: word for name, word in words.items() if word},
+    )
+
+
+def _mode(kinds: Collection[Kind]) -> str:
+    if any(kind.reads_quantized for kind in kinds):
+        return "auto" if Kind.DYNAMIC in kinds else "static"
+    return "dynamic" if Kind.DYNAMIC in kinds else "weight-only" if Kind.WEIGHT_ONLY in kinds else "static"
+
+
+def _commonest(params: Iterable[QuantParams], allowed: Collection[str]) -> str:
+    counts = Counter(p.qtype.name for p in params if p.qtype.name in allowed)
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def _schema(params: Iterable[QuantParams]) -> str:
+    """Return the schema that all of these parameters keep."""
+    found = list(params)
+    symmetric = all(p.qtype.signed and not any(p.zero_point) for p in found)
+    return "symmetric" if found and symmetric else "asymmetric"
 
 
 def plan_of_file(

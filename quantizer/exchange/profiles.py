@@ -6,17 +6,16 @@ import os
 
 import onnx_ir as ir
 
-from ...profiles.base.atomic_files import read_bytes, text_of
 from ...profiles.base.errors import ProfileError
+from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.base.tool import note
-from ...profiles.records.origins import is_bound
-from ...profiles.records.profile import ModelId, Profile
+from ...profiles.records.profile import ModelId, Profile, is_bound
 from ...profiles.records.store import loads
 from ..model.graph import Graph, name_of
 from ..model.identity import check_model
+from ..noise.activation_ranges import with_clip_profiles
 from ..planning.needed_tensors import one_with_others
-from ..prepare.opening import ProfileLike, profile_name
-from ..ranges.clipped_activations import with_clip_profiles
+from ..prepare.prepare import ProfileLike, profile_name
 from .binding import bind, unbound_profile
 from .formats import ExchangeFormat, read_as, recognised
 from .values import ForeignRanges

@@ -37,7 +37,7 @@ class ForeignParams:
         tool: who wrote it, for people.
         notes: what was assumed or left out, one sentence each.
         axis_unknown: constants with a scale for each channel or block, of which the file does not say along
-            which axis; that in `tensors` is a stand-in until `completed_params.with_axes` has seen the model.
+            which axis; that in `tensors` is a stand-in until `with_axes` has seen the model.
     """
 
     tensors: Mapping[str, QuantParams]

@@ -2,5 +2,4 @@
 
 Enters: float model and `QuantPlan`.
 Leaves: quantized `ir.Model`.
-Imports: equalization, rounding, plan, operators, model, numerics, profiles.instrumentation, profiles.base.
 """

@@ -34,7 +34,7 @@ from ..numerics.affine import QuantParams
 from ..operators.sub_pixel import SubPixel, sub_pixel_of
 from ..plan.plan import SUB_PIXEL, Kind, NodePlan, QuantPlan
 from ..plan.reasons import ReasonCode, because
-from .writers.graph_writer import constant_array
+from .graph_writer import constant_array
 from .written import Lowered, WrittenNames, with_record
 
 END = np.iinfo(np.int64).max

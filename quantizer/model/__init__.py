@@ -2,6 +2,4 @@
 
 Enters: an ONNX file.
 Leaves: `ir.Model`, `Graph`, `ModelId`.
-Imports: profiles.instrumentation, profiles.runtime, profiles.samples, profiles.readers, profiles.records,
-profiles.base.
 """

@@ -14,9 +14,9 @@ import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError, QprofError
-from .loading.external import external_files
-from .loading.protobuf import all_tensors, is_outside
-from .loading.reading import converted, read_model
+from .external_data import external_files
+from .loading import converted, read_model
+from .protobuf import all_tensors, is_outside
 from .saving import PROTOBUF_LIMIT, save_model
 
 ModelLike: TypeAlias = str | os.PathLike[str] | onnx.ModelProto | ir.Model

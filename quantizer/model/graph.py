@@ -10,9 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.records.profile import FLOAT_DTYPES, Dim
-from .subgraphs import subgraphs
+
+# Subgraphs of a node: those that If, Loop and Scan run, and other graph attributes.
+
+CONTROL_FLOW = ("If", "Loop", "Scan")
+"""Operators whose graph attributes are run as they are written."""
+
+
+def subgraphs(node: ir.Node) -> tuple[ir.Graph, ...]:
+    """Return the subgraphs that a node runs as written: the branches of an If, the body of a Loop or Scan."""
+    return graph_attributes(node) if node.domain == "" and node.op_type in CONTROL_FLOW else ()
+
 
 Use = tuple[ir.Node, int]
 """One use of a value: the node that reads it, and the index of the input. The index is -1 where a graph that
@@ -157,3 +168,41 @@ def _ordered(graph: ir.Graph) -> Iterator[ir.Node]:
 def in_main_graph(graph: Graph, node: ir.Node) -> bool:
     """Tell whether a node is in the main graph. Subgraphs keep their weights as they are."""
     return node.graph is graph.nodes[-1].graph
+
+
+# The check that every value which a node reads is visible to it, after a step that has edited a graph.
+
+
+def check_scopes(model: ir.Model, where: str) -> ir.Model:
+    """Return the model itself if every value that a node reads is made before it, in its or an outer graph.
+
+    Args:
+        model: a model that a step has edited.
+        where: the step, for messages.
+
+    Raises:
+        PlanError: naming the first nodes and values of which this is not true.
+    """
+    errors = list(_errors(model.graph, set()))
+    if errors:
+        more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""
+        raise PlanError(f"{where}: {'; '.join(errors[:3])}{more}; report this as a defect of qprof")
+    return model
+
+
+def _errors(graph: ir.Graph, visible: set[int]) -> Iterator[str]:
+    """Yield a sentence for each read of what is not visible; `visible` has the ids of outer values."""
+    visible = visible | {id(value) for value in (*graph.inputs, *graph.initializers.values())}
+    for node in graph:
+        for value in node.inputs:
+            if value is not None and id(value) not in visible:
+                yield (
+                    f"node '{name_of(node)}' reads '{name_of(value)}', which is not made before it in its "
+                    "own or an outer graph"
+                )
+        for subgraph in graph_attributes(node):
+            yield from _errors(subgraph, visible)
+        visible |= {id(value) for value in node.outputs}
+    for value in graph.outputs:
+        if id(value) not in visible:
+            yield f"output '{name_of(value)}' of graph '{graph.name}' is not made in it or an outer graph"

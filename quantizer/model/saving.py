@@ -11,8 +11,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.atomic_files import FileBatch, replacing_together, writing
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.output_files import FileBatch, replacing_together, writing
 from ...profiles.runtime.external_weights import load_weights
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)

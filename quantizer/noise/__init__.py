@@ -2,5 +2,4 @@
 
 Enters: graph, profile, plan.
 Leaves: where noise enters, and what it comes to at the outputs.
-Imports: plan, ranges, noise_runs, operators, model, numerics, profiles.records, profiles.noise.
 """

@@ -2,5 +2,4 @@
 
 Enters: ranges, histograms, arrays.
 Leaves: `QuantParams`, quantized values, noise figures.
-Imports: profiles.records, profiles.base.
 """

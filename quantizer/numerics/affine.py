@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -10,6 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import DataError, PlanError
+
+# Type aliases of arrays, and of a function of one variable.
+
+Floats = npt.NDArray[np.float64]
+UnaryFunction = Callable[[Floats], Floats]
+"""A function of one variable, element by element in float64."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.records.profile import TensorProfile
+from ...profiles.records.channel_statistics import Channels
+from ...profiles.records.histogram import BINS, EqualBins
+from ...profiles.records.profile import Profile, TensorProfile
+from .affine import QuantParams
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,3 +89,261 @@ def clipped(distribution: Density, low: float, high: float) -> Density:
         np.append(points, edges[:-1][single]),
         np.append(distribution.point_mass, distribution.mass[single]),
     )
+
+
+# Densities of the values of each channel, estimated from the histogram of the whole tensor.
+#
+# A profile has one histogram for a tensor, and of each channel its smallest and largest value, mean and
+# mean
+# square. Among all densities of the channels that agree with these, the one is taken that assumes least
+# (least
+# relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share, cut to the
+# channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels together
+# make the
+# histogram (`MaxEntropyFit`). From the densities follows what the tensor holds after its channels have
+# been
+# equalized; ranges stay exact, the histogram is an estimate.
+
+
+BINS_PER_SIDE = 96
+"""Bins on either side of zero in which channels are described; they widen with the distance from zero."""
+
+FINEST = 1e-4
+"""Width of the innermost bins as a share of the tensor's largest magnitude."""
+
+ROUNDS, STEPS = 8, 4
+"""Rounds of iterative proportional fitting, and Newton steps of the tilts in each."""
+
+MOST_TILT, MOST_STEP = 1e4, 8.0
+"""Largest magnitude of a tilt, and of its change in one Newton step."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelDensity:
+    """Densities of the values of n channels over b bins, uniform within each bin.
+
+    Attributes:
+        low, high: ends of the bins, (b,); equal where a bin is a single value.
+        mass: share of the channel's values in each bin, (n, b); rows sum to 1.
+        minimum, maximum: of each channel, (n,).
+        power: mean square of each channel, (n,).
+    """
+
+    low: Floats
+    high: Floats
+    mass: Floats
+    minimum: Floats
+    maximum: Floats
+    power: Floats
+
+
+def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
+    """Return the densities of a tensor's channels; None without records of channels or without values."""
+    channels = tensor.channels
+    if channels is None or tensor.count == 0 or tensor.histogram.total == 0:
+        return None
+    low, high, prior = _bins_fine_near_zero(tensor)
+    base = prior * _share_within(channels, low, high)
+    empty = base.sum(1) <= 0.0
+    if empty.any():  # a range without a bin of the histogram: the bin that is nearest to the mean
+        nearest = np.abs((low + high) / 2.0 - channels.mean[empty, None]).argmin(1)
+        base[np.flatnonzero(empty), nearest] = 1.0
+    largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
+    unit = np.where(largest > 0.0, largest, 1.0)[:, None]
+    means = (low + high) / 2.0 / unit
+    squares = (low * low + low * high + high * high) / 3.0 / unit**2
+    fit = MaxEntropyFit(base, means, squares)
+    mass = fit.fit(channels.mean / unit[:, 0], channels.power / unit[:, 0] ** 2)
+    return ChannelDensity(low, high, mass, channels.minimum, channels.maximum, channels.power)
+
+
+def _share_within(channels: Channels, low: Floats, high: Floats) -> Floats:
+    """Return the share of each bin that lies within each channel's range; a single value counts in full."""
+    width = np.where(high > low, high - low, 1.0)
+    overlap = np.minimum(high, channels.maximum[:, None]) - np.maximum(low, channels.minimum[:, None])
+    holds_point = (low >= channels.minimum[:, None]) & (high <= channels.maximum[:, None])
+    return np.asarray(np.where(high > low, np.clip(overlap / width, 0.0, 1.0), holds_point))
+
+
+def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]:
+    """Return ends and mass of bins that are narrow near zero, where the small channels have their values."""
+    whole = density(tensor)
+    largest = max(abs(tensor.minimum), abs(tensor.maximum))
+    side = largest * FINEST * (np.expm1(np.linspace(0.0, np.log1p(1.0 / FINEST), BINS_PER_SIDE + 1)))
+    grid = np.concatenate([-side[:0:-1], side])
+    edges = np.unique(np.clip(grid, tensor.minimum, tensor.maximum))
+    below = np.append(0.0, np.cumsum(whole.mass))
+    keep = np.append(True, np.diff(whole.edges) > 0.0)
+    mass = np.diff(np.interp(edges, whole.edges[keep], below[keep]))
+    points = whole.point_mass > 0.0
+    low = np.concatenate([edges[:-1], whole.points[points]])
+    high = np.concatenate([edges[1:], whole.points[points]])
+    mass = np.concatenate([mass, whole.point_mass[points]])
+    some = mass > 0.0
+    return low[some], high[some], mass[some]
+
+
+class MaxEntropyFit:
+    """Densities of n channels over b bins with given means and mean squares, nearest to a base density.
+
+    The densities are mass[c, i] = base[c, i] g[i] exp(a[c] means[c, i] + b[c] squares[c, i]) / z[c], where z
+    makes each row add up to 1. Two kinds of update alternate:
+
+    - the tilts (a, b) of each channel, by damped Newton steps on the convex dual of the moment conditions:
+      (a, b) += H^-1 (wanted - found), with H the covariance of (means, squares) under the row's mass;
+    - the factors g of the bins, by iterative proportional fitting (Deming and Stephan, "On a Least Squares
+      Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
+
+    A row whose moments no tilt can meet (all its values in one bin) ends near them. The two work arrays are
+    large and are made once: fresh memory for each of some forty updates would cost more than the arithmetic.
+
+    Args:
+        base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range.
+        means, squares: mean and mean square of each bin in the channel's unit, (n, b).
+    """
+
+    def __init__(self, base: Floats, means: Floats, squares: Floats) -> None:
+        self._means, self._squares = means, squares
+        self._log_base = np.log(base, where=base > 0.0, out=np.full_like(base, -np.inf))
+        histogram = base.max(0)  # in some channel the bin lies within the range
+        self._histogram = histogram / histogram.sum()
+        self._tilt = np.zeros((base.shape[0], 2))
+        self._mass, self._work = np.empty_like(base), np.empty_like(base)
+
+    def fit(self, mean: Floats, power: Floats) -> Floats:
+        """Return the density of each channel, (n, b); rows sum to 1. A fit can be made once.
+
+        Args:
+            mean, power: mean and mean square that each channel is to have, (n,), in its unit.
+        """
+        for _ in range(ROUNDS):
+            self._fit_tilts(mean, power)
+            self._fit_columns()
+        self._fit_tilts(mean, power)
+        return self._mass
+
+    def _fit_tilts(self, mean: Floats, power: Floats) -> None:
+        for _ in range(STEPS):
+            self._update_mass()
+            self._tilt = np.clip(self._tilt + self._newton_step(mean, power), -MOST_TILT, MOST_TILT)
+        self._update_mass()
+
+    def _fit_columns(self) -> None:
+        """Multiply each column of the base by the ratio of the histogram to what the channels add up to."""
+        columns = self._mass.mean(0)
+        both = (columns > 0.0) & (self._histogram > 0.0)
+        ratio = np.divide(self._histogram, columns, out=np.ones_like(columns), where=both)
+        self._log_base += np.log(ratio)
+
+    def _update_mass(self) -> None:
+        """Set mass = exp(log base + a means + b squares), its rows adding up to 1."""
+        mass, work = self._mass, self._work
+        np.multiply(self._tilt[:, :1], self._means, out=mass)
+        mass += self._log_base
+        mass += np.multiply(self._tilt[:, 1:], self._squares, out=work)
+        mass -= mass.max(1, keepdims=True)
+        np.exp(mass, out=mass)
+        mass /= mass.sum(1, keepdims=True)
+
+    def _newton_step(self, mean: Floats, power: Floats) -> Floats:
+        """Return H^-1 (wanted - found) for each row, (n, 2), shortened where it is long."""
+        mean_1, h_11 = self._mean_and_variance(self._means)
+        mean_2, h_22 = self._mean_and_variance(self._squares)
+        product = np.multiply(self._mass, self._means, out=self._work)
+        product *= self._squares
+        h_12 = product.sum(1) - mean_1 * mean_2
+        ridge = 1e-9 + 1e-6 * (h_11 + h_22)
+        h_11, h_22 = h_11 + ridge, h_22 + ridge
+        g_1, g_2 = mean - mean_1, power - mean_2
+        determinant = h_11 * h_22 - h_12 * h_12
+        step = np.stack([h_22 * g_1 - h_12 * g_2, h_11 * g_2 - h_12 * g_1], 1) / determinant[:, None]
+        length = np.abs(step).max(1, keepdims=True)
+        return np.asarray(step * np.minimum(1.0, MOST_STEP / np.maximum(length, 1e-300)))
+
+    def _mean_and_variance(self, values: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance of what each bin holds, under the mass of each row, (n,)."""
+        product = np.multiply(self._mass, values, out=self._work)
+        mean = product.sum(1)
+        product *= values
+        return mean, product.sum(1) - mean * mean
+
+
+def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -> TensorProfile:
+    """Return the profile of a tensor whose channels are divided by equalization scales.
+
+    The range is exact, the histogram estimated.
+    """
+    low = float((channels.minimum / scales).min())
+    high = float((channels.maximum / scales).max())
+    edges = np.linspace(low, high, BINS + 1)
+    counts = np.zeros(BINS)
+    for scale in np.unique(scales):
+        mass = channels.mass[scales == scale].sum(0)
+        counts += _rebinned(channels, scale, mass, edges)
+    total = counts.sum()
+    if total > 0.0 and high > low:
+        histogram = EqualBins(low, high, counts * (tensor.count / total))
+    else:
+        histogram = EqualBins(low, high, np.array([float(tensor.count)]))
+    return replace(tensor, minimum=low, maximum=high, histogram=histogram, channels=None, extremes=None)
+
+
+def _rebinned(channels: ChannelDensity, scale: float, mass: Floats, edges: Floats) -> Floats:
+    """Return the mass of the divided bins in equal bins; what sticks out goes into the outermost ones."""
+    low, high = channels.low / scale, channels.high / scale
+    is_wide = high > low
+    order = np.argsort(low[is_wide])
+    starts, ends, part = low[is_wide][order], high[is_wide][order], mass[is_wide][order]
+    knots = np.stack([starts, ends], 1).reshape(-1)
+    done = np.cumsum(part)
+    below = np.stack([done - part, done], 1).reshape(-1)
+    cumulated = np.interp(edges, knots, below) if knots.size else np.zeros(edges.size)
+    cumulated[0], cumulated[-1] = 0.0, done[-1] if done.size else 0.0
+    rebinned = np.diff(cumulated)
+    places = np.clip(np.searchsorted(edges, low[~is_wide], side="right") - 1, 0, rebinned.size - 1)
+    np.add.at(rebinned, places, mass[~is_wide])
+    return np.asarray(rebinned)
+
+
+def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -> Floats:
+    """Return the expected squared error of each equalized channel, in the unit of the equalized tensor."""
+    scale, zero_point = params.scale[0], params.zero_point[0]
+    first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
+    errors = np.zeros(scales.size)
+    for divisor in np.unique(scales):
+        own = scales == divisor
+        low, high = channels.low / divisor / scale, channels.high / divisor / scale
+        width = high - low
+        at_point = np.square(low - np.clip(np.rint(low), first, last))
+        integral = _error_integral(high, first, last) - _error_integral(low, first, last)
+        errors[own] = channels.mass[own] @ np.divide(integral, width, out=at_point, where=width > 1e-6)
+    return errors * scale**2
+
+
+def _error_integral(steps: Floats, first: int, last: int) -> Floats:
+    """Return an antiderivative of the squared error of rounding and saturating (see `quantization_noise`).
+
+    Args:
+        steps: values in units of the scale, zero point taken off.
+        first, last: smallest and largest quantized value, zero point taken off.
+    """
+    quantized = np.clip(np.rint(steps), first, last)
+    return np.asarray(quantized / 12.0 + (steps - quantized) ** 3 / 3.0)
+
+
+class ChannelDensities:
+    """The densities of the channels of each tensor of a profile, estimated when they are first asked for."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._by_name: dict[str, ChannelDensity | None] = {}
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the profile has this tensor."""
+        return name in self._profile
+
+    def of(self, name: str) -> ChannelDensity | None:
+        """Return `channel_density` of a tensor."""
+        if name not in self._by_name:
+            self._by_name[name] = channel_density(self._profile[name])
+        return self._by_name[name]

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
-from .affine import QuantParams, Rounding, dequantize, quantize
-from .arrays import Floats, UnaryFunction
+from .affine import Floats, QuantParams, Rounding, UnaryFunction, dequantize, quantize
 
 Quantized = npt.NDArray[Any]
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
-from .affine import QuantParams, dequantize, quantize
-from .arrays import UnaryFunction
+from .affine import QuantParams, UnaryFunction, dequantize, quantize
 from .density import Density, clipped, density
 
 

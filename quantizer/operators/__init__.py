@@ -2,5 +2,4 @@
 
 Enters: a node and its graph.
 Leaves: `Rule`, names, axes, functions.
-Imports: model, numerics, profiles.records, profiles.base.
 """

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..model.graph import name_of
-from ..numerics.arrays import UnaryFunction
+from ..numerics.affine import UnaryFunction
 
 if TYPE_CHECKING:
     import onnx

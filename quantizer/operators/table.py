@@ -9,13 +9,21 @@ Adding an operator is adding an entry.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import Graph
+from ...profiles.base.errors import PlanError
+from ...profiles.records.profile import Profile
+from ..model.graph import Graph, constant_of, name_of
+from ..numerics.affine import QuantParams, QuantType, quantize
+from ..numerics.density import Density, density, mean_of
+from ..numerics.schemas import SCHEMAS, choose_params
 from .conditions import (
     EffectiveRange,
     Refusal,
@@ -37,21 +45,7 @@ from .conditions import (
     one_number,
     several_along_axis,
 )
-from .fills import EXTRAPOLATION, PADDING, SAMPLED_ZEROS, ZEROS, Fill
-from .functions import CHAIN, CHAIN_DOMAIN, chain_of
-from .noise_gains import (
-    Gain,
-    average,
-    factor,
-    normalised,
-    one,
-    part,
-    power_of,
-    probability,
-    quotient,
-    total,
-    window,
-)
+from .functions import CHAIN, CHAIN_DOMAIN, chain_of, function_of
 from .weight_layout import (
     CHANNEL_SCALE,
     CONV,
@@ -66,6 +60,314 @@ from .weight_layout import (
     WeightAxes,
     WeightLayout,
 )
+
+# How much noise power operators let through, where that differs from the signal: values of `Rule.gain`.
+
+Floats = npt.NDArray[np.float64]
+
+STEP = 1e-5
+"""Share of a tensor's largest value over which a slope is taken."""
+OCTAVES = 10
+"""Into which the bin next to zero is split, where a slope may depend on how small a value is."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One input of one node, with the graph, profile and powers that its gain follows from."""
+
+    node: ir.Node
+    index: int
+    source: str
+    graph: Graph
+    profile: Profile
+    powers: Mapping[str, float]
+    opset: int
+
+    def constant(self, index: int) -> Floats | None:
+        """Return an input that is a constant in float; None for any other."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        found = None if value is None else self.graph.constant(name_of(value))
+        return None if found is None or found.dtype.kind != "f" else found.astype(np.float64)
+
+    def share(self, result: str) -> float:
+        """Return the number of this input's elements over that of the output's."""
+        return self.profile[self.source].count / max(self.profile[result].count, 1)
+
+    def slope(self) -> float | None:
+        """Return the mean square of the slope of a unary function."""
+        try:
+            function = function_of(self.node, self.opset)
+        except PlanError:
+            return None
+        tensor = self.profile[self.source]
+        step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
+        return mean_of(
+            _octaves_near_zero(density(tensor)),
+            lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
+        )
+
+
+def _octaves_near_zero(whole: Density) -> Density:
+    """Split the bin next to zero into octaves of equal mass.
+
+    Small values lie as densely in each octave as in the next, and a logarithm is the steeper the smaller they
+    are: a uniform distribution over the bin would hide that.
+    """
+    first = int(np.argmax(whole.mass > 0.0))
+    low, high = whole.edges[first], whole.edges[first + 1]
+    if not 0.0 <= low < high / 2.0:
+        return whole
+    ends = high * 2.0 ** -np.arange(OCTAVES + 1.0)[::-1]
+    ends[0] = max(low, 0.0)
+    return Density(
+        np.concatenate([ends, whole.edges[first + 2 :]]),
+        np.concatenate([np.full(OCTAVES, whole.mass[first] / OCTAVES), whole.mass[first + 1 :]]),
+        whole.points,
+        whole.point_mass,
+    )
+
+
+def factor(step: Step, result: str) -> float | None:
+    """A product lets noise through as the power of the other factor; of a square, the slope is 2 x."""
+    other = 1 - step.index
+    constant = step.constant(other)
+    if constant is not None:
+        return float(np.square(constant).mean()) if constant.size else None
+    value = step.node.inputs[other]
+    name = None if value is None else value.name
+    if name == step.source:  # each of the two uses carries half of (2 x)^2
+        return 2.0 * step.powers[step.source]
+    return step.powers.get(name or "")
+
+
+def quotient(step: Step, result: str) -> float | None:
+    """Divided by a constant, noise is as the constant says."""
+    divisor = step.constant(1) if step.index == 0 else None
+    if divisor is None or not divisor.all():
+        return None
+    return float(np.square(1.0 / divisor).mean())
+
+
+def power_of(step: Step, result: str) -> float | None:
+    """Return the mean square slope of x to a constant power."""
+    exponent = step.constant(1) if step.index == 0 else None
+    if exponent is None or exponent.size != 1:
+        return None
+    e = float(exponent.reshape(-1)[0])
+    return mean_of(density(step.profile[step.source]), lambda x: np.square(e * np.abs(x) ** (e - 1.0)))
+
+
+def average(step: Step, result: str) -> float | None:
+    """Divide noise by the number of elements that are averaged."""
+    return 1.0 / max(step.share(result), 1.0) if step.index == 0 else 0.0
+
+
+def window(step: Step, result: str) -> float | None:
+    """Divide noise by the size of the pooling window."""
+    return 1.0 / max(math.prod(step.node.attributes.get_ints("kernel_shape", (1,))), 1)
+
+
+def total(step: Step, result: str) -> float | None:
+    """Noise of all elements adds up."""
+    return max(step.share(result), 1.0) if step.index == 0 else 0.0
+
+
+def one(step: Step, result: str) -> float | None:
+    """Noise goes through as it is."""
+    return 1.0
+
+
+def part(step: Step, result: str) -> float | None:
+    """Noise is in one part of the result."""
+    return min(step.share(result), 1.0)
+
+
+def normalised(step: Step, result: str) -> float | None:
+    """(x - mean) / deviation * scale: the deviation is at most the root of the power."""
+    scale = step.constant(1) if step.index == 0 else None
+    return None if scale is None else float(np.square(scale).mean()) / step.powers[step.source]
+
+
+def probability(step: Step, result: str) -> float | None:
+    """Softmax: dy = y (dx - sum of y dx), which y squared bounds."""
+    return step.powers[result]
+
+
+Gain = Callable[[Step, str], float | None]
+"""Returns the noise power in the named output for one unit of noise power in one input; None for as much as
+signal."""
+
+
+# Values that an operator puts into its output where it has no input there: padding, extrapolation.
+#
+# An operator that passes quantized values through has to put the quantized value of such a float value.
+# The
+# operator table says for each operator which one it is (`Rule.fill`); planning and lowering both read
+# that.
+
+
+class FillSource(StrEnum):
+    """Where the float value comes from."""
+
+    ZERO = "zero"
+    """It is 0, and no attribute or input changes that."""
+    ATTRIBUTE = "attribute"
+    """An attribute holds it; 0 without one."""
+    INPUT = "input"
+    """An input holds it; 0 without one."""
+
+
+def always_fills(node: ir.Node) -> bool:
+    """Return True: every node of the operator may fill."""
+    return True
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The value that an operator makes by itself.
+
+    Attributes:
+        source: where it comes from.
+        index: position of the input that holds it, for INPUT.
+        attribute: name of the attribute that holds it, for ATTRIBUTE.
+        applies: whether a node fills: it may depend on a mode.
+    """
+
+    source: FillSource = FillSource.ZERO
+    index: int = -1
+    attribute: str = ""
+    applies: Callable[[ir.Node], bool] = always_fills
+
+    def value(self, node: ir.Node) -> float | None:
+        """Return the float value that a node fills with; None where it is computed at run time."""
+        if self.source is FillSource.ATTRIBUTE:
+            return node.attributes.get_float(self.attribute, 0.0)
+        if (
+            self.source is FillSource.ZERO
+            or self.index >= len(node.inputs)
+            or node.inputs[self.index] is None
+        ):
+            return 0.0
+        constant = constant_of(node.inputs[self.index])
+        return None if constant is None or constant.size != 1 else float(constant.reshape(()))
+
+    def refusal(self, node: ir.Node, graph: Graph) -> str:
+        """Return why no integer stands for the value that a node puts beside those that it passes through.
+
+        Zero is a value of all quantization parameters; others may lie outside of their range.
+        """
+        value = self.value(node) if self.applies(node) else 0.0
+        if value is None:
+            return f"{node.op_type} fills with a value computed at run time: no integer form"
+        return f"{node.op_type} fills with {value:g}: only zero surely has an integer form" if value else ""
+
+
+def _pads_with_a_constant(node: ir.Node) -> bool:
+    return node.attributes.get_string("mode", "constant") == "constant"
+
+
+def _extrapolates(node: ir.Node) -> bool:
+    mode = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    return mode == "tf_crop_and_resize"
+
+
+def _pads_with_zeros(node: ir.Node) -> bool:
+    return node.attributes.get_string("padding_mode", "zeros") == "zeros"
+
+
+PADDING = Fill(FillSource.INPUT, index=2, applies=_pads_with_a_constant)
+"""Of Pad."""
+EXTRAPOLATION = Fill(FillSource.ATTRIBUTE, attribute="extrapolation_value", applies=_extrapolates)
+"""Of Resize outside of the region of interest."""
+SAMPLED_ZEROS = Fill(applies=_pads_with_zeros)
+"""Of GridSample outside of its input."""
+ZEROS = Fill()
+"""Of padded convolutions and pools, of regions outside of an image, and of triangles."""
+
+
+# Parameters inside activation functions that are sums and products whose saturation cuts off the rest.
+#
+# HardSigmoid is alpha x + beta, saturated to 0 and 1. HardSwish is x times that with alpha 1/6 and beta
+# 1/2,
+# the *gate*. PRelu is x + (slope - 1) min(x, 0), the second term being the *correction*. Gate and
+# correction
+# are quantized tensors that no profile knows: their parameters follow from those of the input and the
+# slopes.
+
+ASYMMETRIC = SCHEMAS["asymmetric"]
+EXACT = 1e-6
+"""Largest relative difference that is rounding of a scale to float32."""
+GATE_ALPHA, GATE_BETA = 1.0 / 6.0, 0.5
+"""Of the HardSigmoid in HardSwish."""
+
+
+def gate_params(qtype: QuantType) -> QuantParams:
+    """Return the parameters of the gate of HardSwish: its ends 0 and 1 are those of the type."""
+    return QuantParams((float(np.float32(1.0 / (qtype.high - qtype.low))),), (qtype.low,), qtype)
+
+
+def saturates_to_unit(result: QuantParams) -> bool:
+    """Whether parameters end at 0, and at 1 or below: then saturation does all that HardSigmoid cuts off."""
+    if result.axis is not None:
+        return False
+    ends = quantize(np.array([0.0, 1.0], np.float32), result)
+    return list(ends) == [result.qtype.low, result.qtype.high]
+
+
+def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:
+    """Return the parameters of the slopes of PRelu in which 0 and 1 both are quantized values.
+
+    So slopes less 1 are the same integers, with another zero point. Where no slope is above 1, 1 is the
+    largest quantized value.
+
+    Args:
+        slopes: finite numbers of any shape.
+        qtype: type of the quantized values.
+        power_of_two: whether the scale is to be a power of two.
+    """
+    low, high = min(float(slopes.min()), 0.0), max(float(slopes.max()), 1.0)
+    steps = (qtype.high - qtype.low) // (high - low)
+    if steps < 1.0:
+        return choose_params(low, high, ASYMMETRIC, qtype)
+    if power_of_two:
+        steps = 2.0 ** np.floor(np.log2(steps))
+    zero_point = qtype.high - steps if high == 1.0 else qtype.low + np.rint(-low * steps)
+    return QuantParams((float(np.float32(1.0 / steps)),), (int(zero_point),), qtype)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What PRelu adds to its input.
+
+    Attributes:
+        less_one: parameters in which the quantized slopes are read as slopes less 1.
+        params: of the correction.
+        one_sign: whether no slope can be above 1, so that saturation corrects negative inputs alone.
+    """
+
+    less_one: QuantParams
+    params: QuantParams
+    one_sign: bool
+
+
+def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
+    """Return the correction of a PRelu; None where it has no parameters.
+
+    Args:
+        source: parameters of the input.
+        slope: parameters of the slopes, in which 1 should be a quantized value (see `slope_params`).
+    """
+    if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
+        return None
+    scale, qtype = slope.scale[0], slope.qtype
+    one = slope.zero_point[0] + int(np.rint(1.0 / scale))
+    if one > qtype.high or abs(scale * (one - slope.zero_point[0]) - 1.0) > EXACT:
+        return None
+    lowest = source.scale[0] * (source.qtype.low - source.zero_point[0])
+    params = choose_params(
+        lowest * scale * (qtype.high - one), lowest * scale * (qtype.low - one), ASYMMETRIC, source.qtype
+    )
+    return Correction(QuantParams(slope.scale, (one,), qtype), params, one == qtype.high)
 
 
 class Constraint(StrEnum):

@@ -2,5 +2,4 @@
 
 Enters: decisions.
 Leaves: `QuantPlan`, verified; a YAML file.
-Imports: prepare, targets, operators, model, numerics, profiles.records, profiles.base.
 """

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
-from ..prepare.opening import QUANTIZED_NODES, nodes_said_to_be_quantized
+from ..prepare.prepare import QUANTIZED_NODES, nodes_said_to_be_quantized
 from .plan import Kind, QuantPlan
 
 TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"

@@ -42,18 +42,21 @@ zero_point for many scales may be written once when all are equal.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import math
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...profiles.base.atomic_files import FileBatch, read_text, write_atomically
 from ...profiles.base.errors import PlanError, nearest
+from ...profiles.base.output_files import FileBatch, read_text, write_atomically
 from ...profiles.base.strict_yaml import (
     MalformedError,
     block,
@@ -74,12 +77,187 @@ from ...profiles.base.strict_yaml import (
 from ...profiles.records.store import model_at, model_fields
 from ..numerics.affine import TYPES, QuantParams
 from ..targets.config import QuantConfig
-from ..targets.records import config_from_mapping
-from .adjustment_store import adjustments_at, adjustments_text
-from .format_1 import from_format_1
-from .plan import IMPLEMENTATIONS, Kind, NodePlan, PlanOrigin, QuantPlan, SharedScale
+from ..targets.target import config_from_mapping
+from .plan import (
+    IMPLEMENTATIONS,
+    Adjustments,
+    EqualizationScales,
+    Kind,
+    NodePlan,
+    PlanOrigin,
+    QuantPlan,
+    RoundingOffsets,
+    SharedScale,
+)
 from .provenance import plan_digest
 from .reasons import Detail, FloatReason, ReasonCode, detail_names, figure_names
+
+# Adjustments as lines of a plan file, and back. The layout is described in `store`.
+
+EXPONENT = 60
+"""Largest magnitude of the exponent of a scale."""
+
+SECTIONS = ("equalization", "biases", "roundings", "padded_channels")
+
+
+def adjustments_text(adjustments: Adjustments) -> str:
+    """Return the lines of adjustments, "" when there are none: each vector is one text."""
+    if not adjustments:
+        return ""
+    lines = ["adjustments:\n"]
+    lines += ["  equalization:\n"] if adjustments.equalization else []
+    for name, scales in adjustments.equalization.items():
+        exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
+        inserted = "true" if scales.inserted else "false"
+        value = f"{{axis: {scales.axis}, inserted: {inserted}, log2_scales: {text(exponents)}}}"
+        lines.append(entry(name, value, 4))
+    lines += ["  biases:\n"] if adjustments.biases else []
+    for name, delta in adjustments.biases.items():
+        lines.append(entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4))
+    lines += ["  roundings:\n"] if adjustments.roundings else []
+    for name, rounding in adjustments.roundings.items():
+        packed = base64.b64encode(zlib.compress(rounding.offsets, 9)).decode()
+        lines.append(entry(name, f"{{params: {text(rounding.params)}, offsets: {text(packed)}}}", 4))
+    lines += ["  padded_channels:\n"] if adjustments.padded_channels else []
+    lines += [entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items()]
+    return "".join(lines)
+
+
+def adjustments_at(value: object) -> Adjustments:
+    """Return the adjustments that the value of their key describes.
+
+    Raises:
+        MalformedError: saying where.
+    """
+    sections = fields({} if value is None else value, "adjustments", (), SECTIONS)
+    scales, biases, roundings, padded = (
+        mapping_at(sections.get(s, {}), f"adjustments: {s}") for s in SECTIONS
+    )
+    return Adjustments(
+        {name: _scales(item, f"adjustments: equalization of '{name}'") for name, item in scales.items()},
+        {name: _numbers(item, f"adjustments: bias of '{name}'") for name, item in biases.items()},
+        {name: _offsets(item, f"adjustments: rounding of '{name}'") for name, item in roundings.items()},
+        {
+            name: integer_at(item, f"adjustments: padded_channels of '{name}'", 1)
+            for name, item in padded.items()
+        },
+    )
+
+
+def _scales(value: object, where: str) -> EqualizationScales:
+    found = fields(value, where, ("axis", "inserted", "log2_scales"))
+    words = str(found["log2_scales"]).split()
+    if not words or not all(re.fullmatch("-?[0-9]{1,3}", w) and abs(int(w)) <= EXPONENT for w in words):
+        raise MalformedError(f"{where}: log2_scales must be whole numbers from -{EXPONENT} to {EXPONENT}")
+    if not isinstance(found["inserted"], bool):
+        raise MalformedError(f"{where}: inserted must be true or false")
+    scales = tuple(math.ldexp(1.0, int(word)) for word in words)
+    return EqualizationScales(integer_at(found["axis"], f"{where}: axis", 0), scales, found["inserted"])
+
+
+def _numbers(value: object, where: str) -> tuple[float, ...]:
+    """Return the float32 numbers of a text."""
+    try:
+        with np.errstate(over="ignore"):
+            numbers = [float(np.float32(word)) for word in str(value).split()]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise MalformedError(f"{where}: must be finite numbers with spaces between them")
+    return tuple(numbers)
+
+
+def _offsets(value: object, where: str) -> RoundingOffsets:
+    found = fields(value, where, ("params", "offsets"))
+    packed = text_at(found["offsets"], f"{where}: offsets")
+    try:
+        offsets = zlib.decompress(base64.b64decode(packed, validate=True))
+    except (binascii.Error, zlib.error, ValueError):
+        raise MalformedError(f"{where}: offsets must be int8 numbers, deflated and in base 64") from None
+    return RoundingOffsets(offsets, text_at(found["params"], f"{where}: params"))
+
+
+# Plan files of format 1, the first that was used: their words put into those of format 2.
+
+_KINDS = {"integer": "quantized", "table": "lookup-table", "move": "pass-through"}
+_IMPLEMENTATIONS = {"codes": "integer", "leaky": "leaky-relu"}
+_SETTINGS = {
+    "wide": "keep_16bit",
+    "propagation": "inter_layer",
+    "block": "block_size",
+    "tables": "lookup_tables",
+    "resolution": "scale_sharing",
+}
+_GROUP = {"winners": "range_set_by", "ties": "tied_by"}
+_ADJUSTMENTS = {"factors": "equalization"}
+_ADJUSTMENT = {"exponents": "log2_scales", "moves": "offsets"}
+_WORDS: Mapping[str, Mapping[str, str]] = {
+    "inter_layer": {"stay": "quantized", "return": "float"},
+    "granularity": {"channel": "per-channel", "tensor": "per-tensor"},
+    "scale_sharing": {"global": "unified", "local": "separate"},
+    "rounding": {"sums": "squant"},
+}
+
+
+def from_format_1(top: Mapping[str, object]) -> dict[str, object]:
+    """Return the top mapping of a plan of format 1 with the keys and words of format 2.
+
+    What is malformed stays as it is: the reader of format 2 says what is wrong with it.
+    """
+    changed = dict(top)
+    if isinstance(config := top.get("config"), dict):
+        renamed = {_SETTINGS.get(str(key), str(key)): value for key, value in config.items()}
+        changed["config"] = {key: _word(_WORDS.get(key, {}), value) for key, value in renamed.items()}
+    if isinstance(tensors := top.get("tensors"), dict):
+        changed["tensors"] = {name: _params(value) for name, value in tensors.items()}
+    if isinstance(nodes := top.get("nodes"), dict):
+        changed["nodes"] = {name: _node(value) for name, value in nodes.items()}
+    if "groups" in top:
+        groups = changed.pop("groups")
+        changed["shared_scales"] = (
+            [_renamed(_GROUP, g) for g in groups] if isinstance(groups, list) else groups
+        )
+    if isinstance(adjustments := top.get("adjustments"), dict):
+        changed["adjustments"] = _adjustments(adjustments)
+    return changed
+
+
+def _adjustments(value: Mapping[Any, Any]) -> Any:
+    """Return the sections of the adjustments with the keys of their entries."""
+    return {
+        _ADJUSTMENTS.get(section, section): {
+            name: _renamed(_ADJUSTMENT, entry) for name, entry in found.items()
+        }
+        if isinstance(found, dict)
+        else found
+        for section, found in value.items()
+    }
+
+
+def _renamed(keys: Mapping[str, str], value: Any) -> Any:
+    return {keys.get(key, key): item for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _word(words: Mapping[str, str], value: Any) -> Any:
+    return words.get(value, value) if isinstance(value, str) else value
+
+
+def _params(value: Any) -> Any:
+    return _renamed({"block": "block_size"}, value)
+
+
+def _node(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    node = _renamed({"spelling": "implementation"}, value)
+    if "kind" in node:
+        node["kind"] = _word(_KINDS, node["kind"])
+    if "implementation" in node:
+        node["implementation"] = _word(_IMPLEMENTATIONS, node["implementation"])
+    if isinstance(inputs := node.get("inputs"), dict):
+        node["inputs"] = {key: _params(item) for key, item in inputs.items()}
+    return node
+
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
@@ -250,8 +428,8 @@ def _plan(top: dict[str, object]) -> QuantPlan:
     plan = QuantPlan(
         model=model_at(top["model"]),
         config=config_from_mapping(top["config"], "config"),
-        tensors={name: _params(value, f"tensor '{name}'") for name, value in tensors.items()},
-        nodes={name: _node(value, f"node '{name}'") for name, value in nodes.items()},
+        tensors={name: _params_of_store(value, f"tensor '{name}'") for name, value in tensors.items()},
+        nodes={name: _node_of_store(value, f"node '{name}'") for name, value in nodes.items()},
         notes=tuple(text_at(note, "notes") for note in notes),
         shared_scales=tuple(_shared(s) for s in list_at(top.get("shared_scales", []), "shared_scales")),
         adjustments=adjustments_at(top.get("adjustments")),
@@ -302,7 +480,7 @@ def _range(value: object, where: str) -> tuple[float, float]:
     return float_at(ends[0], where), float_at(ends[1], where)
 
 
-def _word(value: object, where: str, known: tuple[str, ...]) -> str:
+def _word_of_store(value: object, where: str, known: tuple[str, ...]) -> str:
     word = text_at(value, where)
     if word not in known:
         raise MalformedError(
@@ -311,7 +489,7 @@ def _word(value: object, where: str, known: tuple[str, ...]) -> str:
     return word
 
 
-def _params(value: object, where: str) -> QuantParams:
+def _params_of_store(value: object, where: str) -> QuantParams:
     found = fields(value, where, ("type", "scale", "zero_point"), ("axis", "block_size"))
     scale, point = found["scale"], found["zero_point"]
     scales = tuple(_scale(s, f"{where}: scale") for s in (scale if isinstance(scale, list) else [scale]))
@@ -322,7 +500,7 @@ def _params(value: object, where: str) -> QuantParams:
     )
     if not isinstance(point, list):
         points *= len(scales)
-    qtype = TYPES[_word(found["type"], f"{where}: type", tuple(TYPES))]
+    qtype = TYPES[_word_of_store(found["type"], f"{where}: type", tuple(TYPES))]
     axis, block = _optional(found, "axis", where, 0), _optional(found, "block_size", where, 1)
     try:
         return QuantParams(scales, points, qtype, axis, block)
@@ -345,16 +523,16 @@ def _scale(value: object, where: str) -> float:
     return rounded
 
 
-def _node(value: object, where: str) -> NodePlan:
+def _node_of_store(value: object, where: str) -> NodePlan:
     found = fields(value, where, ("kind",), ("implementation", "reason", "inputs"))
-    kind = Kind(_word(found["kind"], f"{where}: kind", tuple(kind.value for kind in Kind)))
+    kind = Kind(_word_of_store(found["kind"], f"{where}: kind", tuple(kind.value for kind in Kind)))
     inputs: dict[int, QuantParams] = {}
     for key, item in mapping_at(found.get("inputs", {}), f"{where}: inputs").items():
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
-        inputs[int(key)] = _params(item, f"{where}: input {key}")
+        inputs[int(key)] = _params_of_store(item, f"{where}: input {key}")
     implementation = (
-        _word(found["implementation"], f"{where}: implementation", IMPLEMENTATIONS)
+        _word_of_store(found["implementation"], f"{where}: implementation", IMPLEMENTATIONS)
         if "implementation" in found
         else ""
     )
@@ -365,7 +543,7 @@ def _because(value: object, where: str) -> FloatReason | str:
     """Return why a node stays float, or a remark about another one."""
     if not isinstance(value, dict):
         return text_at(value, where)
-    code = ReasonCode(_word(value.get("code"), f"{where}: code", tuple(ReasonCode)))
+    code = ReasonCode(_word_of_store(value.get("code"), f"{where}: code", tuple(ReasonCode)))
     details = fields(value, where, ("code", *detail_names(code)), ("price",))
     figures = figure_names(code)
     return FloatReason(

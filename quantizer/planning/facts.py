@@ -9,23 +9,20 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from ...profiles.base.errors import ProfileError
-from ...profiles.records.origins import has_histograms, source_of
-from ...profiles.records.profile import ModelId, Profile
+from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..model.graph import Graph, name_of
+from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
+from ..noise.output_limits import NoiseLimits, noise_limits
 from ..numerics.affine import TYPES, QuantType
-from ..numerics.channel_density import ChannelDensities
+from ..numerics.calibrators import Range
+from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.functions import PointwiseChain
 from ..operators.operands import activation_names, match_nodes, outputs_of
 from ..operators.table import rule_of
-from ..outputs.limits import NoiseLimits, noise_limits
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..prepare.fixed_shapes import fix_shapes
-from ..prepare.opening import PreparedModel
-from ..ranges.activation_ranges import ActivationRanges, RangeCache
-from ..ranges.calibrators import Range
-from ..ranges.clipped_activations import with_clip_profiles
+from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.target import Recipe, Target
 

@@ -32,7 +32,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..low_bits.stored_weights import WeightStorage, signed_type, symmetric_schema, table_params
 from ..model.graph import Graph, input_name, name_of
 from ..numerics.affine import INT8, QuantParams, quantize
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
@@ -44,6 +43,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from .candidates import Choice
 from .facts import PlanningFacts
+from .stored_weights import WeightStorage, signed_type, symmetric_schema, table_params
 
 LEAST_WEIGHT = 1024
 """Fewest elements of a weight that is quantized. The two nodes that dequantize it and the names of its

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..model.graph import Graph, name_of
+from ..noise.activation_ranges import clip_outputs
 from ..operators.operands import activation_names, channel_layout
 from ..operators.table import rule_of
-from ..ranges.clipped_activations import clip_outputs
 from ..targets.loading import packaged_targets
 from .chains import find_chains, inner_tensors, planned_separately
 

@@ -22,30 +22,31 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError, PlanError
-from ...profiles.readers.values import Sample
 from ...profiles.records.profile import Profile
+from ...profiles.samples.values import Sample
+from ..adjustments.bias_correction import channel_means, find_biases
+from ..adjustments.checkpoint import RoundingCheckpoint, run_of
+from ..adjustments.equalization import (
+    apply_biases,
+    apply_equalization,
+    equalized_profile,
+    find_equalization_scales,
+    find_recurrent_scales,
+    inserted_nodes,
+)
+from ..adjustments.gptaq import find_asymmetric_roundings
+from ..adjustments.gptq import find_roundings, rebased
+from ..adjustments.rounded_weights import quantized_weights, round_weights, squant_offsets
+from ..adjustments.second_moments import collect_moments
+from ..costs.float_regions import with_prices
 from ..costs.predicted import CostModel
-from ..costs.slower_nodes import with_prices
-from ..equalization.apply import apply_biases, apply_equalization, inserted_nodes
-from ..equalization.bias_correction import channel_means, find_biases
-from ..equalization.equalized_profile import equalized_profile
-from ..equalization.recurrent_scales import find_recurrent_scales
-from ..equalization.scales import find_equalization_scales
-from ..low_bits.stored_weights import signed_type
 from ..model.graph import Graph, index, input_name, name_of
 from ..noise.recurrence import RecurrentScales
 from ..operators.table import rule_of
-from ..plan.adjustments import EqualizationScales, RoundingOffsets
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import EqualizationScales, Kind, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
-from ..prepare.fixed_shapes import fix_shapes
-from ..prepare.opening import PreparedModel
-from ..rounding.checkpoint import RoundingCheckpoint, run_of
-from ..rounding.collect import collect_moments
-from ..rounding.gptaq_rounding import find_asymmetric_roundings
-from ..rounding.gptq_rounding import find_roundings, rebased
-from ..rounding.quantized_weights import quantized_weights, round_weights, squant_offsets
+from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
 from ..targets.target import Recipe
 from .chains import contracted, expanded, of_adjusted, with_chains
@@ -53,6 +54,7 @@ from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
 from .planner import NO_FLOATS, decide, make_plan, with_padding
+from .stored_weights import signed_type
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..model.graph import name_of
+from ..numerics.calibrators import Range
 from ..operators.operands import activation_names, outputs_of
 from ..operators.table import Constraint, is_clip
 from ..plan.plan import Kind, SharedScale
-from ..ranges.calibrators import Range
 from .candidates import Choice
 from .facts import PlanningFacts
 

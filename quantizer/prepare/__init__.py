@@ -2,6 +2,4 @@
 
 Enters: a model file.
 Leaves: `PreparedModel`; a profile bound to it.
-Imports: operators, model, profiles.instrumentation, profiles.runtime, profiles.samples, profiles.records,
-profiles.base.
 """

@@ -7,31 +7,58 @@ onnx_ir. Steps of our own remain where onnx_ir's pass would prepare another mode
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
-from ..model.subgraphs import subgraphs
-from .fusion.batch_norm import fold_batch_normalizations, fold_scales_and_shifts, split_batch_normalizations
-from .fusion.gemm import flatten_biases, join_biases
-from .fusion.hard_swish import fuse_hard_sigmoid, fuse_hard_swish
-from .fusion.mul_add import merge_affine_chains
-from .fusion.pad import fold_pads, pad_all_axes
-from .passes.cleanup import (
+from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.instrumentation.profiling_nodes import is_instrumented
+from ...profiles.records.profile import ModelId, Profile
+from ...profiles.runtime.session import runtime_dtypes
+from ...profiles.samples.samples import set_title
+from ..model.editing import is_in_onnx
+from ..model.graph import Graph, index, name_of, subgraphs
+from ..model.identity import model_id
+from ..model.loading import read_model
+from ..operators.table import CONVERSIONS
+from .cleanup import (
+    collect_origin,
+    drop_noops,
+    forget_origin,
+    mark_origin,
     merge_equal_initializers,
+    merge_transposes,
+    name_nodes,
+    name_values,
     remove_dead,
+    scalar_ranges,
+    sums_to_adds,
     trim_inputs,
     trim_outputs,
+    unshare_names,
 )
-from .passes.constant_folding import fold_constants, lift_constants
-from .passes.float16 import narrow_type, widen
-from .passes.inlining import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
-from .passes.names import collect_origin, forget_origin, mark_origin, name_nodes, name_values, unshare_names
-from .passes.noops import drop_noops, merge_transposes, scalar_ranges, sums_to_adds
-from .passes.opset import raise_opset
-from .passes.shapes import clean_shapes, infer_shapes
+from .constant_folding import fold_constants, lift_constants
+from .float16 import narrow_type, widen
+from .fusion import (
+    flatten_biases,
+    fold_batch_normalizations,
+    fold_pads,
+    fold_scales_and_shifts,
+    fuse_hard_sigmoid,
+    fuse_hard_swish,
+    join_biases,
+    merge_affine_chains,
+    pad_all_axes,
+    split_batch_normalizations,
+)
+from .inlining import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
+from .opset import raise_opset
+from .shapes import clean_shapes, infer_shapes
 
 Step = Callable[[ir.Model], object]
 
@@ -160,3 +187,195 @@ def _with_subgraphs(model: ir.Model) -> Iterator[ir.Model]:
         for subgraph in subgraphs(node):
             subgraph.opset_imports.update(model.opset_imports)
             yield from _with_subgraphs(ir.Model(subgraph, ir_version=model.ir_version))
+
+
+# A model file opened and prepared, and what names a profile.
+
+ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
+"""A profile: a file, or the object."""
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """A model file, read and normalised.
+
+    Attributes:
+        model: the prepared model.
+        graph: its index.
+        identity: its fingerprint, with the name of the file.
+        notes: remarks for the user: what was mended in the file, and what preparation changed.
+        narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
+        untyped: why the types after operators that ONNX does not have are not known, "" where they are.
+    """
+
+    model: ir.Model
+    graph: Graph
+    identity: ModelId
+    notes: tuple[str, ...]
+    narrow: ir.DataType | None = None
+    untyped: str = ""
+
+
+def open_prepared(path: str | Path) -> PreparedModel:
+    """Read a float model and normalise it.
+
+    Raises:
+        ModelError: it cannot be read, is quantized already, or is instrumented already.
+    """
+    loaded = read_model(path)
+    found = quantized_operators(loaded.model)
+    if not found and nodes_said_to_be_quantized(loaded.model):
+        raise ModelError(
+            f"{path}: this model is quantized already (its metadata says so); give the float model"
+        )
+    if found:
+        raise ModelError(
+            f"{path}: this model is quantized already (it has {', '.join(found[:3])}); give the float model"
+        )
+    if is_instrumented(loaded.model):
+        raise ModelError(f"{path}: this model is instrumented already; give the original model")
+    try:
+        result = prepare(loaded.model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    set_title(result.model, path)
+    untyped = _add_runtime_types(result.model)
+    return PreparedModel(
+        result.model,
+        index(result.model),
+        model_id(result.model, Path(path).name),
+        (*loaded.notes, *result.notes),
+        result.narrow,
+        untyped,
+    )
+
+
+def _add_runtime_types(model: ir.Model) -> str:
+    """Give outputs of operators that ONNX does not have the types that onnxruntime infers.
+
+    Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
+    operator, its output stays of no known type, and why is returned, else "".
+    """
+    unknown = {
+        value.name: value
+        for node in model.graph
+        if not is_in_onnx(node)
+        for value in node.outputs
+        if value.name and value.type is None
+    }
+    if not unknown:
+        return ""
+    try:
+        types = runtime_dtypes(model, tuple(unknown))
+    except ModelError as refused:
+        return str(refused)
+    for name, dtype in types.items():
+        unknown[name].type = None if dtype is None else ir.TensorType(dtype)
+    infer_shapes(model)
+    return ""
+
+
+def profile_name(source: ProfileLike) -> str:
+    """Return what messages call a profile: its path, or that it is an object."""
+    return "the profile" if isinstance(source, Profile) else os.fspath(source)
+
+
+QUANTIZED_NODES = "qprof.quantized_nodes"
+"""Key in the metadata of a written model: how many nodes have integer values."""
+
+_TYPES = frozenset(
+    {*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"},
+)
+
+
+def nodes_said_to_be_quantized(model: ir.Model) -> int | None:
+    """Return how many nodes are quantized, as the metadata says; None where it does not.
+
+    Form `primitives` has no operator that tells.
+    """
+    text = model.metadata_props.get(QUANTIZED_NODES, "")
+    return int(text) if text.isdecimal() and text.isascii() else None
+
+
+def quantized_operators(model: ir.Model) -> tuple[str, ...]:
+    """Return the operator types of quantized computation in the model, sorted; empty for a float model.
+
+    Those are QuantizeLinear and DequantizeLinear, the integer operators, and every type that begins with
+    "QLinear" (also in onnxruntime's own domain) or "QGemm"; subgraphs count.
+    """
+    found = {
+        node.op_type
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.op_type in _TYPES or node.op_type.startswith(("QLinear", "QGemm"))
+    }
+    return tuple(sorted(found))
+
+
+# A prepared model whose inputs have fixed sizes: what depends on these alone is computed once.
+#
+# Its fingerprint stays that of the prepared model: profile and plan belong to the model with any sizes.
+
+
+def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
+    """Return the model with fixed sizes of inputs, the rest of it prepared for these.
+
+    A dimension of another input, or another dimension, that has the same name is fixed too.
+
+    Args:
+        prepared: the model, which is left as it was.
+        shapes: input -> its shape.
+
+    Raises:
+        ConfigError: an input is not there, or is not of this shape.
+    """
+    if not shapes:
+        return prepared
+    model = prepared.model.clone()
+    inputs = {name_of(value): value for value in model.graph.inputs}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        for dim, size in zip(_declared(inputs, name, shape), shape, strict=True):
+            known = sizes.setdefault(dim, size) if isinstance(dim, str) else size if dim is None else dim
+            if known != size:
+                raise ConfigError(
+                    f"fix_shapes: input '{name}': a size is {known} already, not {size}; give the same"
+                )
+        inputs[name].shape = ir.Shape(shape)
+    for value in model.graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape([sizes.get(_symbol(dim) or "", dim) for dim in value.shape])
+    improve(model)
+    return replace(prepared, model=model, graph=index(model))
+
+
+def nodes_of_known_sizes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Return the nodes that would not be computed in every run if inputs had these shapes, in graph order.
+
+    Raises:
+        ConfigError: see `fix_shapes`.
+    """
+    left = {name_of(node) for node in fix_shapes(prepared, shapes).graph.nodes}
+    return tuple(name for name in map(name_of, prepared.graph.nodes) if name not in left)
+
+
+def _declared(
+    inputs: Mapping[str, ir.Value], name: str, shape: tuple[int, ...]
+) -> tuple[int | str | None, ...]:
+    """Return the dimensions of an input as the model has them: a size, a name, or None."""
+    if name not in inputs:
+        raise ConfigError(
+            f"fix_shapes: the model has no input '{name}'; correct the name.{nearest(name, tuple(inputs))}"
+        )
+    declared = inputs[name].shape
+    if declared is None:
+        return (None,) * len(shape)
+    if len(declared) != len(shape):
+        raise ConfigError(
+            f"fix_shapes: input '{name}' has {len(declared)} dimensions, not {len(shape)}; "
+            "give a size for each"
+        )
+    return tuple(dim if isinstance(dim, int) else _symbol(dim) for dim in declared)
+
+
+def _symbol(dim: int | ir.SymbolicDim) -> str | None:
+    return None if isinstance(dim, int) else dim.value

@@ -4,5 +4,4 @@ Only tests import this room.
 
 Enters: plan, model, samples.
 Leaves: expected tensors.
-Imports: lowering, plan, ranges, operators, model, numerics, profiles.base.
 """

@@ -16,10 +16,10 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, nearest
 from ..numerics.affine import INT32, QuantParams, QuantType, Rounding, quantize
+from ..numerics.calibrators import optimize_kl, rescale_histogram
 from ..numerics.lookup_tables import build_table
 from ..numerics.schemas import SCHEMAS, Schema, choose_params, widened_range
 from ..operators.functions import function_of
-from ..ranges.kl_divergence import optimize_kl, rescale_histogram
 
 Counts = npt.NDArray[np.float32]
 

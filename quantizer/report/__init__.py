@@ -2,7 +2,4 @@
 
 Enters: an `Analysis` of model, plan and profile; results of commands.
 Leaves: a `Report`, which `html` and `writers` make files of.
-Imports: pipeline, tuning, scoring, verdict, evaluation, speed, exchange, planning, costs, equalization,
-noise, outputs, plan, ranges, prepare, targets, operators, metrics, differences, model, numerics,
-profiles.records, profiles.noise, profiles.base.
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import QprofError
 from ..costs.predicted import CostModel, total_microseconds
+from ..noise.activation_ranges import RangeCache
 from ..noise.sources import NoiseEstimator
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReasons, ReasonCode, because
@@ -16,15 +17,12 @@ from ..planning.chains import expanded
 from ..planning.facts import PlanningFacts
 from ..planning.hybrid import with_int8_weights
 from ..planning.planner import decide
-from ..ranges.activation_ranges import RangeCache
-from ..scoring.objectives import saved_bytes
+from ..search.quality import saved_bytes
+from ..search.verdict import Fix, Verdict
 from ..targets.config import QuantConfig, settings
 from ..targets.loading import load_recipe
-from ..verdict.fixes import Fix
-from ..verdict.verdict import Verdict
-from .analysis import Analysis, NoiseAnalysis
-from .content import WhatIf
-from .records import NoiseBudget
+from .content import NoiseBudget, WhatIf
+from .estimates import Analysis, NoiseAnalysis
 
 LEAST_GAIN = 0.5
 """Gain in dB from which a change is worth a line."""

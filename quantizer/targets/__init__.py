@@ -2,5 +2,4 @@
 
 Enters: configs/*.yaml, options.
 Leaves: `Recipe` = `QuantConfig` + `Target`; checks of settings and of written models.
-Imports: cost_table, machine, operators, model, numerics, profiles.base.
 """

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
 
+from ..numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
 from ..numerics.schema_table import SchemaName
-from .calibrator_names import CALIBRATOR_NAMES, split_calibrator
-from .words import malformed
+from ..numerics.words import malformed
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
 FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
@@ -27,7 +27,7 @@ Granularity = Literal["per-tensor", "per-channel"]
 LookupTables = Literal["target", "runtime", "sigmoid", "portable", "off"]
 
 OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
-"""What an output of a model is for, see `outputs.kinds`."""
+"""What an output of a model is for, see `noise.output_kinds`."""
 
 OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 

@@ -26,18 +26,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...profiles.base.atomic_files import read_text
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.output_files import read_text
 from ...profiles.base.strict_yaml import MalformedError, parse
 from ...profiles.base.tool import note
-from ..machine.choice import AUTO, Choice, Processors, choose, default_doubt, installed
-from ..machine.processor import processor
 from ..numerics.affine import TYPES
+from ..numerics.words import malformed, not_one_of
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import QuantConfig
+from .conformance import SIGNED_SCHEMAS, check_config
+from .machine import AUTO, Choice, Processors, choose, default_doubt, installed, processor
 from .packaged import packaged_text, target_names
-from .records import fields_from_mapping, settings_from_mapping
 from .target import (
     ALL_OTHERS,
     CHAIN_IMPLEMENTATIONS,
@@ -46,9 +46,9 @@ from .target import (
     Recipe,
     Target,
     Verified,
+    fields_from_mapping,
+    settings_from_mapping,
 )
-from .validation import SIGNED_SCHEMAS, check_config
-from .words import malformed, not_one_of
 
 T = TypeVar("T")
 

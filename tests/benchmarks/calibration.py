@@ -83,12 +83,12 @@ def plain(model: Path, feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, f
 
 def qprof(model: Path, feeds: Sequence[Mapping[str, np.ndarray]], how: str) -> dict[str, float]:
     """Profile the model; `how` is "all" or "needed", and "without channels" where they are not recorded."""
-    from qprof_onnx.profiles.readers.values import Sample
     from qprof_onnx.profiles.runner.calibrate import profile_samples
-    from qprof_onnx.profiles.runner.profiling_model import profiling_model
+    from qprof_onnx.profiles.runner.sample_pass import profiling_model
     from qprof_onnx.profiles.runner.settings import RunSettings
-    from qprof_onnx.quantizer.pipeline.run_settings import settings_for
-    from qprof_onnx.quantizer.prepare.opening import open_prepared
+    from qprof_onnx.profiles.samples.values import Sample
+    from qprof_onnx.quantizer.api.profiling import settings_for
+    from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
     samples = [Sample(str(number), feed) for number, feed in enumerate(feeds)]
     start = time.perf_counter()

@@ -28,7 +28,7 @@ import numpy as np
 import onnxruntime as ort
 from calibration import model_file
 from qprof_onnx.profiles.runner.processes import merged_texts, shards
-from qprof_onnx.profiles.runtime.machine import cores
+from qprof_onnx.profiles.runtime.providers import cores
 from record import package_folder, read_feeds
 
 HERE = Path(__file__).parent

@@ -22,14 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from qprof_onnx import load_plan
-from qprof_onnx.quantizer.exchange.compilers import stablehlo, tflite
-from qprof_onnx.quantizer.exchange.compilers.quantized_types import (
-    quantized_tensors,
-    signed_equivalent,
-    uniform_type,
-)
+from qprof_onnx.quantizer.exchange import stablehlo, tflite
+from qprof_onnx.quantizer.exchange.quantized_types import quantized_tensors, signed_equivalent, uniform_type
 from qprof_onnx.quantizer.numerics.affine import QuantParams, quantize
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 Floats = npt.NDArray[np.float32]
 CHANNELS = 4

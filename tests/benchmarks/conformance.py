@@ -214,9 +214,9 @@ def _float_run(folder: Path) -> tuple[Feed, list[Any]]:
 
 
 def _instrumented(folder: Path, feed: Feed) -> Record:
+    from qprof_onnx.quantizer.api.profiling import instrument
     from qprof_onnx.quantizer.model.files import load_model
     from qprof_onnx.quantizer.model.saving import save_model
-    from qprof_onnx.quantizer.pipeline.profiling import instrument
     from qprof_onnx.quantizer.prepare.prepare import prepare
 
     save_model(prepare(load_model(folder / "model.onnx")).model, folder / "prepared.onnx")
@@ -229,13 +229,13 @@ def _instrumented(folder: Path, feed: Feed) -> Record:
 
 
 def _planned(folder: Path) -> Record:
-    from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-    from qprof_onnx.quantizer.pipeline.quantize_result import summarize
+    from qprof_onnx.quantizer.api.profiling import dump_profile
+    from qprof_onnx.quantizer.api.quantization import summarize
     from qprof_onnx.quantizer.plan.plan import Kind
     from qprof_onnx.quantizer.plan.store import save_plan
     from qprof_onnx.quantizer.planning.facts import planning_facts
     from qprof_onnx.quantizer.planning.planner import make_plan
-    from qprof_onnx.quantizer.prepare.opening import open_prepared
+    from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
     path = folder / "model.onnx"
     profile = dump_profile(path, folder / "data", run=RunSettings(non_finite="skip", threads=1))
@@ -273,7 +273,7 @@ def _general(text: str) -> str:
 
 def _form(folder: Path, form: str, feed: Feed, outputs: Sequence[Any], show: bool) -> Record:
     from qprof_onnx.profiles.base.errors import QprofError
-    from qprof_onnx.quantizer.pipeline.quantization import quantize
+    from qprof_onnx.quantizer.api.quantization import quantize
 
     path = folder / f"{form}.onnx"
     try:

@@ -23,21 +23,19 @@ from typing import Any
 import models
 import numpy as np
 from qprof_onnx.profiles.records.profile import Profile
-from qprof_onnx.quantizer.cost_table.table import CostTable, costs_of
-from qprof_onnx.quantizer.costs.predicted import CostModel, converted_tensors, total_microseconds
-from qprof_onnx.quantizer.costs.records import Costs
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.costs.predicted import CostModel, Costs, converted_tensors, total_microseconds
+from qprof_onnx.quantizer.evaluation.latency import LatencySettings, measure, node_times
+from qprof_onnx.quantizer.evaluation.runtimes import open_session, run
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.model.saving import save_model
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import open_plan
-from qprof_onnx.quantizer.prepare.opening import open_prepared
-from qprof_onnx.quantizer.runtime.latency import LatencySettings, measure
-from qprof_onnx.quantizer.runtime.node_times import node_times
-from qprof_onnx.quantizer.runtime.sessions import open_session, run
-from qprof_onnx.quantizer.speed.node_costs import find_costs
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.search.node_costs import find_costs
+from qprof_onnx.quantizer.targets.cost_table import CostTable, costs_of
 
 NAMES = "digits,magika,minilm,orientation,ppocr-cls,captcha-det,swift-f0,silero,ppocr-rec"
 

@@ -28,15 +28,15 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
+from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
 from qprof_onnx.quantizer.plan.plan import ON_CODES, Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
-from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared
+from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.reference.contrib_operators import CONTRIB
 from qprof_onnx.quantizer.reference.onnx_fixes import FIXED_OPERATORS
 from qprof_onnx.quantizer.reference.plan_interpreter import Tensor, run_plan

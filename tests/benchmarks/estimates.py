@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 import onnx
 from estimated_networks import CASES, Case, model_of
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
 from qprof_onnx.quantizer.noise.estimate_check import EstimateCheck
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

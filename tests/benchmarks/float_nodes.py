@@ -14,10 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 import models
-from qprof_onnx.quantizer.pipeline.quantization import quantize
-from qprof_onnx.quantizer.pipeline.quantize_result import QuantizeResult
+from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 HERE = Path(__file__).resolve().parent
 HEAD = """# What stays float, and why

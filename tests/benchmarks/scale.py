@@ -27,15 +27,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.cli.main import COLLECT
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import summarize
+from qprof_onnx.quantizer.evaluation.runtimes import open_session, smoke_run
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantize_result import summarize
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.prepare.opening import open_prepared
-from qprof_onnx.quantizer.runtime.sessions import open_session
-from qprof_onnx.quantizer.runtime.smoke_run import smoke_run
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qprof_onnx.quantizer.cost_table.table import costs_of
 from qprof_onnx.quantizer.costs.predicted import CostModel, total_microseconds
 from qprof_onnx.quantizer.exchange.profiles import read_profile
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 

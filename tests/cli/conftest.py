@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import dump_profile
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 

@@ -18,7 +18,7 @@ from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
-from qprof_onnx.quantizer.pipeline.drift_check import diff
+from qprof_onnx.quantizer.api.drift import diff
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 ROOT = Path(__file__).parents[2]

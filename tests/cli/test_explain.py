@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

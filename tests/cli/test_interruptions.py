@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.pipeline import profiling as pipeline
+from qprof_onnx.quantizer.api import profiling as pipeline
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ENDS = {"SIGINT": (130, "interrupted\n"), "SIGTERM": (143, "ended by SIGTERM\n")}

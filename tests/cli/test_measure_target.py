@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.quantizer.cost_table.table import costs_of, read_table, save_table
-from qprof_onnx.quantizer.speed import microbenchmarks
-from qprof_onnx.quantizer.speed.benchmark_net import Net
+from qprof_onnx.quantizer.search import microbenchmarks
+from qprof_onnx.quantizer.search.microbenchmarks import Net
+from qprof_onnx.quantizer.targets.cost_table import costs_of, read_table, save_table
 
 
 def test_a_target_of_another_machine_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from PIL import Image
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.options.shared import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
-from qprof_onnx.quantizer.front_door import measuring, quantizing, tuning
+from qprof_onnx.quantizer.api import measuring, quantizing, tuning
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"

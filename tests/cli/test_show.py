@@ -12,11 +12,10 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.show import command
 from qprof_onnx.cli.render.tables import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.profiles.checks.extremes import Extreme, Extremes
-from qprof_onnx.profiles.checks.tensor_kinds import KINDS
+from qprof_onnx.profiles.records.data_checks import KINDS
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
-from qprof_onnx.profiles.records.profile import Profile
+from qprof_onnx.profiles.records.profile import Extreme, Extremes, Profile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.exchange.documents import read_document
 from qprof_onnx.quantizer.plan.plan import QuantPlan

@@ -14,9 +14,8 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
-from qprof_onnx.quantizer.pipeline.quantize_result import QuantizeResult
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.targets.config import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe

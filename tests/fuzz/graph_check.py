@@ -29,17 +29,17 @@ from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.api.profiling import dump_profile, instrument
+from qprof_onnx.quantizer.api.quantization import SampleSteps, quantize
 from qprof_onnx.quantizer.operators.table import RULES
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile, instrument
-from qprof_onnx.quantizer.pipeline.quantization import SampleSteps, quantize
 from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
 from qprof_onnx.quantizer.planning.chains import contracted, expanded
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.planning.planner import make_plan
-from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared
+from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
-from qprof_onnx.quantizer.speed.unfit_nodes import without_unfit_nodes
+from qprof_onnx.quantizer.search.unfit_nodes import without_unfit_nodes
 from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS, WITH_SAMPLES
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.lowering.writers import pass_through
+from qprof_onnx.quantizer.lowering import pass_through
 from qprof_onnx.quantizer.operators.table import RULES
 
 FOLDER = Path(__file__).parent

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from qprof_onnx.profiles.checks.extremes import Extremes
-from qprof_onnx.profiles.records.profile import Profile, TensorProfile
+from qprof_onnx.profiles.records.profile import Extremes, Profile, TensorProfile
 
 
 def without_names(tensor: TensorProfile) -> TensorProfile:

@@ -48,7 +48,7 @@ def write_and_tell(report: Report, folder: Path) -> None:
 def report_quantization(result: Any, model: Path, profile: Path | None, recipe: Any) -> None:
     """Write the report of a quantization, if one was asked for."""
     if (folder := _folder()) is not None:
-        from ....quantizer.front_door.reporting import quantization_report
+        from ....quantizer.report.reporting import quantization_report
 
         write_and_tell(quantization_report(result, model, profile, recipe, given=_shown_arguments()), folder)
 
@@ -59,7 +59,7 @@ def _shown_arguments() -> tuple[str, ...]:
 
 
 def _shown_word(word: str) -> str:
-    from ....profiles.storage.files import is_url, shown_location
+    from ....profiles.samples.storage import is_url, shown_location
 
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return f"{option}{equals}{shown_location(value)}" if is_url(value) else word
@@ -68,7 +68,7 @@ def _shown_word(word: str) -> str:
 def report_evaluation(result: Any, model: Path, quantized: Path) -> None:
     """Write the report of an evaluation, if one was asked for."""
     if (folder := _folder()) is not None:
-        from ....quantizer.front_door.reporting import evaluation_report
+        from ....quantizer.report.reporting import evaluation_report
 
         report, remarks = evaluation_report(result, model, quantized)
         for remark in remarks:
@@ -79,7 +79,7 @@ def report_evaluation(result: Any, model: Path, quantized: Path) -> None:
 def report_drift(result: Any) -> None:
     """Write the report of a comparison of profiles, if one was asked for."""
     if (folder := _folder()) is not None:
-        from ....quantizer.front_door.reporting import drift_report
+        from ....quantizer.report.reporting import drift_report
 
         write_and_tell(drift_report(result), folder)
 
@@ -87,8 +87,8 @@ def report_drift(result: Any) -> None:
 def report_tuning(result: Any, model: Path, profile: Path, files: Any) -> None:
     """Write the report of a tuning, if one was asked for; the plan is that of --save-plan."""
     if (folder := _folder()) is not None:
-        from ....quantizer.front_door.reporting import tuning_report
         from ....quantizer.plan.store import load_plan
+        from ....quantizer.report.reporting import tuning_report
 
         plan = None if files.plan is None or not Path(files.plan).exists() else load_plan(files.plan)
         write_and_tell(tuning_report(result, model, profile, plan), folder)

@@ -48,7 +48,7 @@ def recipe_words(values: Values) -> list[str]:
 
 def data_words(values: Values, *, limit: bool = True) -> list[str]:
     """Return the samples as they were given, but for what is secret of a URL."""
-    from ....profiles.storage.files import shown_location
+    from ....profiles.samples.storage import shown_location
 
     data, first = values.get("data"), values.get("limit")
     shown = shown_location(str(data)) if data else DATA
@@ -64,7 +64,7 @@ def judged_words(values: Values) -> list[str]:
 
 def ranked_on(values: Values) -> list[str]:
     """Return the samples that nodes are ranked on: the limit only where it is below that of sensitivity."""
-    from ....quantizer.tuning.sensitivity import LIMIT
+    from ....quantizer.search.sensitivity import LIMIT
 
     limit = values.get("limit")
     return judged_words({**values, "limit": limit if limit and limit < LIMIT else None})

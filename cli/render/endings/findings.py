@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ....quantizer.evaluation.accuracy import Accuracy
+    from ....quantizer.evaluation.evaluate import Evaluation
     from ....quantizer.evaluation.gates import GateFailure
-    from ....quantizer.evaluation.result import Evaluation
-    from ....quantizer.metrics.score import Score
+    from ....quantizer.evaluation.metrics.score import Score
 
 DROPS = ("max_accuracy_drop", "max_drop")
 """Limits that are held against the upper end of an interval, which more rows narrow."""

@@ -125,7 +125,7 @@ def _after_evaluate(values: Values) -> Words:
 
 
 def _is_random(values: Values) -> bool:
-    from ....profiles.readers.random_samples import is_random
+    from ....profiles.samples.random_samples import is_random
 
     return is_random(str(values.get("data")))
 

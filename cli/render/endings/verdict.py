@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ....quantizer.evaluation.result import Evaluation
-    from ....quantizer.verdict.fixes import Fix
-    from ....quantizer.verdict.verdict import Judged, Verdict
+    from ....quantizer.evaluation.evaluate import Evaluation
+    from ....quantizer.search.verdict import Fix, Judged, Verdict
 
 SHOWN = 3
 """Reasons of float nodes, outputs and fixes that are printed; JSON has all."""
@@ -22,7 +21,7 @@ def verdict_text(judged: Judged, arguments: Sequence[str]) -> str:
         judged: what was found.
         arguments: of the command line, which commands to try repeat.
     """
-    from ....quantizer.verdict.wording import facts
+    from ....quantizer.search.verdict import facts
     from ..evaluation import failure_text
 
     verdict, evaluation = judged.verdict, judged.evaluation

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
-from ....profiles.readers.arrays.reading import ArrayRecipe
-from ....profiles.readers.audio.windows import AudioRecipe
-from ....profiles.readers.images.recipe import ImageRecipe
-from ....profiles.readers.preprocessing import BUILT_IN
-from ....profiles.readers.random_samples import RandomRecipe
-from ....profiles.readers.tables.columns import TableRecipe
-from ....profiles.readers.text.tokens import TextRecipe
+from ....profiles.samples.arrays import ArrayRecipe
+from ....profiles.samples.audio import AudioRecipe
+from ....profiles.samples.image_recipes import ImageRecipe
+from ....profiles.samples.preprocessing import BUILT_IN
+from ....profiles.samples.random_samples import RandomRecipe
+from ....profiles.samples.tables import TableRecipe
+from ....profiles.samples.text import TextRecipe
 
 RECIPES: Mapping[str, type] = {
     "image": ImageRecipe,

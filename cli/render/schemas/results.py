@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....profiles.checks.hints import Hint
-from ....profiles.checks.input_checks import InputCheck
-from ....profiles.checks.outliers import Outlier
+from ....profiles.records.data_checks import Hint, InputCheck, Outlier
+from ....quantizer.api.explanation import NodeExplanation, TensorExplanation
+from ....quantizer.api.quantization import FloatGroup, QuantizeResult
+from ....quantizer.evaluation.latency import Latency
 from ....quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
-from ....quantizer.pipeline.explained import NodeExplanation, TensorExplanation
-from ....quantizer.pipeline.quantize_result import FloatGroup, QuantizeResult
-from ....quantizer.runtime.latency import Latency
-from ....quantizer.speed.float_fallback import SpeedCheck
+from ....quantizer.search.float_fallback import SpeedCheck
+from ....quantizer.search.verdict import Judged
 from ....quantizer.targets.config import QuantConfig
 from ....quantizer.targets.operator_page import OperatorReference
 from ....quantizer.targets.target import Target
-from ....quantizer.verdict.verdict import Judged
 
 
 @dataclass(frozen=True)

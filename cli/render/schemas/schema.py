@@ -56,24 +56,22 @@ DOCUMENTS: Mapping[str, Document] = {
     "profiling": Document("dump-profile --json", _record(".results", "Profiling"), 1),
     "shown-profile": Document("show PROFILE --json", _record(".results", "ShownProfile"), 1),
     "evaluation": Document(
-        "evaluate --json", _record(f"{_QUANTIZER}.evaluation.result", "Evaluation"), 1, {"passed": bool}
+        "evaluate --json", _record(f"{_QUANTIZER}.evaluation.evaluate", "Evaluation"), 1, {"passed": bool}
     ),
     "layers": Document("compare-layers --json", _record(f"{_QUANTIZER}.evaluation.layers", "LayerReport"), 1),
     "sensitivity": Document(
         "sensitivity --json",
-        _record(f"{_QUANTIZER}.tuning.sensitivity", "Sensitivities"),
+        _record(f"{_QUANTIZER}.search.sensitivity", "Sensitivities"),
         1,
         {"keep_float": _NAMES},
     ),
     "tuning": Document(
         "tune --json",
-        _record(f"{_QUANTIZER}.tuning.result", "TuneResult"),
+        _record(f"{_QUANTIZER}.search.tune", "TuneResult"),
         1,
         {"target_met": bool, "verified": bool, "float_nodes": _NAMES, "limits": _NAMES},
     ),
-    "drift": Document(
-        "diff --json", _record(f"{_QUANTIZER}.pipeline.drift_check", "DriftReport"), 1, {"passed": bool}
-    ),
+    "drift": Document("diff --json", _record(f"{_QUANTIZER}.api.drift", "DriftReport"), 1, {"passed": bool}),
     "report": Document("report.json", _record(f"{_QUANTIZER}.report.content", "Report"), 1),
     "explanation": Document("explain --json", _record(".results", "Explanation"), 1),
 }

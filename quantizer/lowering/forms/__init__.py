@@ -2,5 +2,4 @@
 
 Enters: float model and `QuantPlan`.
 Leaves: quantized model.
-Imports: lowering.writers.
 """

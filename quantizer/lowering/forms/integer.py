@@ -23,12 +23,12 @@ from functools import partial
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
-from ..writers.emitter import Emitter
-from ..writers.graph_walk import Writers, write
-from ..writers.pass_through import direct, direct_or_cast
-from ..writers.products import dynamic_product, fits, gather_quantized, integer_sums, static_product
-from ..writers.saturating import hard_function, prelu
-from ..writers.task import (
+from ..emitter import Emitter
+from ..graph_walk import Writers, write
+from ..pass_through import direct, direct_or_cast
+from ..products import dynamic_product, fits, gather_quantized, integer_sums, static_product
+from ..saturating import hard_function, prelu
+from ..task import (
     Task,
     as_sum,
     between_conversions,

@@ -22,12 +22,12 @@ import onnx_ir as ir
 
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Kind, QuantPlan
-from ..writers.emitter import Dynamic, Emitter
-from ..writers.graph_walk import Writers, write
-from ..writers.graph_writer import integer_type, new_value
-from ..writers.pass_through import direct
-from ..writers.products import dynamic_product, fits, float_sums, static_product
-from ..writers.task import Task
+from ..emitter import Dynamic, Emitter
+from ..graph_walk import Writers, write
+from ..graph_writer import integer_type, new_value
+from ..pass_through import direct
+from ..products import dynamic_product, fits, float_sums, static_product
+from ..task import Task
 from ..written import Lowered
 from .integer import WRITERS as INTEGER_WRITERS
 

@@ -64,14 +64,13 @@ from functools import partial
 import onnx_ir as ir
 
 from ...plan.plan import Kind, QuantPlan
-from ..writers.bit_packed import packed_weight
-from ..writers.emitter import Emitter
-from ..writers.graph_walk import Writers, write
-from ..writers.lstm import dynamic_lstm
-from ..writers.pass_through import channels_last, leaky_relu, on_integers, pass_through
-from ..writers.products import dynamic_product, gather_quantized
-from ..writers.saturating import hard_function, prelu
-from ..writers.task import (
+from ..bit_packed import packed_weight
+from ..emitter import Emitter
+from ..graph_walk import Writers, write
+from ..pass_through import channels_last, leaky_relu, on_integers, pass_through
+from ..products import dynamic_lstm, dynamic_product, gather_quantized
+from ..saturating import hard_function, prelu
+from ..task import (
     as_sum,
     between_conversions,
     float_node,

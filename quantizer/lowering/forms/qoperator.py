@@ -18,15 +18,14 @@ import onnx_ir as ir
 from ...numerics.affine import INT7, INT8, UINT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Kind, QuantPlan
-from ..writers.bit_packed import packed_weight
-from ..writers.emitter import Emitter
-from ..writers.graph_walk import Writers, write
-from ..writers.graph_writer import Attributes, integer_type, new_value
-from ..writers.lstm import dynamic_lstm
-from ..writers.pass_through import channels_last, direct
-from ..writers.products import dynamic_product, fits, gather_quantized
-from ..writers.saturating import hard_function, prelu, qlinear_binary
-from ..writers.task import Task, as_sum, direct_table, float_node, folded_weight, weight_only, with_clip
+from ..bit_packed import packed_weight
+from ..emitter import Emitter
+from ..graph_walk import Writers, write
+from ..graph_writer import Attributes, integer_type, new_value
+from ..pass_through import channels_last, direct
+from ..products import dynamic_lstm, dynamic_product, fits, gather_quantized
+from ..saturating import hard_function, prelu, qlinear_binary
+from ..task import Task, as_sum, direct_table, float_node, folded_weight, weight_only, with_clip
 from ..written import Lowered
 
 LEAST_SOFTMAX_SCALE = 1.0 / 256.0

@@ -19,13 +19,12 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from ...model.editing import free_name
-from ...model.graph import name_of, output_name
-from ...model.subgraphs import subgraphs
+from ...model.graph import name_of, output_name, subgraphs
 from ...numerics.affine import QuantParams
 from ...operators.functions import nodes_between
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from ..writers.emitter import Emitter
-from ..writers.graph_walk import (
+from ..emitter import Emitter
+from ..graph_walk import (
     WIDE_OPSET,
     Writers,
     checked_opset,
@@ -37,9 +36,9 @@ from ..writers.graph_walk import (
     unfit_in_form,
     writer_of,
 )
-from ..writers.graph_writer import constant_array, integer_type
-from ..writers.pass_through import pass_through
-from ..writers.task import Task, data_inputs
+from ..graph_writer import constant_array, integer_type
+from ..pass_through import pass_through
+from ..task import Task, data_inputs
 from ..written import Lowered, with_record
 from .qdq import WRITERS as QDQ_WRITERS
 

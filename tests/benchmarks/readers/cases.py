@@ -22,9 +22,9 @@ import onnx.inliner
 import onnx.parser
 import onnx_ir as ir
 from qprof_onnx.profiles.base.errors import QprofError
-from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.samples import input_specs, open_samples
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
@@ -32,8 +32,7 @@ from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.planner import make_plan
-from qprof_onnx.quantizer.prepare.opening import PreparedModel
-from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
 from qprof_onnx.quantizer.targets.config import FORMS, QuantConfig
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target

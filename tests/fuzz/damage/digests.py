@@ -28,7 +28,7 @@ def sealed_checkpoint(content: Content) -> Content:
 
 
 def sealed_state(content: Content) -> Content:
-    """Return a state with its digest, see `quantizer/tuning/state.py`; what is no JSON object as it is."""
+    """Return a state with its digest, see `quantizer/search/state.py`; what is no JSON object as it is."""
     text = b"".join(piece * times for piece, times in content)
     try:
         document = json.loads(text)

@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
-from qprof_onnx.profiles.base.atomic_files import (
+from qprof_onnx.profiles.base.errors import ConfigError, PlanError, ProfileError
+from qprof_onnx.profiles.base.output_files import (
     read_text,
     remove_leftovers,
     replacing,
     replacing_together,
     write_atomically,
 )
-from qprof_onnx.profiles.base.errors import ConfigError, PlanError, ProfileError
 
 
 def test_text_and_bytes_are_written_whole(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qprof_onnx.profiles.base.names import free_name
+from qprof_onnx.profiles.base.errors import free_name
 
 
 def test_a_free_name_is_taken_as_it_is() -> None:

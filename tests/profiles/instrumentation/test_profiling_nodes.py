@@ -15,12 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.profiles.instrumentation.activations import observed, resolved
-from qprof_onnx.profiles.instrumentation.profiling_function import profiling_function
-from qprof_onnx.profiles.instrumentation.profiling_nodes import MIN_OPSET, instrument, profile_from_outputs
+from qprof_onnx.profiles.instrumentation.profiling_nodes import (
+    MIN_OPSET,
+    instrument,
+    profile_from_outputs,
+    profiling_function,
+)
+from qprof_onnx.profiles.instrumentation.subgraphs import observed, resolved
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
-from qprof_onnx.profiles.runtime.refusals import RUNTIME_ERRORS
+from qprof_onnx.profiles.runtime.providers import RUNTIME_ERRORS
 
 
 def runtime_opset() -> int:

@@ -13,15 +13,15 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from qprof_onnx.profiles.instrumentation.observations import observations
-from qprof_onnx.profiles.instrumentation.subgraph_tensors import hidden_tensors
+from qprof_onnx.profiles.instrumentation.subgraphs import hidden_tensors
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
-from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 ID = ModelId("structure", "weights", 14)

@@ -17,7 +17,7 @@ from qprof_onnx.profiles.records.histogram import EqualBins
 from qprof_onnx.profiles.records.merge import MAX_COUNT, Merged, merge_files, merge_profiles
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads, save_profile
-from qprof_onnx.profiles.samples.digest import data_id
+from qprof_onnx.profiles.samples.samples import data_id
 from qprof_onnx.quantizer.exchange.profiles import read_at
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")

@@ -10,13 +10,13 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.non_finite import dumps_run, gate_failure, loads_run, non_finite_report
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import calibrate as runner
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.samples.values import Sample
 
 ID = ModelId("structure", "weights", 13)
 NET = """<ir_version: 8, opset_import: ["": 13]>

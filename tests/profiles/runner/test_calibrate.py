@@ -26,7 +26,6 @@ from qprof_onnx.profiles.instrumentation.observations import Observation, observ
 from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument, profile_from_outputs
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
-from qprof_onnx.profiles.readers.values import InputSpec, Sample
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, loads
@@ -34,9 +33,9 @@ from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan, plan_memory
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runtime import profiling_session as session_module
-from qprof_onnx.profiles.samples.digest import data_id
-from qprof_onnx.profiles.samples.samples import input_specs, open_samples
+from qprof_onnx.profiles.runtime import session as session_module
+from qprof_onnx.profiles.samples.samples import data_id, input_specs, open_samples
+from qprof_onnx.profiles.samples.values import InputSpec, Sample
 
 Change = Callable[[Profile], Profile]
 ID = ModelId("structure", "weights", 13)
@@ -397,7 +396,7 @@ import json, sys
 from pathlib import Path
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import dump_profile
 try:
     run = RunSettings(memory_limit=int(sys.argv[3]))
     told = dump_profile(sys.argv[1], sys.argv[2], None, run).data.digest

@@ -19,7 +19,6 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError, ProfileError
-from qprof_onnx.profiles.readers.values import Sample, Samples
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import checkpoint as checkpoint_module
@@ -27,8 +26,9 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.checkpoint import RunId, RunProgress, load_progress, save_progress
 from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runtime.run_sample import run_sample
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.profiles.runtime.session import run_sample
+from qprof_onnx.profiles.samples.values import Sample, Samples
+from qprof_onnx.quantizer.api.profiling import dump_profile
 
 ID = ModelId("structure", "weights", 13)
 
@@ -555,8 +555,8 @@ import numpy as np
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runtime.run_sample import run_sample
-from qprof_onnx.profiles.readers.values import Sample
+from qprof_onnx.profiles.runtime.session import run_sample
+from qprof_onnx.profiles.samples.values import Sample
 
 spec = importlib.util.spec_from_file_location("tests_of_checkpoints", sys.argv[1])
 tests = importlib.util.module_from_spec(spec)

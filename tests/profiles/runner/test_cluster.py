@@ -24,7 +24,7 @@ from qprof_onnx.profiles.runner import cluster as cluster_module
 from qprof_onnx.profiles.runner import processes as workers_module
 from qprof_onnx.profiles.runner.processes import Shard, dumps_shard, loads_shard, merged_texts, shards
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
+from qprof_onnx.quantizer.api.profiling import dump_profile
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "calibration"

@@ -10,17 +10,20 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
-from qprof_onnx.profiles.runner import sample_observer as observer_module
+from qprof_onnx.profiles.runner import sample_pass as observer_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.profiling_model import profiling_model
-from qprof_onnx.profiles.runner.sample_observer import merged_profiles
-from qprof_onnx.profiles.runner.sample_pass import SamplePass, digests_of
+from qprof_onnx.profiles.runner.sample_pass import (
+    SamplePass,
+    digests_of,
+    map_in_threads,
+    merged_profiles,
+    profiling_model,
+)
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.profiles.runner.thread_pool import map_in_threads
-from qprof_onnx.profiles.runtime.profiling_session import session_for
+from qprof_onnx.profiles.runtime.session import session_for
+from qprof_onnx.profiles.samples.values import Sample
 
 ID = ModelId("structure", "weights", 13)
 AXES = {"x": 1, "y": 1, "l": -1}

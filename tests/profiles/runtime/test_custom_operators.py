@@ -14,12 +14,12 @@ import pytest
 from onnx import numpy_helper
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
 from qprof_onnx.profiles.records.store import load_profile
-from qprof_onnx.profiles.runtime import custom_operators
-from qprof_onnx.profiles.runtime.refusals import load_refusal
+from qprof_onnx.profiles.runtime import providers as custom_operators
+from qprof_onnx.profiles.runtime.providers import load_refusal
+from qprof_onnx.quantizer.api.explanation import explain
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.pipeline.explanation import explain
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
 
 
 def _library() -> str:

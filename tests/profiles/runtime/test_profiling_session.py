@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
-from qprof_onnx.profiles.runtime import profiling_session
+from qprof_onnx.profiles.runtime import session as profiling_session
 
 UNKNOWN = """<ir_version: 8, opset_import: ["": 17, "nowhere": 1]>
 pictures (float[N, 4] x) => (float[N, 4] y) { h = Relu(x) y = nowhere.Twice(h) }"""

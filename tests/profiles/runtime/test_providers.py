@@ -12,9 +12,17 @@ from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.tool import tool_name
-from qprof_onnx.profiles.runtime import custom_operators, providers
-from qprof_onnx.profiles.runtime.custom_operators import new_session, new_session_options
-from qprof_onnx.profiles.runtime.providers import CPU, PROVIDERS, check_provider, profiled_by, with_options
+from qprof_onnx.profiles.runtime import providers
+from qprof_onnx.profiles.runtime import providers as custom_operators
+from qprof_onnx.profiles.runtime.providers import (
+    CPU,
+    PROVIDERS,
+    check_provider,
+    new_session,
+    new_session_options,
+    profiled_by,
+    with_options,
+)
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 CUDA = "CUDAExecutionProvider"

@@ -1,5 +1,5 @@
 import pytest
-from qprof_onnx.profiles.runtime.refusals import first_line
+from qprof_onnx.profiles.runtime.providers import first_line
 
 START = "[ONNXRuntimeError] : 10 : INVALID_GRAPH : Load model from a/model.onnx failed:"
 

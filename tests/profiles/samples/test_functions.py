@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.readers.values import InputSpec
 from qprof_onnx.profiles.samples.functions import is_function, load_function, module_file
 from qprof_onnx.profiles.samples.samples import open_samples
+from qprof_onnx.profiles.samples.values import InputSpec
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 SAMPLES = """

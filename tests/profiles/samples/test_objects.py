@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.readers.values import InputSpec, Samples
 from qprof_onnx.profiles.samples.objects import Transformed
 from qprof_onnx.profiles.samples.samples import open_samples
+from qprof_onnx.profiles.samples.values import InputSpec, Samples
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))

@@ -21,11 +21,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.readers.arrays import files as array_files
-from qprof_onnx.profiles.readers.values import InputSpec
-from qprof_onnx.profiles.samples.digest import rows_of
-from qprof_onnx.profiles.samples.model_title import set_title
-from qprof_onnx.profiles.samples.samples import input_specs, open_samples
+from qprof_onnx.profiles.samples import arrays as array_files
+from qprof_onnx.profiles.samples.samples import input_specs, open_samples, rows_of, set_title
+from qprof_onnx.profiles.samples.values import InputSpec
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))

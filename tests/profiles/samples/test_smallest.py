@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from qprof_onnx.profiles.readers.values import InputSpec, Sample, Samples
 from qprof_onnx.profiles.samples import smallest as module
-from qprof_onnx.profiles.samples.digest import sample_digests
-from qprof_onnx.profiles.samples.samples import open_samples
+from qprof_onnx.profiles.samples.samples import open_samples, sample_digests
 from qprof_onnx.profiles.samples.smallest import SmallestSamples
+from qprof_onnx.profiles.samples.values import InputSpec, Sample, Samples
 
 SPECS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 ROWS = np.arange(24, dtype=np.float32).reshape(12, 2)

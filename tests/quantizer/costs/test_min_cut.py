@@ -8,8 +8,7 @@ import networkx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qprof_onnx.quantizer.costs.float_regions import Crossing, Prices, cheapest
-from qprof_onnx.quantizer.costs.min_cut import SINK, SOURCE, Network
+from qprof_onnx.quantizer.costs.float_regions import SINK, SOURCE, Crossing, Network, Prices, cheapest
 
 NAMES = tuple("abcde")
 PRICE = st.integers(0, 9).map(float)

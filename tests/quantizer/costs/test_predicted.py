@@ -7,9 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.cost_table.table import Conditions, CostTable
-from qprof_onnx.quantizer.costs.fusions import fused_nodes
-from qprof_onnx.quantizer.costs.kernels import Sizes, Work, work_of
+from qprof_onnx.quantizer.costs.kernels import Sizes, Work, fused_nodes, work_of
 from qprof_onnx.quantizer.costs.predicted import (
     CostModel,
     converted_tensors,
@@ -18,6 +16,7 @@ from qprof_onnx.quantizer.costs.predicted import (
     total_microseconds,
 )
 from qprof_onnx.quantizer.costs.shapes import shapes_of
+from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 
 from ..networks import Network, network
 

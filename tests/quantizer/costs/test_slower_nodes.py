@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.quantizer.costs.records import Costs
-from qprof_onnx.quantizer.costs.slower_nodes import slower_nodes
+from qprof_onnx.quantizer.costs.float_regions import slower_nodes
+from qprof_onnx.quantizer.costs.predicted import Costs
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 
 from ..networks import WIDE, Network, network

@@ -5,10 +5,8 @@ import pytest
 from qprof_onnx.cli.render.evaluation import evaluation_text, save_evaluation
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.evaluation.baseline import Slack, held_against, load_baseline
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
-from qprof_onnx.quantizer.evaluation.result import Evaluation
-from qprof_onnx.quantizer.runtime.latency import Latency
+from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, Measuring, evaluate
+from qprof_onnx.quantizer.evaluation.latency import Latency
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 FAST = Latency(2.0, 1.0, 2.0, 1.9, 2.1, 5, 5, 1, 1)

@@ -10,12 +10,11 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
 from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
+from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings
 from qprof_onnx.quantizer.evaluation.order import has_quantized_nodes
 from qprof_onnx.quantizer.model.files import model_bytes
-from qprof_onnx.quantizer.runtime.latency import Latency, LatencySettings
 
 NO_LATENCY = Measuring(latency=None)
 

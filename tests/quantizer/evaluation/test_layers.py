@@ -8,9 +8,8 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.cli.render.evaluation import layers_text
 from qprof_onnx.profiles.base.errors import DataError, ModelError
-from qprof_onnx.quantizer.evaluation.layers import compare_layers
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
-from qprof_onnx.quantizer.evaluation.tensor_matching import matches
+from qprof_onnx.quantizer.evaluation.evaluate import Measuring
+from qprof_onnx.quantizer.evaluation.layers import compare_layers, matches
 from qprof_onnx.quantizer.lowering.written import RECORD
 
 FLOAT = """<ir_version: 8, opset_import: ["": 13]>

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from qprof_onnx.quantizer.evaluation.accuracy import RowCounts, accuracy_of
 from qprof_onnx.quantizer.evaluation.gates import Gate, failures_of, truth_doubts
-from qprof_onnx.quantizer.metrics.intervals import is_near_chance
-from qprof_onnx.quantizer.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.metrics.intervals import is_near_chance
+from qprof_onnx.quantizer.evaluation.metrics.score import Score
 
 
 @pytest.mark.parametrize(

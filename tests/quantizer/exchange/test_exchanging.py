@@ -14,9 +14,8 @@ from qprof_onnx.profiles.records.histogram import UnknownBins
 from qprof_onnx.quantizer.exchange.exporting import losses, losses_of_plan
 from qprof_onnx.quantizer.exchange.formats import FORMATS, format_named
 from qprof_onnx.quantizer.exchange.profiles import load_profile
-from qprof_onnx.quantizer.plan.adjustments import NONE
-from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.plan.plan import NONE, Kind
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"

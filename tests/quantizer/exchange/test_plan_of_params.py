@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.exchange.plan_of_params import plan_of_params
+from qprof_onnx.quantizer.exchange.importing import plan_of_params
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan

@@ -13,9 +13,9 @@ import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import PlanError
-from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id

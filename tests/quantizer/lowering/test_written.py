@@ -6,7 +6,7 @@ import json
 
 import onnx_ir as ir
 import pytest
-from qprof_onnx.quantizer.evaluation.tensor_matching import matches
+from qprof_onnx.quantizer.evaluation.layers import matches
 from qprof_onnx.quantizer.lowering.lower import LOWERINGS, lower
 from qprof_onnx.quantizer.lowering.written import RECORD, Lowered, read_record
 from qprof_onnx.quantizer.targets.config import FORMS

@@ -18,8 +18,7 @@ from qprof_onnx.quantizer.model.editing import (
     sole_user,
     value_names,
 )
-from qprof_onnx.quantizer.model.graph import constant_of
-from qprof_onnx.quantizer.model.subgraphs import subgraphs
+from qprof_onnx.quantizer.model.graph import constant_of, subgraphs
 
 IF = (
     "If(c)<then_branch = a () => (float[2] p) { p = Neg(t) },"

@@ -6,16 +6,9 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.instrumentation.activations import FLOATS
+from qprof_onnx.profiles.instrumentation.subgraphs import FLOATS
 from qprof_onnx.profiles.records.profile import ModelId
-from qprof_onnx.quantizer.model.graph import (
-    FLOAT_TYPES,
-    constant_of,
-    index,
-    input_name,
-    name_of,
-    output_name,
-)
+from qprof_onnx.quantizer.model.graph import FLOAT_TYPES, constant_of, index, input_name, name_of, output_name
 from qprof_onnx.quantizer.model.identity import check_model, model_id
 
 TEXT = """

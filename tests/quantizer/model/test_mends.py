@@ -14,9 +14,9 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.model.loading.reading import read_model
+from qprof_onnx.quantizer.model.loading import read_model
 from qprof_onnx.quantizer.model.saving import save_model
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 TEXT = (

@@ -15,7 +15,7 @@ import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.model.outputs import FilesRead, check_outputs
+from qprof_onnx.quantizer.model.output_paths import FilesRead, check_outputs
 
 REFUSED = r"which this command reads; choose another name"
 

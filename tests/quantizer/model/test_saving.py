@@ -11,8 +11,8 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.atomic_files import replacing_together
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.base.output_files import replacing_together
 from qprof_onnx.quantizer.model import saving
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.model.saving import save_model

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import PlanError
-from qprof_onnx.quantizer.model.scopes import check_scopes
+from qprof_onnx.quantizer.model.graph import check_scopes
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool c) => (float[2] y) {
     a = Relu(x)

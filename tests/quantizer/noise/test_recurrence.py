@@ -8,16 +8,20 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
-from qprof_onnx.profiles.readers.values import Sample
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.identity import model_id
-from qprof_onnx.quantizer.noise.recurrence import Recurrence, recurrence_of
-from qprof_onnx.quantizer.noise.recurrent_cells import Cell, drawn_channels, drawn_sequences
-from qprof_onnx.quantizer.numerics.channel_density import channel_density
-from qprof_onnx.quantizer.numerics.density import density
+from qprof_onnx.quantizer.noise.recurrence import (
+    Cell,
+    Recurrence,
+    drawn_channels,
+    drawn_sequences,
+    recurrence_of,
+)
+from qprof_onnx.quantizer.numerics.density import channel_density, density
 from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.prepare.prepare import prepare
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.numerics.channel_density import (
-    MOST_STEP,
-    MOST_TILT,
-    ROUNDS,
-    STEPS,
-    MaxEntropyFit,
-)
+from qprof_onnx.quantizer.numerics.density import MOST_STEP, MOST_TILT, ROUNDS, STEPS, MaxEntropyFit
 
 
 def reference_fit(

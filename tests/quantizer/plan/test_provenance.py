@@ -13,14 +13,13 @@ import pytest
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.api.profiling import dump_profile, instrument
+from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
 from qprof_onnx.quantizer.evaluation.gates import Gate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
 from qprof_onnx.quantizer.evaluation.order import ModelFile, speed_doubts
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile, instrument
-from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads

@@ -15,6 +15,7 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, PlanError
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.noise.activation_ranges import effective_range
 from qprof_onnx.quantizer.numerics.density import signal_power
 from qprof_onnx.quantizer.operators.functions import PointwiseChain
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
@@ -30,7 +31,6 @@ from qprof_onnx.quantizer.planning.chains import (
 from qprof_onnx.quantizer.planning.facts import planning_facts
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -12,14 +12,14 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import quantize
 from qprof_onnx.quantizer.model.graph import index
+from qprof_onnx.quantizer.noise.activation_ranges import clip_outputs
 from qprof_onnx.quantizer.operators.table import rule_of
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.provenance import BANDS, ESTIMATED, PROFILE
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighted_channels
-from qprof_onnx.quantizer.prepare.opening import open_prepared
-from qprof_onnx.quantizer.ranges.clipped_activations import clip_outputs
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 

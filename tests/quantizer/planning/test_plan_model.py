@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 import pytest
-from qprof_onnx.quantizer.cost_table.table import Conditions, CostTable
 from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.noise import activation_ranges
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.store import dumps, loads
@@ -22,7 +22,7 @@ from qprof_onnx.quantizer.planning.plan_model import (
     plan_from,
     plan_model,
 )
-from qprof_onnx.quantizer.ranges import activation_ranges
+from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..networks import WIDE, Network, network

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.noise.activation_ranges import effective_range
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, UINT8
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
-from qprof_onnx.quantizer.ranges.activation_ranges import effective_range
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

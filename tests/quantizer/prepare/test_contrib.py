@@ -10,11 +10,10 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import quantize
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.prepare.opening import open_prepared
-from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.prepare.prepare import open_prepared, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '

@@ -12,10 +12,14 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, QprofError
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
-from qprof_onnx.quantizer.prepare.fixed_shapes import fix_shapes, nodes_of_known_sizes
-from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.prepare.prepare import (
+    PreparedModel,
+    fix_shapes,
+    nodes_of_known_sizes,
+    open_prepared,
+)
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>

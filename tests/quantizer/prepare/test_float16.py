@@ -13,9 +13,9 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize
-from qprof_onnx.quantizer.prepare.passes.float16 import narrow_constants
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.prepare.float16 import narrow_constants
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits"

@@ -11,17 +11,19 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.quantizer.model.editing import ORIGIN
-from qprof_onnx.quantizer.prepare.fusion.batch_norm import (
+from qprof_onnx.quantizer.prepare.cleanup import mark_origin, name_nodes
+from qprof_onnx.quantizer.prepare.fusion import (
+    flatten_biases,
     fold_batch_normalizations,
+    fold_pads,
     fold_scales_and_shifts,
+    fuse_hard_swish,
+    join_biases,
+    merge_affine_chains,
+    pad_all_axes,
     split_batch_normalizations,
 )
-from qprof_onnx.quantizer.prepare.fusion.gemm import flatten_biases, join_biases
-from qprof_onnx.quantizer.prepare.fusion.hard_swish import fuse_hard_swish
-from qprof_onnx.quantizer.prepare.fusion.mul_add import merge_affine_chains
-from qprof_onnx.quantizer.prepare.fusion.pad import fold_pads, pad_all_axes
-from qprof_onnx.quantizer.prepare.passes.names import mark_origin, name_nodes
-from qprof_onnx.quantizer.prepare.passes.shapes import infer_shapes
+from qprof_onnx.quantizer.prepare.shapes import infer_shapes
 
 Step = Callable[[ir.Model], int]
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.prepare.passes.opset import CHANGES, TARGET
+from qprof_onnx.quantizer.prepare.opset import CHANGES, TARGET
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
 

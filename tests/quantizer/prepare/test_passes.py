@@ -8,8 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from qprof_onnx.quantizer.prepare.opening import quantized_operators
-from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.prepare.prepare import prepare, quantized_operators
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

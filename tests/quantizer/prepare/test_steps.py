@@ -17,36 +17,32 @@ from onnx_ir.passes.common import (
     ShapeInferencePass,
 )
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.prepare.passes.cleanup import (
+from qprof_onnx.quantizer.prepare.cleanup import (
+    collect_origin,
+    drop_noops,
+    forget_origin,
+    mark_origin,
     merge_equal_initializers,
+    merge_transposes,
+    name_nodes,
+    name_values,
     remove_dead,
+    scalar_ranges,
+    sums_to_adds,
     trim_inputs,
     trim_outputs,
+    unshare_names,
 )
-from qprof_onnx.quantizer.prepare.passes.constant_folding import fold_constants, lift_constants
-from qprof_onnx.quantizer.prepare.passes.float16 import narrow_type, widen
-from qprof_onnx.quantizer.prepare.passes.inlining import (
+from qprof_onnx.quantizer.prepare.constant_folding import fold_constants, lift_constants
+from qprof_onnx.quantizer.prepare.float16 import narrow_type, widen
+from qprof_onnx.quantizer.prepare.inlining import (
     inline_functions,
     raise_ir_version,
     take_constant_branches,
     unlist_initializers,
 )
-from qprof_onnx.quantizer.prepare.passes.names import (
-    collect_origin,
-    forget_origin,
-    mark_origin,
-    name_nodes,
-    name_values,
-    unshare_names,
-)
-from qprof_onnx.quantizer.prepare.passes.noops import (
-    drop_noops,
-    merge_transposes,
-    scalar_ranges,
-    sums_to_adds,
-)
-from qprof_onnx.quantizer.prepare.passes.opset import raise_opset
-from qprof_onnx.quantizer.prepare.passes.shapes import clean_shapes, infer_shapes, skeleton
+from qprof_onnx.quantizer.prepare.opset import raise_opset
+from qprof_onnx.quantizer.prepare.shapes import clean_shapes, infer_shapes, skeleton
 
 
 def parsed(text: str, opset: int = 17, ir_version: int = 8, domains: str = "") -> ir.Model:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qprof_onnx.quantizer.cost_table.table import costs_of
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import OutputFiles, quantize
+from qprof_onnx.quantizer.evaluation.evaluate import Measuring
 from qprof_onnx.quantizer.evaluation.gates import Gate
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
-from qprof_onnx.quantizer.front_door.reporting import Measured, report
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import OutputFiles, quantize
 from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.report.reporting import Measured, report
+from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
 

@@ -10,19 +10,16 @@ from pathlib import Path
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.store import load_profile
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.evaluation.evaluate import Measuring, evaluate
 from qprof_onnx.quantizer.evaluation.gates import Gate
-from qprof_onnx.quantizer.evaluation.measuring import Measuring
-from qprof_onnx.quantizer.front_door.reporting import Measured, evaluation_report, report
-from qprof_onnx.quantizer.pipeline.quantization import quantize
 from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.report.assemble import is_unsure, reached_sqnr
 from qprof_onnx.quantizer.report.content import OutputQuality, Report, WhatIf
-from qprof_onnx.quantizer.report.measured import is_unsure, reached_sqnr
+from qprof_onnx.quantizer.report.reporting import Measured, evaluation_report, report
 from qprof_onnx.quantizer.report.what_ifs import Files, command, tried_changes
+from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, OutputGrade, Verdict
 from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.verdict.fixes import Fix
-from qprof_onnx.quantizer.verdict.grades import OutputGrade
-from qprof_onnx.quantizer.verdict.verdict import Composition, HeldOut, Verdict
 
 from .conftest import DIGITS
 

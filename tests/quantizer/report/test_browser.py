@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from qprof_onnx.quantizer.report.content import Report
-from qprof_onnx.quantizer.report.html.page import page as html_of
+from qprof_onnx.quantizer.report.html import page as html_of
 
 from .test_files import hostile
 

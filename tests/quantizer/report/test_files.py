@@ -13,12 +13,8 @@ import jsonschema
 from qprof_onnx.cli.options.files import REPORT
 from qprof_onnx.cli.render.schemas.schema import schema_of
 from qprof_onnx.quantizer.report.content import GateResult, Report
-from qprof_onnx.quantizer.report.html.page import page
-from qprof_onnx.quantizer.report.html.text import percent_text
-from qprof_onnx.quantizer.report.writers.files import NAMES, report_texts
-from qprof_onnx.quantizer.report.writers.junit import junit
-from qprof_onnx.quantizer.report.writers.markdown import markdown
-from qprof_onnx.quantizer.report.writers.node_data import VALUES, node_data
+from qprof_onnx.quantizer.report.html import page, percent_text
+from qprof_onnx.quantizer.report.writers import NAMES, VALUES, junit, markdown, node_data, report_texts
 
 HOSTILE = "\"'></script><script>alert(1)</script><img src=x onerror=alert(2)>|`*&lt;\u202e\x00{}"
 

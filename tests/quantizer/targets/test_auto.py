@@ -10,10 +10,10 @@ import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.machine.processor import Processor
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.targets import loading
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.machine import Processor
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.onnx"
 ARM = Processor("aarch64", "", ("asimddp",))

@@ -9,18 +9,12 @@ import pytest
 from qprof_onnx.cli.options.tuning import OBJECTIVES
 from qprof_onnx.profiles.base.strict_yaml import MalformedError
 from qprof_onnx.quantizer.numerics.affine import TYPES
+from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES
+from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
 from qprof_onnx.quantizer.numerics.schema_table import SCHEMAS, SchemaName
-from qprof_onnx.quantizer.ranges.calibrators import CALIBRATORS
-from qprof_onnx.quantizer.scoring import quality_target
-from qprof_onnx.quantizer.targets.calibrator_names import CALIBRATOR_NAMES
-from qprof_onnx.quantizer.targets.config import (
-    FORMS,
-    ActivationType,
-    QuantConfig,
-    WeightType,
-    settings,
-)
-from qprof_onnx.quantizer.targets.records import config_from_mapping
+from qprof_onnx.quantizer.search import quality as quality_target
+from qprof_onnx.quantizer.targets.config import FORMS, ActivationType, QuantConfig, WeightType, settings
+from qprof_onnx.quantizer.targets.target import config_from_mapping
 
 
 def test_the_names_of_schemas_are_those_of_the_table() -> None:

@@ -13,12 +13,12 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import QuantizeResult
+from qprof_onnx.quantizer.api.quantization import quantize as quantize_model
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
-from qprof_onnx.quantizer.pipeline.profiling import dump_profile
-from qprof_onnx.quantizer.pipeline.quantization import quantize as quantize_model
-from qprof_onnx.quantizer.pipeline.quantize_result import QuantizeResult
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.completed_params import with_axes
 from qprof_onnx.quantizer.exchange.formats import recognised
+from qprof_onnx.quantizer.exchange.importing import with_axes
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 DATA = Path(__file__).parent / "data"
 TRUTH: dict[str, dict[str, Any]] = json.loads((DATA / "aimet-qdq.json").read_text())

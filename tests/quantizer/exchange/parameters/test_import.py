@@ -11,14 +11,13 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx.quantizer.exchange.completed_params import with_folded_constants
-from qprof_onnx.quantizer.exchange.importing import plan_of_file
+from qprof_onnx.quantizer.exchange.importing import plan_of_file, with_folded_constants
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DATA = Path(__file__).parent / "data"

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.exchange.completed_params import with_axes
 from qprof_onnx.quantizer.exchange.formats import FORMATS, recognised
+from qprof_onnx.quantizer.exchange.importing import with_axes
 from qprof_onnx.quantizer.numerics.affine import INT7, INT8, INT32, TYPES, QuantParams, unsigned_equivalent
-from qprof_onnx.quantizer.plan.adjustments import Adjustments, EqualizationScales
-from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.prepare.opening import PreparedModel, open_prepared
+from qprof_onnx.quantizer.plan.plan import Adjustments, EqualizationScales, QuantPlan
+from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 CHANNELS = {"cw": (0, 4), "gw": (1, 3)}

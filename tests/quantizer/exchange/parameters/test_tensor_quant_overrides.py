@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.exchange.formats import FORMATS, recognised
 from qprof_onnx.quantizer.exchange.values import ForeignParams
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 MODEL = Path(__file__).parent / "data" / "model.onnx"

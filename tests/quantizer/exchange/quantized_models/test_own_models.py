@@ -10,12 +10,12 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.records.profile import DataId, Profile
-from qprof_onnx.quantizer.exchange.plan_of_params import plan_of_source
-from qprof_onnx.quantizer.exchange.quantized_models.source_of_model import source_of_model
+from qprof_onnx.quantizer.exchange.importing import plan_of_source
+from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import plan_model
-from qprof_onnx.quantizer.prepare.opening import open_prepared
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ...networks import WIDE, Network, network

@@ -16,8 +16,8 @@ from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.histogram import BINS, EqualBins, UnknownBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.exchange.formats import FORMATS
+from qprof_onnx.quantizer.exchange.onnxruntime_json import joined
 from qprof_onnx.quantizer.exchange.profiles import load_profile, profile_in
-from qprof_onnx.quantizer.exchange.ranges.onnxruntime_json import joined
 
 DATA = Path(__file__).parent / "data"
 MODEL = ir.Model(ir.Graph((), (), nodes=()), ir_version=8)

@@ -1,0 +1,385 @@
+"""The one way to read and to write whole files: an output appears complete, or what was there stays.
+
+An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
+or foresee the name of, and renamed at the end. Several outputs of one command appear together
+(`replacing_together`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import ConfigError, QprofError, WritingError
+
+# Where the name of an output leads: to a file that is replaced, or a pipe or device that is written into.
+
+_DESCRIPTOR = re.compile(r"/proc/[0-9]+/(task/[0-9]+/)?fd/[0-9]+|/dev/fd/[0-9]+")
+MOST_LINKS = 40
+"""Links that systems follow before they call it a loop."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the name of an output leads.
+
+    Attributes:
+        file: the file behind all links, which may not exist yet; for a stream the path as it was given.
+        is_stream: whether it is written into and never replaced: a pipe, a device, an open descriptor.
+    """
+
+    file: Path
+    is_stream: bool
+
+
+def destination(path: str | os.PathLike[str]) -> Destination:
+    """Return where the name of an output leads.
+
+    Raises:
+        ConfigError: it names a folder, ends in a slash, is a link to itself, or cannot be looked up.
+    """
+    name = os.fspath(path)
+    if not name:
+        raise ConfigError("output: its name is empty; name a file to write")
+    if "\0" in name:
+        raise ConfigError(f"{path}: has a zero character in its name; choose another name")
+    if name.endswith(("/", os.sep)):
+        raise ConfigError(f"{path}: ends in a slash, as the name of a folder; name a file to write")
+    try:
+        mode = os.stat(name).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = stat.S_IFREG  # a link whose file is missing leads to that file
+    except OSError as problem:
+        reason = (
+            "is a link that leads to itself"
+            if problem.errno == errno.ELOOP
+            else f"cannot be written: {system_message(problem)}"
+        )
+        raise ConfigError(f"{path}: {reason}; choose another output") from None
+    if stat.S_ISDIR(mode):
+        raise ConfigError(f"{path}: is a folder; name a file to write")
+    if not stat.S_ISREG(mode) or _descriptor(name) is not None:
+        return Destination(Path(name), is_stream=True)
+    return Destination(Path(os.path.realpath(name)), is_stream=False)
+
+
+def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
+    """Return whether what is written to an output goes where this process prints."""
+    try:
+        return destination(path).is_stream and os.path.samestat(os.stat(path), os.fstat(1))
+    except OSError:
+        return False
+
+
+def open_stream(target: Destination) -> BinaryIO:
+    """Open what is no regular file for writing; a descriptor of this process goes on where it is."""
+    name = _descriptor(os.fspath(target.file)) or ""
+    if name.startswith((f"/proc/{os.getpid()}/", "/dev/fd/")):
+        return os.fdopen(os.dup(int(Path(name).name)), "wb")
+    return open(target.file, "wb")
+
+
+def system_message(problem: OSError) -> str:
+    """Return what the system says about an error, without the name of a file."""
+    if problem.errno is not None:
+        return os.strerror(problem.errno)
+    return str(problem) or type(problem).__name__
+
+
+def _descriptor(name: str) -> str | None:
+    """Return the name of the open descriptor that a name leads to, as /dev/stdout does; None for a file."""
+    for _ in range(MOST_LINKS):
+        folder, last = os.path.split(name)
+        name = os.path.join(os.path.realpath(folder), last)
+        if _DESCRIPTOR.fullmatch(name):
+            return name
+        if not os.path.islink(name):
+            return None
+        name = os.path.join(os.path.dirname(name), os.readlink(name))
+    return None
+
+
+LONGEST_SUFFIX = 16
+"""A temporary file keeps the suffix of its output up to this many characters: names may be very long."""
+
+
+def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
+    """Return the text of a UTF-8 file, with a byte order mark taken off and line ends made "\\n".
+
+    Raises:
+        error: the file is missing, unreadable or not UTF-8 text.
+    """
+    return text_of(read_bytes(path, error), os.fspath(path), error)
+
+
+def read_bytes(path: str | os.PathLike[str], error: type[QprofError]) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        error: the file is missing or unreadable.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as problem:
+        raise error(f"{path}: cannot be read: {problem.strerror}; check the path") from None
+
+
+def text_of(data: bytes, where: str, error: type[QprofError]) -> str:
+    """Return the text of the content of a file, see `read_text`.
+
+    Raises:
+        error: it is not UTF-8 text.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise error(
+            f"{where}: not UTF-8 text (byte {problem.start} is 0x{problem.object[problem.start]:02x}); "
+            "give a YAML file of qprof, or a file of another tool that 'qprof import-profile' "
+            "or 'qprof import-plan' reads"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """A file that is written in `folder` as `temporary` and then goes to its destination."""
+
+    path: str | os.PathLike[str]
+    target: Destination
+    folder: Path
+    temporary: Path
+
+
+class FileBatch:
+    """Files that appear together, or not at all; made by `replacing_together`."""
+
+    def __init__(self, folders: ExitStack, kept: Callable[[], Iterable[Path]] = tuple) -> None:
+        """Begin an empty batch.
+
+        Args:
+            folders: removes the temporary folders when it is closed.
+            kept: returns files that are never removed as superseded; called only if any are.
+        """
+        self._folders, self._staged = folders, list[_Staged]()
+        self._superseded: list[Path] = []
+        self._kept = kept
+
+    def add(self, path: str | os.PathLike[str]) -> Path:
+        """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
+
+        The file that is added first appears last. The mode of a file that is replaced is kept, and a link to
+        a file is kept. What is no regular file (a pipe, a device, a descriptor) is written into, and never
+        replaced.
+
+        Raises:
+            ConfigError: the folder is missing or cannot be written, or `path` names no file.
+        """
+        target = destination(path)
+        with writing(path):
+            place = None if target.is_stream else target.file.parent
+            folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=place))
+        self._folders.callback(shutil.rmtree, folder, ignore_errors=True)
+        suffix = target.file.suffix
+        name = "file" + (suffix if len(suffix) <= LONGEST_SUFFIX and suffix.isascii() else "")
+        self._staged.append(_Staged(path, target, folder, folder / name))
+        return folder / name
+
+    def add_beside(self, temporary: Path, name: str) -> None:
+        """Take a file along that lies beside a temporary one: it keeps its name, in the output's folder."""
+        first = next(staged for staged in self._staged if staged.temporary == temporary)
+        target = Destination(first.target.file.with_name(name), is_stream=False)
+        self._staged.append(_Staged(first.path, target, first.folder, first.folder / name))
+
+    def size(self, temporary: Path) -> int:
+        """Return the bytes of an output and of the files that were written beside it."""
+        folder = next(staged.folder for staged in self._staged if staged.temporary == temporary)
+        return sum(s.temporary.stat().st_size for s in self._staged if s.folder == folder)
+
+    def is_stream(self, temporary: Path) -> bool:
+        """Return whether an output is no regular file: one without a folder in which another could be."""
+        return any(s.target.is_stream for s in self._staged if s.temporary == temporary)
+
+    def superseded(self, path: Path) -> None:
+        """Remove a file when all others are in their place, unless one of them is it."""
+        self._superseded.append(path)
+
+    def appear(self) -> None:
+        """Put all files into their places; if one cannot be, all is as it was before.
+
+        Raises:
+            ConfigError: a file cannot be written.
+        """
+        for staged in self._staged:
+            if staged.target.is_stream:
+                with (
+                    writing(staged.path),
+                    open(staged.temporary, "rb") as source,
+                    open_stream(staged.target) as sink,
+                ):
+                    shutil.copyfileobj(source, sink)
+        files = [staged for staged in reversed(self._staged) if not staged.target.is_stream]
+        with ExitStack() as undo:
+            for number, staged in enumerate(files, 1):
+                with writing(staged.path):
+                    _take_over_mode(staged)
+                    if number < len(files):
+                        undo.enter_context(_undone(staged))
+                    os.replace(staged.temporary, staged.target.file)
+        self._remove_superseded(staged.target.file for staged in files)
+
+    def _remove_superseded(self, written: Iterable[Path]) -> None:
+        if self._superseded:
+            kept = {os.path.realpath(path) for path in (*written, *self._kept())}
+            for path in self._superseded:
+                if os.path.realpath(path) not in kept:
+                    with suppress(OSError):  # it is in nobody's way
+                        path.unlink()
+
+
+@contextmanager
+def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[FileBatch]:
+    """Yield a batch of files, which appear together when the with block ends without error.
+
+    When the block fails, or is interrupted by Ctrl-C, the temporary files are removed and everything stays as
+    it was.
+
+    Args:
+        kept: returns files that are never removed as superseded, as they are read; called only if any are.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    with ExitStack() as folders:
+        batch = FileBatch(folders, kept)
+        yield batch
+        batch.appear()
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary file that becomes `path` when the with block ends without error; see `FileBatch.add`.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    with replacing_together() as batch:
+        temporary = batch.add(path)
+        with writing(path):
+            yield temporary
+
+
+def write_atomically(
+    path: str | os.PathLike[str], content: str | bytes, batch: FileBatch | None = None
+) -> None:
+    """Write a whole file in one step: afterwards it is complete, or as it was before.
+
+    Text is written as UTF-8 with "\\n" line ends on every system.
+
+    Args:
+        path: the file.
+        content: what will be in it.
+        batch: files with which it is to appear; None for alone.
+
+    Raises:
+        ConfigError: see `FileBatch.add`.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    if batch is None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+    else:
+        temporary = batch.add(path)
+        with writing(path):
+            temporary.write_bytes(data)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an error of the system into a WritingError that names the output, and no temporary file."""
+    try:
+        yield
+    except OSError as problem:
+        message = f"{path}: cannot be written: {system_message(problem)}; choose another output"
+        raise WritingError(message) from None
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder, and those above it, where they are not there; when the with block fails they go again.
+
+    Raises:
+        WritingError: it cannot be made, or is a file.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # somebody else has put something there
+                folder.rmdir()
+        raise
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove what killed runs have left beside an output that they were about to write."""
+    target = destination(path)
+    for folder in () if target.is_stream else target.file.parent.glob(f"{_prefix(target)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(target: Destination) -> str:
+    """Return how names of the temporary folders of an output begin: short, as its own name may be long."""
+    if target.is_stream:
+        return "qprof-"
+    return f".qprof-{hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]}-"
+
+
+def _take_over_mode(staged: _Staged) -> None:
+    """Give a file the mode, and where that is allowed the owner, of the one that it replaces.
+
+    It is on the disk before it replaces anything: after a power failure the old content is there, or the new.
+    """
+    with suppress(FileNotFoundError):
+        old = os.stat(staged.target.file)
+        with open(staged.temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        own = os.stat(staged.temporary)
+        if hasattr(os, "chown") and (old.st_uid, old.st_gid) != (own.st_uid, own.st_gid):
+            with suppress(OSError):
+                os.chown(staged.temporary, old.st_uid, old.st_gid)
+        os.chmod(staged.temporary, stat.S_IMODE(old.st_mode) & 0o777)
+
+
+@contextmanager
+def _undone(staged: _Staged) -> Iterator[None]:
+    """Undo the rename of a file when the with block fails: what was there comes back."""
+    before = staged.temporary.with_name(f"{staged.temporary.name}.before"[-200:])
+    file = staged.target.file
+    existed = file.exists()
+    if existed:
+        try:
+            os.link(file, before)
+        except OSError:  # a file system without links, or the file of somebody else
+            shutil.copy2(file, before)
+    try:
+        yield
+    except BaseException:
+        if not staged.temporary.exists():  # it was renamed
+            if existed:
+                os.replace(before, file)
+            else:
+                file.unlink(missing_ok=True)
+        raise

@@ -1,1 +1,0 @@
-"""Arrays in files: `.npz`, `.npy` and `.pb`, alone or in folders."""

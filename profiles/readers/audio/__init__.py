@@ -1,1 +1,0 @@
-"""Recordings, cut into the windows that a model takes."""

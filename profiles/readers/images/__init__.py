@@ -1,1 +1,0 @@
-"""Pictures in folders, prepared as a recipe says."""

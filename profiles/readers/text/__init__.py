@@ -1,1 +1,0 @@
-"""Lines of text, as the token ids that a tokenizer makes of them."""

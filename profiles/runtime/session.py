@@ -1,0 +1,396 @@
+"""onnxruntime as the profiler uses it: one graph, optimised once; its exceptions become errors of qprof.
+
+Plain inference fuses operators and stores feature maps in blocks of channels, and both make it fast. So the
+model is optimised as usual, with the observed tensors as outputs, and the optimised graph is kept. Where
+onnxruntime reorders a blocked tensor only to make it an output, the blocked tensor is read instead: it holds
+the same elements, and observers do not depend on their order.
+
+Every operator computes on one thread, and several samples run at the same time. So no value depends on the
+number of threads, and the cores do not wait for each other at the end of each operator.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ..base.errors import DataError, ModelError
+from ..samples.samples import title_of
+from ..samples.values import Sample
+from .external_weights import save_with_weights
+from .providers import (
+    CPU,
+    RUNTIME_ERRORS,
+    first_line,
+    load_refusal,
+    loaded_libraries,
+    new_session,
+    new_session_options,
+)
+
+# Graphs as onnxruntime writes them, read without the types that onnx_ir does not have.
+
+
+def read_graph(path: Path) -> ir.Model:
+    """Read a model that onnxruntime wrote; values that are maps, or hold them, get no type."""
+    proto = onnx.load_model(path, load_external_data=False)
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        if has_map(value.type):
+            value.ClearField("type")
+    model = ir.from_proto(proto)
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    return model
+
+
+def has_map(kind: onnx.TypeProto) -> bool:
+    """Tell whether a type is a map, or holds one; onnx_ir does not have them."""
+    match kind.WhichOneof("value"):
+        case "sequence_type":
+            return has_map(kind.sequence_type.elem_type)
+        case "optional_type":
+            return has_map(kind.optional_type.elem_type)
+        case name:
+            return bool(name == "map_type")
+
+
+# One run of a session on one sample.
+
+Array = npt.NDArray[Any]
+Output = Array | list[Array]
+"""An output of a run: an array, or a list of arrays for a sequence."""
+
+
+def run_sample(session: ort.InferenceSession, fetched: Sequence[str], sample: Sample) -> dict[str, Output]:
+    """Return the named outputs for one sample. The arrays are onnxruntime's own memory, not copies.
+
+    Raises:
+        DataError: the model fails on it.
+    """
+    if not fetched:  # for onnxruntime an empty list means all outputs
+        return {}
+    try:
+        arrays = {name: _ort_input(array) for name, array in sample.arrays.items()}
+        return dict(zip(fetched, session.run(list(fetched), arrays), strict=True))
+    except RUNTIME_ERRORS as error:
+        raise DataError(
+            f"sample {sample.name}: the model fails on it: {first_line(error)}; "
+            "compare its shapes and values with the inputs that the model expects"
+        ) from error
+
+
+def _ort_input(array: npt.NDArray[Any]) -> Any:
+    """Return an array as onnxruntime takes it; for bfloat16, which is not a type of numpy, its bits."""
+    if array.dtype.name != "bfloat16":
+        return array
+    bits = np.ascontiguousarray(array).view(np.uint16)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(ir.DataType.BFLOAT16))
+
+
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
+"""Where nobody has set logging up, Python prints warnings on stderr; what these tell is checked or
+harmless."""
+
+LARGE_BYTES = 1 << 30
+"""Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
+
+OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+"""How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
+
+_BLOCKED_CHANNELS = 16
+"""Blocks hold 8 or 16 channels; a multiple of this many is not padded."""
+
+
+@dataclass(frozen=True, eq=False)
+class OptimisedGraph:
+    """The optimised graph that onnxruntime runs, and where it holds the observed tensors.
+
+    Attributes:
+        model: the optimised graph, or the model itself where the provider must see it as it is.
+        folder: where its weights are, if they are in files; temporary.
+        sources: output of the original model -> value of `model` with the same elements.
+        provider: execution provider that runs it.
+        level: optimisations that onnxruntime still has to make.
+        title: name for messages.
+        file: the saved graph with exactly these values as outputs; None where passes read some of them.
+    """
+
+    model: ir.Model
+    folder: Path
+    sources: Mapping[str, str]
+    provider: str
+    level: ort.GraphOptimizationLevel
+    title: str
+    file: str | None = None
+
+
+@contextmanager
+def optimised(
+    model: ir.Model,
+    outputs: Sequence[str],
+    provider: str = CPU,
+    split: bool = False,
+    ordered: Container[str | None] = (),
+) -> Iterator[OptimisedGraph]:
+    """Yield the graph that runs `model`, optimised for the CPU.
+
+    Other providers may compile parts of a graph into something that cannot be saved, so they get the model
+    itself. So does the CPU where the model is large, which saves a second file of weights; unless its outputs
+    are read in several passes, which have to run the same graph.
+
+    Args:
+        model: weights may be in memory or in external files.
+        outputs: outputs of the model that will be read.
+        provider: full name of the execution provider.
+        split: sessions for some of the outputs will be opened.
+        ordered: outputs that must not be read in blocks of channels.
+
+    Raises:
+        ModelError: onnxruntime refuses the model, or a file of external data cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        same = {name: name for name in outputs}
+        if provider != CPU or (_weight_bytes(model) > LARGE_BYTES and not split):
+            yield OptimisedGraph(model, folder, same, provider, OPTIMISATION, title_of(model))
+            return
+        written = folder / "optimised.onnx"
+        options = _options(OPTIMISATION)
+        options.optimized_model_filepath = str(written)
+        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+        entry = "session.optimized_model_external_initializers_"
+        options.add_session_config_entry(f"{entry}file_name", "optimised.bin")
+        options.add_session_config_entry(f"{entry}min_size_in_bytes", "1024")
+        _session(_source(model, folder), options, provider, title_of(model))
+        graph = read_graph(written)
+        sources = same | {name: source for name, source in _blocked(graph).items() if name not in ordered}
+        file = None
+        if not split:
+            _set_outputs(graph, [sources[name] for name in outputs])
+            file = _source(graph, folder)
+        level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        yield OptimisedGraph(graph, folder, sources, provider, level, title_of(model), file)
+
+
+def _blocked(model: ir.Model) -> dict[str, str]:
+    """Return the outputs that only reorder a blocked tensor, each with the name of that tensor."""
+    blocked = {}
+    for output in model.graph.outputs:
+        node = output.producer()
+        if node is None or (node.domain, node.op_type) != ("com.microsoft.nchwc", "ReorderOutput"):
+            continue
+        channels = node.attributes.get_int("channels", 1)
+        if channels % _BLOCKED_CHANNELS == 0 and not node.attributes.get_int("channels_last", 0):
+            assert node.inputs[0] is not None
+            blocked[str(output.name)] = str(node.inputs[0].name)
+    return blocked
+
+
+@cache
+def block_channels() -> int:
+    """Return how many channels a block of onnxruntime's own feature maps holds on this processor.
+
+    Measured by letting it reorder a small feature map into blocks.
+
+    Raises:
+        ModelError: this onnxruntime has no such maps.
+    """
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 16, 1, 2]))
+    node = ir.Node("com.microsoft.nchwc", "ReorderInput", [value])
+    node.outputs[0].name = "y"
+    node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    imports = {"": 13, "com.microsoft.nchwc": 1}
+    graph = ir.Graph([value], node.outputs, nodes=[node], name="blocks", opset_imports=imports)
+    model = ir.Model(graph, ir_version=8)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        session = _session(_source(model, Path(folder)), options, CPU, "blocks of channels")
+        (blocks,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
+    return int(np.flatnonzero(blocks.reshape(-1) == 1.0)[0])  # the second position of the first channel
+
+
+@contextmanager
+def session_for(
+    graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False
+) -> Iterator[ort.InferenceSession]:
+    """Yield a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
+
+    Several threads may run it at the same time; each run computes in the thread that called it.
+
+    Args:
+        graph: what to run.
+        outputs: of the original model.
+        frugal: whether memory is given back when a tensor is freed, and nodes run in the order
+            of the graph, so that a run takes what `live_memory` says. Slower where tensors are large.
+
+    Raises:
+        ModelError: onnxruntime refuses the graph.
+    """
+    file = graph.file
+    if file is None or set(outputs) != set(graph.sources):
+        model = graph.model.clone()
+        _set_outputs(model, [graph.sources[name] for name in outputs])
+        file = _source(model, graph.folder)
+    options = _options(graph.level)
+    if frugal:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    yield _session(file, options, graph.provider, graph.title)
+
+
+@contextmanager
+def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> Iterator[ort.InferenceSession]:
+    """Yield a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
+
+    A sequence (see `subgraph_outputs`) is an output itself: it is computed in every pass anyway.
+
+    Raises:
+        ModelError: onnxruntime refuses the graph.
+    """
+    model = graph.model.clone()
+    names = list(dict.fromkeys(graph.sources[name] for name in outputs))
+    _set_outputs(model, names)
+    values = list(model.graph.outputs)
+    sequences = [value for value in values if isinstance(value.type, ir.SequenceType)]
+    sizes = []
+    for value in values:
+        if value in sequences:
+            continue
+        node = ir.Node("", "Size", [value])
+        node.outputs[0].name = size_name(str(value.name))
+        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+        sizes.append(node)
+    model.graph.extend(sizes)
+    model.graph.outputs[:] = [*(node.outputs[0] for node in sizes), *sequences]
+    options = _options(graph.level)
+    options.execution_order = (
+        ort.ExecutionOrder.PRIORITY_BASED
+    )  # each Size at once, so that its input is freed
+    yield _session(_source(model, graph.folder), options, graph.provider, graph.title)
+
+
+def size_name(tensor: str) -> str:
+    """Return the output of `size_session` that holds the number of elements of a tensor."""
+    return f"qprof:size:{tensor}"
+
+
+def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
+    """Give the model these outputs alone; remove reorderings of blocks that are not used any more."""
+    values = {v.name: v for v in model.graph.inputs} | dict(model.graph.initializers)
+    values |= {v.name: v for node in model.graph for v in node.outputs if v.name}
+    before = list(model.graph.outputs)
+    if names:
+        model.graph.outputs[:] = [values[name] for name in dict.fromkeys(names)]
+    for value in before:
+        node = value.producer()
+        if (
+            node is not None
+            and node.op_type == "ReorderOutput"
+            and not value.uses()
+            and not value.is_graph_output()
+        ):
+            model.graph.remove(node, safe=True)
+
+
+def _options(level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
+    options = new_session_options()
+    options.graph_optimization_level = level
+    options.use_deterministic_compute = True
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised; warnings would mix with the progress bar
+    return options
+
+
+def _session(source: str, options: ort.SessionOptions, provider: str, title: str) -> ort.InferenceSession:
+    try:
+        return new_session(source, options, provider)
+    except RUNTIME_ERRORS as error:
+        raise ModelError(load_refusal(title, error, loaded_libraries())) from error
+
+
+def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:
+    """Return the element types that onnxruntime infers for tensors of the main graph; None where a value is
+    not a tensor.
+
+    For tensors whose type ONNX shape inference does not know: outputs of operators outside the standard.
+
+    Raises:
+        ModelError: onnxruntime refuses the model.
+    """
+    probe = model.clone()
+    outputs = {value.name for value in probe.graph.outputs}
+    wanted = set(names) - outputs
+    values = [v for node in probe.graph for v in node.outputs if v.name in wanted]
+    probe.graph.outputs.extend(values)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        session = _session(_source(probe, Path(folder)), options, CPU, title_of(model))
+        dtypes = {output.name: _dtype(output.type) for output in session.get_outputs()}
+    return {name: dtypes[name] for name in names}
+
+
+def _dtype(text: str) -> ir.DataType | None:
+    """Return the element type in onnxruntime's "tensor(float)"; None for sequences, maps and the like."""
+    if not text.startswith("tensor("):
+        return None
+    return getattr(ir.DataType, text[len("tensor(") : -1].upper(), None)
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _source(model: ir.Model, folder: Path) -> str:
+    """Save the model for onnxruntime, which maps external weights into memory without a copy.
+
+    A protobuf cannot exceed 2 GB, and is slow long before.
+    """
+    place = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        if _is_stored(model, folder):
+            return _saved_beside(model, folder, place.name)
+        save_with_weights(model, place / "model.onnx")
+        _unmap(model)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{title_of(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
+            "check that the files of external data are complete and that the temporary folder has room"
+        ) from error
+    return str(place / "model.onnx")
+
+
+def _unmap(model: ir.Model) -> None:
+    """Release the memory of external weights, which onnxruntime maps for itself; it is mapped again on
+    use."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                with suppress(BufferError):  # an array still refers to it
+                    value.const_value.release()
+
+
+def _is_stored(model: ir.Model, folder: Path) -> bool:
+    """Whether all external weights are in files of this folder."""
+    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    stored = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
+    return bool(stored) and all(Path(t.path).parent == folder for t in stored)
+
+
+def _saved_beside(model: ir.Model, folder: Path, name: str) -> str:
+    """Save the graph alone, next to its external weights."""
+    path = folder / f"{name}.onnx"
+    ir.save(model, path)
+    return str(path)

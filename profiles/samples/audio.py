@@ -1,0 +1,397 @@
+"""Samples from files of sound."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import wave
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as of_field
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from ..base.errors import ConfigError, DataError
+from ..base.extras import library
+from .batches import has_batch, in_batches
+from .constants import Constants, checked_names, constant_arrays
+from .preprocessing import RECIPE, Preprocessing, recipe_of
+from .storage import data_files, place_of, shown_location
+from .values import InputSpec, Sample, Samples, shape_text
+
+# Recordings as one channel of float samples in -1..1.
+#
+# The library soundfile reads what libsndfile knows; WAV files of plain integer samples need no library.
+
+SUFFIXES = (".wav", ".flac", ".ogg")
+FULL_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
+"""Integer that stands for 1.0, by bytes of a sample."""
+
+Channels = Literal["mean", "first"]
+"""How several channels become one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A recording.
+
+    Attributes:
+        samples: float32, one channel, full scale -1..1.
+        rate: samples a second.
+    """
+
+    samples: npt.NDArray[np.float32]
+    rate: int
+
+
+def recording_of(where: str, content: bytes, channels: Channels = "mean") -> Recording:
+    """Return the recording that a file holds.
+
+    Args:
+        where: the file, for messages.
+        content: of the file.
+        channels: how several become one.
+
+    Raises:
+        DataError: the file is broken, or holds no samples.
+        ConfigError: it is not plain PCM, and the library soundfile is not installed.
+    """
+    values, rate = _plain(content) or _by_library(where, content)
+    if not len(values):
+        raise DataError(f"{where}: holds no samples; leave the file out")
+    one = values.mean(axis=1) if channels == "mean" else values[:, 0]
+    return Recording(one.astype(np.float32), rate)
+
+
+def resampled(where: str, recording: Recording, rate: int, library_name: str) -> Recording:
+    """Return a recording at a rate.
+
+    Args:
+        where: the file, for messages.
+        recording: at any rate.
+        rate: that the model takes.
+        library_name: `soxr` or `scipy`, which resamples; "refuse" for none.
+
+    Raises:
+        DataError: the rates differ, and nothing is to be resampled.
+        ConfigError: the library is not installed.
+    """
+    if recording.rate == rate:
+        return recording
+    if library_name == "soxr":
+        soxr = library("soxr", where, "audio")
+        made = soxr.resample(recording.samples, recording.rate, rate)
+    elif library_name == "scipy":
+        divisor = int(np.gcd(recording.rate, rate))
+        signal = library("scipy.signal", where, "audio")
+        made = signal.resample_poly(recording.samples, rate // divisor, recording.rate // divisor)
+    else:
+        raise DataError(
+            f"{where}: has {recording.rate} samples a second, and the recipe says {rate}; resample the file, "
+            "or set resample: soxr in the recipe"
+        )
+    return Recording(np.asarray(made, np.float32), rate)
+
+
+def _plain(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
+    """Return the frames of a plain PCM WAV file and its rate; None where it is something else, or broken."""
+    try:
+        with wave.open(io.BytesIO(content)) as file:
+            channels, width, rate, frames, _, _ = file.getparams()
+            data = file.readframes(frames)
+    except (wave.Error, EOFError, RuntimeError):  # the last, on chunks that are longer than the file
+        return None
+    if width not in FULL_SCALE or not channels or len(data) != frames * channels * width:
+        return None
+    return _integers(data, width).reshape(-1, channels) / FULL_SCALE[width], rate
+
+
+def _integers(data: bytes, width: int) -> npt.NDArray[np.float64]:
+    """Return little-endian integers; of one byte they are unsigned in WAV, otherwise signed."""
+    if width == 1:
+        return np.frombuffer(data, np.uint8).astype(np.float64) - FULL_SCALE[1]
+    if width == 3:
+        padded = np.zeros((len(data) // 3, 4), np.uint8)
+        padded[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        return (padded.view("<i4")[:, 0] >> 8).astype(np.float64)
+    return np.frombuffer(data, f"<i{width}").astype(np.float64)
+
+
+def _by_library(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], int]:
+    if importlib.util.find_spec("soundfile") is None:
+        raise ConfigError(
+            f"{where}: is no WAV file of plain integer samples, or is broken; for other formats install "
+            "soundfile with: pip install 'qprof-onnx[audio]'"
+        )
+    soundfile = library("soundfile", where, "audio")
+    try:
+        values, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
+    except (soundfile.SoundFileError, TypeError, ValueError, RuntimeError) as error:
+        line = str(error).splitlines()[0]
+        raise DataError(f"{where}: is broken or no recording ({line}); write the file again") from error
+    return values, int(rate)
+
+
+# Windows of a recording, as the arrays of a model's inputs.
+
+Length = int | str
+"""A number of samples of the signal, or seconds: "0.5 s", "20 ms"."""
+
+
+@dataclass(frozen=True)
+class AudioRecipe:
+    """How a recording becomes the input of a model: samples of -1 to 1, one channel."""
+
+    rate: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="N: samples a second that the model takes")
+    ] = None
+    resample: Annotated[
+        Literal["refuse", "soxr", "scipy"],
+        Meta(description="refuse, soxr or scipy: what becomes of files with another rate"),
+    ] = "refuse"
+    window: Annotated[
+        Length | None,
+        Meta(description="N samples, or 0.5 s, or 20 ms: of one sample; else what the model fixes, or all"),
+    ] = None
+    hop: Annotated[
+        Length | None, Meta(description="N samples, or 0.5 s: from window to window; else the window")
+    ] = None
+    channels: Annotated[Channels, Meta(description="mean or first: how several channels become one")] = "mean"
+    normalize: Annotated[
+        bool, Meta(description="true or false: whether a recording gets mean 0 and variance 1")
+    ] = False
+    scale: Annotated[
+        float, Meta(description="a number: what -1 to 1 is multiplied by, as 32768 for 16-bit values")
+    ] = 1.0
+    pad: Annotated[
+        bool, Meta(description="true or false: whether the last window is filled up with zeros, or left out")
+    ] = False
+    input: Annotated[str, Meta(description="NAME of the input that takes the signal")] = ""
+    column: Annotated[str, Meta(description="NAME of the column that holds recordings")] = ""
+    constants: Constants = of_field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class AudioEncoder:
+    """Makes samples of recordings.
+
+    Attributes:
+        recipe: how.
+        rate: samples a second.
+        spec: of the input that takes the signal.
+        shape: of that input, None where the window goes.
+        window: samples of the signal in one sample; None for the whole recording.
+        hop: samples from window to window.
+        constants: of the other inputs.
+        notes: what was assumed.
+    """
+
+    recipe: AudioRecipe
+    rate: int
+    spec: InputSpec
+    shape: tuple[int, ...]
+    window: int | None
+    hop: int | None
+    constants: Mapping[str, npt.NDArray[Any]]
+    notes: tuple[str, ...] = ()
+
+    def arrays(self, where: str, content: bytes) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """Yield the arrays of each window of a recording.
+
+        Args:
+            where: the file, for messages.
+            content: of the file.
+
+        Raises:
+            DataError: the file is broken, of another rate, or shorter than a window.
+        """
+        recording = recording_of(where, content, self.recipe.channels)
+        signal = resampled(where, recording, self.rate, self.recipe.resample).samples
+        if self.recipe.normalize:  # as Wav2Vec2FeatureExtractor of transformers does
+            signal = (signal - signal.mean()) / np.sqrt(signal.var() + np.float32(1e-7))
+        for values in self._windows(where, signal):
+            scaled = values * np.float32(self.recipe.scale)
+            yield {self.spec.name: self._cast(scaled).reshape(self.shape), **self.constants}
+
+    def _windows(self, where: str, signal: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[np.float32]]:
+        window = self.window or len(signal)
+        hop = self.hop or window
+        count = max(0, len(signal) - window) // hop + (len(signal) >= window)
+        for number in range(count):
+            yield signal[number * hop : number * hop + window]
+        rest = signal[count * hop :]
+        if self.recipe.pad and len(rest):
+            yield np.pad(rest, (0, window - len(rest)))
+        elif not count:
+            raise DataError(
+                f"{where}: has {len(signal)} samples at {self.rate} Hz, fewer than a window of {window}; "
+                "leave the file out, or set pad: true in the recipe"
+            )
+
+    def _cast(self, values: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+        if self.spec.dtype.kind not in "iu":
+            return values.astype(self.spec.dtype)
+        limits = np.iinfo(self.spec.dtype)
+        return np.clip(np.rint(values), limits.min, limits.max).astype(self.spec.dtype)
+
+
+def audio_recipe(preprocessing: Preprocessing) -> AudioRecipe:
+    """Return the recipe for recordings that `--preprocess` names.
+
+    Raises:
+        ConfigError: an unknown key, a value that is not allowed; a `preprocessor_config.json` asks for other
+            features than the signal.
+    """
+    if preprocessing.kind == RECIPE:
+        return recipe_of(preprocessing, AudioRecipe)
+    settings, where = preprocessing.settings, preprocessing.name
+    if settings.get("feature_size", 1) != 1:
+        raise ConfigError(
+            f"{where}: asks for {settings.get('feature_size')} features of each frame, and only the signal "
+            "is read here; make features in Python, with --data file.py:function"
+        )
+    known = {"rate": settings.get("sampling_rate"), "normalize": settings.get("do_normalize", False)}
+    return recipe_of(replace(preprocessing, settings=known), AudioRecipe)
+
+
+def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> AudioEncoder:
+    """Return what makes samples of recordings.
+
+    Args:
+        preprocessing: a recipe with `reader: audio`.
+        inputs: of the model.
+
+    Raises:
+        ConfigError: there is no recipe, or it does not suit the model.
+    """
+    recipe, where = audio_recipe(preprocessing), preprocessing.name or "--preprocess"
+    if recipe.rate is None:
+        raise ConfigError(
+            f"{where}: the model does not say which rate it takes; give a recipe with the lines "
+            "'reader: audio' and, for one, 'rate: 16000'"
+        )
+    constants = constant_arrays(where, recipe.constants, inputs)
+    spec = _signal(where, recipe, [spec for spec in inputs if spec.name not in constants])
+    if spec.dtype.kind in "iu" and recipe.scale == 1.0:
+        raise ConfigError(
+            f"{where}: input '{spec.name}' takes integers, and the signal is -1..1; set scale: 32768 for "
+            "16-bit values"
+        )
+    shape, fixed = _layout(where, spec)
+    window = fixed if recipe.window is None else _samples_of(f"{where}: window", recipe.window, recipe.rate)
+    if fixed is not None and window != fixed:
+        raise ConfigError(f"{where}: window: is {window} samples, and the model fixes {fixed}; leave it out")
+    hop = None if recipe.hop is None else _samples_of(f"{where}: hop", recipe.hop, recipe.rate)
+    cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
+    notes = (
+        () if recipe.window is not None else (f"{where}: {cut}; window and hop in the recipe cut otherwise",)
+    )
+    return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, notes)
+
+
+def _signal(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
+    """Return the input that takes the signal.
+
+    Raises:
+        ConfigError: the recipe names none of the inputs, or leaves others without a value.
+    """
+    if recipe.input:
+        checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
+    chosen = [spec for spec in specs if recipe.input in ("", spec.name)]
+    if len(chosen) != 1 or len(specs) != 1:
+        open_names = ", ".join(f"'{spec.name}' ({spec})" for spec in specs) or "none"
+        raise ConfigError(
+            f"{where}: one input takes the signal, and every other one a value, as constants: {{state: "
+            f"zeros}}; without a value are {open_names}"
+        )
+    return chosen[0]
+
+
+def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
+    """Return the shape of the input, -1 where the window goes, and the window where the model fixes it.
+
+    The window goes along the last dimension, or along the one before it where only the last one is 1.
+
+    Raises:
+        ConfigError: a dimension besides is not 1.
+    """
+    dims = spec.shape if spec.shape is not None else (1, None)
+    axis = len(dims) - 1
+    if len(dims) == 3 and dims[2] == 1 and dims[1] != 1:
+        axis = 1
+    batch = 0 if len(dims) > 1 else None
+    others = [dim for number, dim in enumerate(dims) if number not in (axis, batch) and isinstance(dim, int)]
+    if not dims or len(dims) > 3 or any(size != 1 for size in others):
+        raise ConfigError(
+            f"{where}: input '{spec.name}' has shape {shape_text(spec.shape)}, and a signal fits (samples), "
+            "(1, samples) and (1, 1, samples); make other features in Python, with --data file.py:function"
+        )
+    fixed = dims[axis]
+    shape = tuple(-1 if number == axis else 1 for number in range(len(dims)))
+    return shape, fixed if isinstance(fixed, int) else None
+
+
+def _samples_of(where: str, length: int | str, rate: int) -> int:
+    """Return a length in samples of a signal: a number of them, or seconds such as "0.5 s" or "20 ms".
+
+    Args:
+        where: the key, for the message.
+        length: as the recipe says.
+        rate: samples a second.
+
+    Raises:
+        ConfigError: it is neither, or less than one sample.
+    """
+    match = re.fullmatch(r"([0-9.]+) ?(s|ms)", length) if isinstance(length, str) else None
+    try:
+        seconds = None if match is None else float(match[1]) / (1000 if match[2] == "ms" else 1)
+    except ValueError:
+        seconds = None
+    samples = length if isinstance(length, int) else round((seconds or 0) * rate)
+    if samples < 1:
+        raise ConfigError(
+            f"{where}: is {length}; give a number of samples, or seconds such as 0.5 s or 20 ms"
+        )
+    return samples
+
+
+def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+    """Return the windows of a recording, or of those of a folder and its folders, each as a sample.
+
+    Args:
+        source: a recording, a folder of them, or its URL.
+        inputs: what a sample must hold.
+        preprocessing: a recipe with `reader: audio`.
+
+    Raises:
+        DataError: there are no recordings. While iterating: one is broken, of another rate, or too short.
+        ConfigError: the recipe is wrong, or a library is missing.
+    """
+    if not preprocessing.reader:
+        raise DataError(
+            f"{shown_location(source)}: holds recordings, and the model does not say which rate it takes; "
+            "give a recipe with --preprocess FILE, with the lines 'reader: audio' and 'rate: 16000' for one"
+        )
+    encoder = audio_encoder(preprocessing, inputs)
+    files = data_files(source, SUFFIXES, deep=True)
+    if not files:
+        raise DataError(f"{shown_location(source)}: holds no recordings; give {', '.join(SUFFIXES)} files")
+
+    def windows() -> Iterator[Sample]:
+        for file in files:
+            for number, arrays in enumerate(encoder.arrays(str(file), file.read())):
+                yield Sample(f"{file.name}[{number}]", arrays)
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        if encoder.window is not None:
+            return islice(windows(), part.start, part.stop, part.step)
+        return (Sample(file.name, next(encoder.arrays(str(file), file.read()))) for file in files[part])
+
+    total = None if encoder.window is not None else len(files)
+    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.notes)
+    return in_batches(samples, inputs) if has_batch(inputs) else samples

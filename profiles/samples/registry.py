@@ -1,0 +1,140 @@
+"""The readers: how a source is recognised, and who reads it.
+
+A reader is a module of this room with a function
+`open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples`. Libraries are
+imported inside of its functions. A new one is one entry of `READERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+
+from ..base.errors import ConfigError, DataError
+from .arrays import holds_arrays, is_array_name
+from .audio import SUFFIXES as RECORDINGS
+from .images import SUFFIXES as PICTURES
+from .preprocessing import Preprocessing
+from .random_samples import is_random
+from .storage import entries_of, exists, holds, is_folder, shown_location
+from .tables import SUFFIXES as ROWS
+from .tables import is_table
+from .text import SUFFIXES as LINES
+from .values import InputSpec, Sample, Samples
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One kind of source.
+
+    Attributes:
+        name: what messages call what it reads.
+        recognises: whether a source is for it; looks at names alone.
+        module: of this room, with the function `open`.
+        takes: the readers of recipes that it can use; () for none.
+        extra: of the package that installs its libraries; "" for none.
+    """
+
+    name: str
+    recognises: Callable[[str], bool]
+    module: str
+    takes: tuple[str, ...] = ()
+    extra: str = ""
+
+
+READERS: tuple[Reader, ...] = (
+    Reader("random values", is_random, "random_samples", ("random",)),
+    Reader("arrays", holds_arrays, "arrays", ("array",)),
+    Reader("pictures", partial(holds, suffixes=PICTURES, deep=True), "images", ("image",), "images"),
+    Reader("lines of text", partial(holds, suffixes=LINES), "text", ("text",)),
+    Reader("rows", is_table, "tables", ("table", "text", "image", "audio")),
+    Reader("recordings", partial(holds, suffixes=RECORDINGS, deep=True), "audio", ("audio",)),
+    Reader("arrays", lambda source: True, "arrays", ("array",)),
+)
+"""The first that recognises a source, and takes the recipe where there is one, reads it."""
+
+
+def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
+    """Return who reads a source.
+
+    Raises:
+        DataError: a recipe is given that is for another kind of data, or there are no data.
+    """
+    fitting_source = [reader for reader in READERS if reader.recognises(source)]
+    taking = [reader for reader in fitting_source if preprocessing.reader in reader.takes]
+    reader = (taking or fitting_source)[0]
+    if preprocessing.reader and not taking:
+        if fitting_source == [READERS[-1]]:
+            raise DataError(
+                f"{shown_location(source)}: {_nothing_in(source)}; give a folder or file for --preprocess "
+                f"{preprocessing.name} ({preprocessing.reader})"
+            )
+        fitting = " or ".join(f"reader: {name}" for name in reader.takes)
+        advice = f"give a recipe with {fitting}" if fitting else "leave --preprocess out"
+        raise DataError(
+            f"{source}: holds {reader.name}, and --preprocess {preprocessing.name} is for "
+            f"{preprocessing.reader}; {advice}, or other data"
+        )
+    return reader
+
+
+def _nothing_in(source: str) -> str:
+    """Return why a source that no reader recognises gives no samples."""
+    if not exists(source):
+        return "no such folder or file"
+    if not is_folder(source):
+        return "is a file of no kind that is read"
+    names = [name for name in entries_of(source) if name[:1] != "."]
+    return f"holds '{min(names)}' but no samples" if names else "is empty"
+
+
+def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+    """Return the samples of a folder or file, not yet checked against the inputs.
+
+    Args:
+        source: its name.
+        inputs: what a sample must hold.
+        preprocessing: how the data is prepared.
+
+    Raises:
+        DataError: there is no such source, or it holds no samples; a recipe is for another kind of data.
+            While iterating: a sample is broken.
+        ConfigError: the recipe is wrong, or a library is missing; the extra that installs it is named.
+    """
+    reader = reader_of(source, preprocessing)
+    module = import_module(f".{reader.module}", __package__)
+    opened: Callable[[str, Sequence[InputSpec], Preprocessing], Samples] = module.open
+    with _libraries(reader):
+        samples = opened(source, inputs, preprocessing)
+    return samples if not reader.extra else _guarded(samples, reader)
+
+
+def is_sample_name(name: str) -> bool:
+    """Return whether a file of this name in a folder of samples is, or is part of, a sample."""
+    endings = (*PICTURES, *LINES, *ROWS, *RECORDINGS)
+    return is_array_name(name) or name.lower().endswith(endings)
+
+
+def _guarded(samples: Samples, reader: Reader) -> Samples:
+    def iterate(part: slice) -> Iterator[Sample]:
+        with _libraries(reader):
+            yield from samples.iterate(part)
+
+    return replace(samples, iterate=iterate)
+
+
+@contextmanager
+def _libraries(reader: Reader) -> Iterator[None]:
+    """Turn a missing library into an error that names the extra which installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not reader.extra:
+            raise
+        raise ConfigError(
+            f"{reader.name}: reading them needs the Python package '{error.name}', which is not here; "
+            f"install it with: pip install 'qprof-onnx[{reader.extra}]'"
+        ) from error

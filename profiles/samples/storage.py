@@ -1,0 +1,244 @@
+"""What a path or a URL holds: its files, by their path within it, and how each one is read.
+
+A file of this machine and an object of a store look the same to a reader: a name, bytes from the beginning,
+or an open file to seek in.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+from urllib.parse import unquote, urlsplit
+
+from ..base.errors import DataError, NaturalKey, natural_key
+from . import remote_storage as remote
+
+ADVICE = "check the path and its permissions"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that holds data.
+
+    Attributes:
+        name: its path within the folder or URL that was given, with "/" between folders; of a file that was
+            given itself, the last part of its path. Names samples: the same for a folder and for its copy
+            in a store.
+        location: path, or URL, that opens it.
+        content: where it is held already; None where it is to be read.
+    """
+
+    name: str
+    location: str
+    content: bytes | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return shown_location(self.location)
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the name, from its last dot, in lower case."""
+        return os.path.splitext(self.name)[1].lower()
+
+    def read(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            DataError: it cannot be read, or is not there any more.
+        """
+        if self.content is not None:
+            return self.content
+        if is_url(self.location):
+            return remote.content_of(self.location)
+        with _readable(self.location):
+            return Path(self.location).read_bytes()
+
+    def fetched(self) -> DataFile:
+        """Return a file of a store with its content held, for what is read more than once; else itself.
+
+        Raises:
+            DataError: as `read`.
+        """
+        return replace(self, content=self.read()) if is_url(self.location) and self.suffix else self
+
+    def text(self) -> str:
+        """Return the content as UTF-8 text, a byte order mark taken off.
+
+        Raises:
+            DataError: as `read`; or it is not UTF-8.
+        """
+        return decoded(str(self), self.read())
+
+    def open(self) -> IO[bytes]:
+        """Return the file, opened: it can seek, and an object of a store is fetched in blocks as it is read.
+
+        Raises:
+            DataError: it cannot be opened; while reading: its store does not answer, or it is gone.
+        """
+        if self.content is not None:
+            return io.BytesIO(self.content)
+        if is_url(self.location):
+            return io.BufferedReader(remote.RemoteFile(self.location), remote.BLOCK_BYTES)
+        with _readable(self.location):
+            return Path(self.location).open("rb")
+
+
+def decoded(where: str, content: bytes) -> str:
+    """Return bytes as UTF-8 text, a byte order mark taken off.
+
+    Raises:
+        DataError: they are something else; the line is named.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{where}: line {line}: is not UTF-8 text (byte 0x{content[error.start]:02x}); write it as UTF-8"
+        ) from None
+
+
+def is_url(source: str) -> bool:
+    """Return whether a source is a URL of fsspec, such as "s3://bucket/folder"; `file://` is local."""
+    scheme, separator, _ = source.partition("://")
+    return bool(separator) and scheme.replace("+", "").isalnum() and scheme.lower() != "file"
+
+
+def local_path(source: str) -> str:
+    """Return a source as it is, or the path that a `file://` URL names."""
+    return unquote(urlsplit(source).path) if source.lower().startswith("file://") else source
+
+
+def shown_location(location: str) -> str:
+    """Return a path or URL for messages and files: without user, password and query, which may be secret."""
+    return remote.shown_url(location) if is_url(location) else local_path(location)
+
+
+def place_of(source: str) -> str:
+    """Return where data are, to tell one data set from another: an absolute path without links, or a URL."""
+    return remote.shown_url(source) if is_url(source) else os.path.realpath(local_path(source))
+
+
+def is_folder(source: str) -> bool:
+    """Return whether a source is a folder, of this machine or of a store.
+
+    Raises:
+        DataError: the store does not answer.
+    """
+    return remote.is_folder(source) if is_url(source) else os.path.isdir(local_path(source))
+
+
+def is_file(source: str) -> bool:
+    """Return whether a source is a file, of this machine or of a store.
+
+    Raises:
+        DataError: the store does not answer.
+    """
+    return remote.is_file(source) if is_url(source) else os.path.isfile(local_path(source))
+
+
+def exists(source: str) -> bool:
+    """Return whether there is anything at a source.
+
+    Raises:
+        DataError: the store does not answer.
+    """
+    return is_file(source) or is_folder(source) if is_url(source) else os.path.exists(local_path(source))
+
+
+def data_file(source: str) -> DataFile:
+    """Return a file that was given itself."""
+    location = source if is_url(source) else local_path(source)
+    path = urlsplit(location).path or location if is_url(location) else location
+    return DataFile(os.path.basename(path.rstrip("/")) or location, location)
+
+
+def joined(folder: str, name: str) -> DataFile:
+    """Return the file of a name in a folder, whether or not it exists."""
+    if is_url(folder):
+        return DataFile(name, remote.joined(folder, name))
+    return DataFile(name, os.path.join(local_path(folder), *name.split("/")))
+
+
+def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = False) -> tuple[DataFile, ...]:
+    """Return the files of a folder in natural order, 2 before 10, and after them those of its folders.
+
+    Hidden ones are passed over.
+
+    Args:
+        source: folder or URL. A file, instead, is the only one.
+        suffixes: endings of names, in lower case, with their dot; none for all files.
+        deep: whether folders in it are searched too.
+
+    Raises:
+        DataError: there is no such folder, or it cannot be read.
+    """
+    if is_file(source):
+        return (data_file(source),)
+    names = remote.names_in(source, deep) if is_url(source) else _names_in(local_path(source), deep)
+    shown = filter(_is_shown, names)
+    chosen = (name for name in shown if not suffixes or os.path.splitext(name)[1].lower() in suffixes)
+    return tuple(joined(source, name) for name in sorted(chosen, key=_order))
+
+
+def _order(name: str) -> list[tuple[int, NaturalKey]]:
+    """Return the key that puts the files of a folder in natural order before those of the folders in it."""
+    *folders, last = name.split("/")
+    return [*((1, natural_key(part)) for part in folders), (0, natural_key(last))]
+
+
+def entries_of(folder: str) -> list[str]:
+    """Return the names of the files and folders in a folder.
+
+    Raises:
+        DataError: a store does not answer, or the folder cannot be read.
+    """
+    if is_url(folder):
+        return remote.entries_of(folder)
+    with _readable(folder):
+        return os.listdir(local_path(folder))
+
+
+def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool:
+    """Return whether a source is a file with one of these endings, or a folder with such a file.
+
+    Raises:
+        DataError: a store does not answer, or a folder cannot be read.
+    """
+    if os.path.splitext(data_file(source).name)[1].lower() in suffixes and is_file(source):
+        return True
+    if not is_folder(source):
+        return False
+    names = remote.names_in(source, deep) if is_url(source) else _names_in(local_path(source), deep)
+    return any(os.path.splitext(name)[1].lower() in suffixes and _is_shown(name) for name in names)
+
+
+def _is_shown(name: str) -> bool:
+    return not any(part.startswith(".") for part in name.split("/"))
+
+
+def _names_in(folder: str, deep: bool) -> Iterator[str]:
+    if not os.path.isdir(folder):
+        problem = "is neither file nor folder" if os.path.lexists(folder) else "no such file or folder"
+        raise DataError(f"{folder}: {problem}; {ADVICE}")
+
+    def failed(error: OSError) -> None:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}; {ADVICE}") from error
+
+    for parent, folders, files in os.walk(folder, onerror=failed, followlinks=True):
+        folders[:] = [name for name in folders if deep and not name.startswith(".")]
+        within = os.path.relpath(parent, folder)
+        yield from (name if within == "." else "/".join([*within.split(os.sep), name]) for name in files)
+
+
+@contextmanager
+def _readable(location: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{location}: cannot be read: {error.strerror or error}; {ADVICE}") from error

@@ -1,0 +1,351 @@
+"""Samples from lines of text: `.txt` files, one text a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as of_field
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from ..base.errors import ConfigError, DataError
+from ..base.extras import library
+from .batches import has_batch, in_batches
+from .constants import Constants, checked_names, constant_arrays
+from .preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
+from .storage import DataFile, data_files, is_url, place_of, shown_location
+from .values import InputSpec, Sample, Samples
+
+# What a tokenizer makes of a text, as the arrays of the inputs that take it.
+
+Role = Literal["ids", "attention_mask", "token_type_ids", "position_ids", "text"]
+"""What an input takes of a text; `text` is the text itself."""
+
+USUAL_NAMES: Mapping[str, Role] = {
+    "input_ids": "ids",
+    "input_word_ids": "ids",
+    "ids": "ids",
+    "tokens": "ids",
+    "token_ids": "ids",
+    "attention_mask": "attention_mask",
+    "input_mask": "attention_mask",
+    "mask": "attention_mask",
+    "token_type_ids": "token_type_ids",
+    "segment_ids": "token_type_ids",
+    "input_type_ids": "token_type_ids",
+    "position_ids": "position_ids",
+}
+"""What inputs are called by exporters: transformers, optimum, TensorFlow's models."""
+
+PAD_TOKENS = ("[PAD]", "<pad>", "<PAD>", "<|padding|>", "<|endoftext|>", "</s>")
+"""Taken for padding, in this order, where tokenizer.json says nothing."""
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """How a text becomes the inputs of a model."""
+
+    tokenizer: Annotated[
+        str, Meta(description="path of a tokenizer.json, beside the recipe; none where the model takes text")
+    ] = ""
+    inputs: Annotated[
+        Mapping[str, Role],
+        Meta(
+            description="for inputs without a usual name, NAME: ids, attention_mask, token_type_ids, "
+            "position_ids or text"
+        ),
+    ] = of_field(default_factory=dict)
+    field: Annotated[
+        str | tuple[str, str],
+        Meta(description="NAME: key or column that holds the text; [FIRST, SECOND] for pairs"),
+    ] = "text"
+    pairs: Annotated[
+        Literal["tab", "none"], Meta(description="tab (one in a line parts a pair) or none (lines are texts)")
+    ] = "tab"
+    max_length: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="N from 1: tokens kept of a text; else those of model or tokenizer"),
+    ] = None
+    padding: Annotated[
+        Literal["model", "max_length", "none"],
+        Meta(description="model (to the length that the model fixes, if it does), max_length or none"),
+    ] = "model"
+    pad_token: Annotated[str, Meta(description="the token for padding; else that of the tokenizer")] = ""
+    constants: Constants = of_field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class TextEncoder:
+    """Makes samples of texts.
+
+    Attributes:
+        recipe: how.
+        roles: what each input takes.
+        specs: of the inputs that take something of a text.
+        constants: of the other inputs.
+        tokenizer: of the library `tokenizers`; None for models that take text itself.
+        notes: what was assumed.
+    """
+
+    recipe: TextRecipe
+    roles: Mapping[str, Role]
+    specs: tuple[InputSpec, ...]
+    constants: Mapping[str, npt.NDArray[Any]]
+    tokenizer: Any
+    notes: tuple[str, ...] = ()
+
+    def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a text, or of a pair: each a batch of one where the input has two dimensions.
+
+        Args:
+            where: the text, for messages.
+            text: the text.
+            pair: its second part; None for none.
+
+        Raises:
+            DataError: the model has no embedding for a token, or takes no pairs.
+        """
+        if self.tokenizer is None:
+            if pair is not None:
+                raise DataError(f"{where}: is a pair, and the model takes one text; set pairs: none")
+            values: Mapping[Role, Any] = {"text": np.array(text, object)}
+        else:
+            values = {"text": np.array(text, object), **_encoded(self.tokenizer, text, pair)}
+        made = {spec.name: self._array(where, values, spec) for spec in self.specs}
+        return {**made, **self.constants}
+
+    def texts(self, where: str, row: Mapping[str, object]) -> list[str]:
+        """Return the text of a row with named fields, or the two of a pair.
+
+        Args:
+            where: the row, for messages.
+            row: by field or column.
+
+        Raises:
+            DataError: a field is missing, or holds no text.
+        """
+        wanted = self.recipe.field
+        return [_field(where, row, name) for name in ([wanted] if isinstance(wanted, str) else wanted)]
+
+    def _array(self, where: str, values: Mapping[Role, Any], spec: InputSpec) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = values[self.roles[spec.name]]
+        largest = int(array.max()) if self.roles[spec.name] == "ids" and array.size else 0
+        if spec.rows is not None and 1 < spec.rows <= largest:
+            raise DataError(
+                f"{where}: token '{self.tokenizer.id_to_token(largest)}' has id {largest}, and the model's "
+                f"embedding of '{spec.name}' has {spec.rows} rows; give the tokenizer.json of this model"
+            )
+        rank = array.ndim + 1 if spec.shape is None else len(spec.shape)
+        return array.astype(spec.dtype).reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+def _field(where: str, row: Mapping[str, object], name: str) -> str:
+    value = row.get(name)
+    if isinstance(value, str):
+        return value
+    held = ", ".join(f"'{key}'" for key in row) or "nothing"
+    problem = f"has no field '{name}', only {held}" if name not in row else f"field '{name}' is no text"
+    raise DataError(f"{where}: {problem}; name the field that holds the text in a recipe, as field: sentence")
+
+
+def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> TextEncoder:
+    """Return what makes samples of texts, for a recipe or a `tokenizer.json`.
+
+    Args:
+        preprocessing: a recipe with `reader: text`, a `tokenizer.json`, or nothing.
+        inputs: of the model.
+
+    Raises:
+        ConfigError: the recipe does not suit the model; the tokenizer cannot be read, or its library is
+            missing.
+    """
+    is_recipe = preprocessing.kind == RECIPE
+    recipe = recipe_of(preprocessing, TextRecipe) if is_recipe else TextRecipe()
+    where = preprocessing.name or "--preprocess"
+    constants = constant_arrays(where, recipe.constants, inputs)
+    specs = tuple(spec for spec in inputs if spec.name not in constants)
+    roles = _roles(where, recipe, specs)
+    if set(roles.values()) <= {"text"}:
+        return TextEncoder(recipe, roles, specs, constants, None)
+    path = _tokenizer_path(where, preprocessing, recipe)
+    tokenizer = _tokenizer(path)
+    notes = _set_length(where, tokenizer, recipe, _fixed_length(specs, roles))
+    return TextEncoder(recipe, roles, specs, constants, tokenizer, tuple(f"{path}: {n}" for n in notes))
+
+
+def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[str, Role]:
+    """Return what each input takes: what the recipe says, or its usual name, or being the only one."""
+    checked_names(f"{where}: inputs", recipe.inputs, [spec.name for spec in specs])
+    roles: dict[str, Role] = {}
+    for spec in specs:
+        usual = USUAL_NAMES.get(spec.name.rpartition("/")[2].partition(":")[0].lower())
+        only: Role | None = "ids" if len(specs) == 1 and spec.dtype.kind in "iu" else None
+        role = recipe.inputs.get(spec.name) or ("text" if spec.dtype.kind == "O" else usual or only)
+        if role is None:
+            raise ConfigError(
+                f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with "
+                f"reader: text, as inputs: {{{spec.name}: ids}} (or attention_mask, token_type_ids, "
+                f"position_ids), or give its value, as constants: {{{spec.name}: zeros}}"
+            )
+        roles[spec.name] = role
+    return roles
+
+
+def _tokenizer_path(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> Path:
+    if preprocessing.kind == TOKENIZER and preprocessing.path is not None:
+        return preprocessing.path
+    if not recipe.tokenizer:
+        raise ConfigError(
+            f"{where}: the model takes token ids; give its tokenizer with --preprocess tokenizer.json, or "
+            "the key tokenizer of the recipe"
+        )
+    folder = Path() if preprocessing.path is None else preprocessing.path.parent
+    return folder / recipe.tokenizer
+
+
+def _tokenizer(path: Path) -> Any:
+    tokenizers = library("tokenizers", str(path), "text")
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; give the tokenizer.json of the model")
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        line = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{path}: is no tokenizer of Hugging Face's ({line}); give the tokenizer.json of the model"
+        ) from error
+
+
+def _fixed_length(specs: Sequence[InputSpec], roles: Mapping[str, Role]) -> int | None:
+    """Return the tokens that the model takes, None where any number."""
+    ends = [spec.shape[-1] for spec in specs if spec.shape and roles[spec.name] != "text"]
+    return next((size for size in ends if isinstance(size, int)), None)
+
+
+def _set_length(where: str, tokenizer: Any, recipe: TextRecipe, fixed: int | None) -> list[str]:
+    """Set up cutting and padding; return what was assumed.
+
+    Raises:
+        ConfigError: the recipe contradicts the model, or the token for padding is not known.
+    """
+    own = tokenizer.truncation or {}
+    wanted = recipe.max_length
+    if wanted is not None and fixed is not None and wanted > fixed:
+        raise ConfigError(f"{where}: max_length: is {wanted}, and the model takes {fixed}; give no more")
+    length = wanted or min(filter(None, (fixed, own.get("max_length"))), default=None)
+    notes = []
+    tokenizer.no_truncation()
+    if length is not None:
+        settings = {key: own[key] for key in ("strategy", "direction") if key in own}
+        tokenizer.enable_truncation(length, **settings)
+        if wanted is None:
+            source = "the model fixes" if length == fixed else "it says"
+            notes.append(
+                f"texts are cut at {length} tokens, as {source}; max_length in a recipe cuts elsewhere"
+            )
+    padded = {"model": fixed, "max_length": length, "none": None}[recipe.padding]
+    if recipe.padding == "max_length" and padded is None:
+        raise ConfigError(f"{where}: padding: max_length needs max_length; give it")
+    own_padding = tokenizer.padding or {}
+    tokenizer.no_padding()
+    if padded is not None:
+        token = _pad_token(where, tokenizer, recipe, own_padding)
+        direction = own_padding.get("direction", "right")
+        tokenizer.enable_padding(
+            direction=direction, pad_id=tokenizer.token_to_id(token), pad_token=token, length=padded,
+            pad_type_id=own_padding.get("pad_type_id", 0),
+        )  # fmt: skip
+        notes.append(f"texts are padded to {padded} tokens with '{token}'")
+    elif own_padding and fixed is None and recipe.padding == "model":
+        notes.append("texts are not padded, as the model takes any length; padding: max_length does")
+    return notes
+
+
+def _pad_token(where: str, tokenizer: Any, recipe: TextRecipe, own: Mapping[str, Any]) -> str:
+    wanted = recipe.pad_token or own.get("pad_token", "")
+    candidates = [wanted] if wanted else PAD_TOKENS
+    token = next((t for t in candidates if tokenizer.token_to_id(t) is not None), None)
+    if token is None:
+        raise ConfigError(
+            f"{where}: the model takes a fixed number of tokens, and the tokenizer has no token "
+            f"{' or '.join(candidates)} to fill up with; name it in a recipe, as pad_token: '<pad>'"
+        )
+    return str(token)
+
+
+def _encoded(tokenizer: Any, text: str, pair: str | None) -> dict[Role, npt.NDArray[Any]]:
+    encoding = tokenizer.encode(text) if pair is None else tokenizer.encode(text, pair)
+    mask = np.array(encoding.attention_mask, np.int64)
+    return {
+        "ids": np.array(encoding.ids, np.int64),
+        "attention_mask": mask,
+        "token_type_ids": np.array(encoding.type_ids, np.int64),
+        # Counted from the first token that is none of the padding, which may be on the left.
+        "position_ids": np.arange(len(mask)) if mask[:1].all() else np.maximum(mask.cumsum() - 1, 0),
+    }
+
+
+SUFFIXES = (".txt",)
+
+
+def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+    """Return the lines of a file, or of the files of a folder, each as a sample; empty ones are passed over.
+
+    Args:
+        source: a `.txt` file, a folder of these, or its URL.
+        inputs: what a sample must hold.
+        preprocessing: a recipe with `reader: text`, or a `tokenizer.json`.
+
+    Raises:
+        DataError: there are no such files. While iterating: a line is not UTF-8, or has more than one tab.
+        ConfigError: the recipe or the tokenizer is wrong, or the library is missing.
+    """
+    if not preprocessing.reader and all(spec.dtype.kind != "O" for spec in inputs):
+        raise DataError(
+            f"{shown_location(source)}: holds lines of text, and the model takes token ids; give its "
+            "tokenizer: --preprocess tokenizer.json"
+        )
+    encoder = text_encoder(preprocessing, inputs)
+    files = data_files(source, SUFFIXES)
+    if not files:
+        raise DataError(f"{shown_location(source)}: holds no lines of text; give {', '.join(SUFFIXES)} files")
+    total = None if is_url(source) else sum(1 for file in files for _ in _lines(file))
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        numbered = ((file, *line) for file in files for line in _lines(file))
+        for file, number, line in islice(numbered, part.start, part.stop, part.step):
+            where = f"{file}: line {number}"
+            yield Sample(f"{file.name}:{number}", encoder.arrays(where, *_texts(where, line, encoder)))
+
+    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.notes)
+    return in_batches(samples, inputs) if has_batch(inputs) else samples
+
+
+def _lines(file: DataFile) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not empty, with their numbers from 1."""
+    with file.open() as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _texts(where: str, line: bytes, encoder: TextEncoder) -> list[str]:
+    """Return the text of a line, or the two of a pair."""
+    try:
+        text = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: is not UTF-8 text (byte 0x{line[error.start]:02x}); write the file as UTF-8"
+        ) from None
+    texts = text.split("\t") if encoder.recipe.pairs == "tab" else [text]
+    if len(texts) > 2:
+        raise DataError(
+            f"{where}: has {len(texts) - 1} tabs, where one parts the texts of a pair; remove them, or set "
+            "pairs: none in a recipe"
+        )
+    return texts

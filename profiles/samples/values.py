@@ -1,0 +1,274 @@
+"""Samples, and what a model expects of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.errors import DataError, nearest
+
+
+class ArrayHeader(NamedTuple):
+    """What a file says of an array before its elements."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a model expects of one of its inputs.
+
+    Attributes:
+        name: of the graph input.
+        dtype: numpy type of the elements; `object` for strings.
+        shape: a number for a fixed dimension, a name or None for a free one; None for an unknown rank.
+        rows: of what integers select from, such as an embedding; 1 where the model does not say how
+            many, None for what selects nothing.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+    rows: int | None = None
+
+    def __str__(self) -> str:
+        return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One sample: what a model is fed with in one run.
+
+    Attributes:
+        name: where it comes from, for messages; the file or folder name, "module:function[3]", or "data[3]".
+        arrays: by input name, in the order of the model's inputs.
+    """
+
+    name: str
+    arrays: Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples that are read, or computed, one at a time while they are iterated.
+
+    A folder can be iterated again; so can a function, which is called anew each time, and an object of Python
+    that is no iterator.
+
+    Attributes:
+        source: folder, "module:function", or "data" for an object; for messages.
+        total: number of samples, None where only iterating tells.
+        iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
+            a function is called all the same, and an object iterated.
+        place: absolute path of the folder, without links; "" for what is not a folder.
+        notes: what was assumed to read them, as "where: what; how to choose otherwise".
+    """
+
+    source: str
+    total: int | None
+    iterate: Callable[[slice], Iterator[Sample]]
+    place: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self.iterate(slice(None))
+
+    def part(self, start: int, stop: int | None = None, step: int = 1) -> Samples:
+        """Return every `step`-th of the samples from `start` to before `stop`, counted from 0."""
+        chosen = slice(start, stop, step)
+        total = None if self.total is None else len(range(self.total)[chosen])
+        return replace(self, total=total, iterate=lambda inner: self._part_of(chosen, inner))
+
+    def _part_of(self, chosen: slice, inner: slice) -> Iterator[Sample]:
+        if self.total is None:
+            return islice(self.iterate(chosen), inner.start, inner.stop, inner.step)
+        numbers = range(self.total)[chosen][inner]
+        return self.iterate(slice(numbers.start, numbers.stop, numbers.step))
+
+
+def shape_text(shape: Iterable[int | str | None] | None) -> str:
+    """Return a shape as messages have it, "?" for a free dimension."""
+    if shape is None:
+        return "of any rank"
+    dims = ["?" if d is None else str(d) for d in shape]
+    return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
+
+
+def type_text(dtype: np.dtype[Any]) -> str:
+    """Return the name of an element type as messages have it."""
+    if dtype.kind == "O":
+        return "string"
+    return dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order"
+
+
+# Whether arrays fit a model: nothing is cast, reshaped or left out silently.
+
+
+def checked_arrays(
+    where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a sample in the order of the inputs, if they fit them.
+
+    Args:
+        where: the sample, for messages.
+        arrays: by input name.
+        specs: what the model expects.
+
+    Raises:
+        DataError: an input is missing or unknown, or an array does not fit.
+    """
+    check_names(where, arrays, specs)
+    checked = {
+        spec.name: _checked_array(f"{where}: input '{spec.name}'", arrays[spec.name], spec) for spec in specs
+    }
+    if batch_size(checked, specs) == 0:
+        raise DataError(f"{where}: is a batch of no rows; leave the sample out")
+    return checked
+
+
+def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> int | None:
+    """Return the rows of a batch; None where there is none.
+
+    All inputs of a batch have one and the same free leading dimension, and the arrays agree on it.
+    """
+    if len(_leading(specs)) != 1 or any(isinstance(dim, int) for dim in _leading(specs)):
+        return None
+    rows = {array.shape[0] for array in arrays.values() if array.ndim}
+    return rows.pop() if len(rows) == 1 else None
+
+
+def _leading(specs: Sequence[InputSpec]) -> set[int | str | None]:
+    """Return the leading dimensions of the inputs; that of a scalar and of an unknown rank is 0."""
+    return {spec.shape[0] if spec.shape else 0 for spec in specs}
+
+
+def of_batches(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    """Return the inputs as they take batches whose rows are run one by one, where the model fixes 1 row."""
+    if _leading(specs) != {1}:
+        return tuple(specs)
+    return tuple(replace(spec, shape=("rows", *(spec.shape or ())[1:])) for spec in specs)
+
+
+def check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]) -> None:
+    """Refuse a sample that lacks an input, or has an array that is none."""
+    names = [spec.name for spec in specs]
+    expected = ", ".join(f"'{name}'" for name in names) or "none"
+    extra = [str(name) for name in arrays if name not in names]
+    for spec in specs:
+        if spec.name not in arrays:
+            held = ", ".join(f"'{name}'" for name in arrays) or "nothing"
+            misspelt = next((name for name in extra if nearest(name, [spec.name])), None)
+            advice = f" Rename '{misspelt}' to '{spec.name}'?" if misspelt is not None else ""
+            raise DataError(
+                f"{where}: input '{spec.name}' is missing, expected {spec}; the sample holds {held}: "
+                f"name its arrays after the model's inputs, {expected}.{advice}"
+            )
+    if extra:
+        raise DataError(
+            f"{where}: holds '{extra[0]}', which is not an input of the model; its inputs are {expected}: "
+            "remove the array"
+        )
+
+
+def _checked_array(where: str, array: object, spec: InputSpec) -> npt.NDArray[Any]:
+    if not isinstance(array, np.ndarray):
+        raise DataError(
+            f"{where}: is of type {type(array).__name__}, expected a numpy array, {spec}; "
+            "convert it with numpy.asarray"
+        )
+    check_header(where, ArrayHeader(array.dtype, array.shape), spec)
+    if array.dtype.kind == "O" and not all(isinstance(item, str) for item in array.flat):
+        raise DataError(
+            f"{where}: has {type_text(array.dtype)} elements, expected strings; give an array of str"
+        )
+    return array.view(spec.dtype) if _is_stored(array.dtype, spec.dtype) else array
+
+
+def check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
+    """Refuse an array by its type and shape alone."""
+    dtype, shape = header
+    if spec.dtype.kind == "O":
+        if dtype.kind not in "OU":
+            raise DataError(
+                f"{where}: has {type_text(dtype)} elements, expected strings; give an array of str"
+            )
+    elif dtype.kind == "O":
+        raise DataError(f"{where}: holds Python objects, expected {spec}; give an array of numbers")
+    elif dtype != spec.dtype and not _is_stored(dtype, spec.dtype):
+        raise DataError(
+            f"{where}: has type {type_text(dtype)}, expected {type_text(spec.dtype)}; "
+            "nothing is cast silently: convert it where the data is made"
+        )
+    if spec.shape is None:
+        return
+    if len(spec.shape) != len(shape):
+        raise DataError(
+            f"{where}: has shape {shape_text(shape)} of rank {len(shape)}, "
+            f"expected {shape_text(spec.shape)} of rank {len(spec.shape)}; "
+            f"{_rank_advice(shape, spec.shape)}"
+        )
+    for axis, (size, wanted) in enumerate(zip(shape, spec.shape, strict=True)):
+        if isinstance(wanted, int) and size != wanted:
+            raise DataError(
+                f"{where}: has shape {shape_text(shape)}, expected {shape_text(spec.shape)}: "
+                f"dimension {axis} is {size} and the model fixes it at {wanted}; "
+                f"{_order_advice(shape, spec.shape) or _size_advice(axis, size, wanted)}"
+            )
+
+
+def _is_stored(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether elements are `wanted` as numpy's files hold them: raw bytes, as those of bfloat16."""
+    raw = dtype.kind == "V" and dtype.names is None and dtype.itemsize == wanted.itemsize
+    return raw and wanted.kind == "V"
+
+
+def _size_advice(axis: int, size: int, wanted: int) -> str:
+    if axis == 0 and wanted == 1 and size > 1:
+        return (
+            "split the data into its rows, or profile it with --by-row (by_row=True in Python), which does so"
+        )
+    return "resize or split the data"
+
+
+def _rank_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
+    if len(shape) + 1 != len(wanted):
+        return "reshape it where the data is made"
+    return _order_advice(shape, wanted) or "add the batch dimension"
+
+
+ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}
+"""Orders of the axes of pictures, and what makes the other one of them."""
+
+
+def _order_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
+    """Return what to do about pictures whose channels are on the other side; "" where they are not."""
+    if len(wanted) != 4 or len(shape) not in (3, 4):
+        return ""
+    for name, order in ORDERS.items():
+        alone = len(shape) == 3
+        axes = tuple(axis - 1 for axis in order[1:]) if alone else order
+        turned = tuple(shape[axis] for axis in axes)
+        if wanted[1 if name == "NHWC" else 3] in (1, 3, 4) and fits(
+            (1, *turned) if alone else turned, wanted
+        ):
+            return f"it looks like {name[alone:]}: turn it with array.transpose{axes}"
+    return ""
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    """Return whether a shape is one that an input takes."""
+    return len(shape) == len(wanted) and all(
+        size == want or not isinstance(want, int) for size, want in zip(shape, wanted, strict=True)
+    )

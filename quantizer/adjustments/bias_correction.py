@@ -1,0 +1,105 @@
+"""Bias correction: what rounding weights does to the mean of each output channel is undone in the bias. Pure.
+
+A quantized weight differs from the float one by an error that is the same for every sample, so the output of
+a channel is off by the sum over inputs of error times mean input (Nagel et al., "Data-Free Quantization
+Through Weight Equalization and Bias Correction", 2019, section 4.2; Finkelstein et al., "Fighting
+Quantization Bias With Bias", 2019). The means are in the profile. At the borders of a padded convolution
+fewer inputs take part; that is not taken into account.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.records.profile import Profile
+from ..model.graph import Graph, input_name, name_of
+from ..numerics.quantization_noise import weight_error
+from ..operators.table import product_layout
+from ..operators.weight_layout import Kernel, WeightLayout
+from ..plan.plan import BIAS_CORRECTED, EqualizationScales, QuantPlan
+from .equalization import equalized_name
+from .equalization_paths import absorbs_scales
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ChannelMeans:
+    """The mean of each channel of an activation.
+
+    Attributes:
+        axis: the axis of the activation that counts channels; negative ones count from the end.
+        values: float64 (channels,).
+    """
+
+    axis: int
+    values: Floats
+
+
+def find_biases(
+    graph: Graph, rounded: Graph, means: Mapping[str, ChannelMeans], plan: QuantPlan
+) -> dict[str, tuple[float, ...]]:
+    """Return what to add to the bias of each quantized node with a constant weight, in graph order.
+
+    Args:
+        graph: the model that is planned.
+        rounded: the same with the weights that will be quantized (see `rounding`).
+        means: of activations; those along another axis than a node sums over say nothing of its outputs.
+        plan: its plan.
+    """
+    biases: dict[str, tuple[float, ...]] = {}
+    for node in graph.nodes:
+        layout, name = product_layout(node), input_name(node, 0)
+        if plan.nodes[name_of(node)].kind not in BIAS_CORRECTED or layout is None or name not in means:
+            continue
+        if plan.params_read(name_of(node), layout.index, input_name(node, layout.index)) is None:
+            continue
+        rank = len(graph.shape(name) or ())
+        if not rank or not absorbs_scales(graph, (node, 0), means[name].axis % rank):
+            continue
+        if layout.bias_place(node) is None:
+            continue
+        mean = means[name].values
+        delta = -_mean_error(graph, rounded, node, layout, plan=plan, mean=mean).astype(np.float32)
+        if np.any(delta) and np.all(np.isfinite(delta)):
+            biases[name_of(node)] = tuple(delta.tolist())
+    return biases
+
+
+def channel_means(profile: Profile, scales: Mapping[str, EqualizationScales]) -> dict[str, ChannelMeans]:
+    """Return the mean of each channel of the activations of a model after `apply_equalization`."""
+    means: dict[str, ChannelMeans] = {}
+    for name, tensor in profile.items():
+        if tensor.channels is None or tensor.count == 0:
+            continue
+        axis, mean = tensor.channels.axis, np.asarray(tensor.channels.mean, np.float64)
+        if name in scales:
+            means[equalized_name(name)] = ChannelMeans(axis, mean / np.asarray(scales[name].scales))
+        if name not in scales or scales[name].inserted:
+            means[name] = ChannelMeans(axis, mean)
+    return means
+
+
+def _mean_error(
+    graph: Graph, rounded: Graph, node: ir.Node, layout: WeightLayout, *, plan: QuantPlan, mean: Floats
+) -> Floats:
+    """Return what quantizing a weight adds to each output channel in the mean, (outputs,)."""
+    name = input_name(node, layout.index)
+    weight, taken = graph.constant(name), rounded.constant(name)
+    params = plan.params_read(name_of(node), layout.index, name)
+    assert weight is not None
+    assert taken is not None
+    assert params is not None
+    error = weight_error(weight.astype(np.float64), params, taken.astype(np.float32, copy=False))
+    blocks = layout.axes(node, weight.shape).blocks(error)
+    means = mean.reshape(blocks.shape[0], -1)
+    total: Floats = np.einsum("goit,gi->go", blocks, means).reshape(-1)
+    if layout.kernel is Kernel.SCATTERS:  # an output element gets one of strides x strides taps
+        total = total / math.prod(node.attributes.get_ints("strides", (1,)))
+    return total

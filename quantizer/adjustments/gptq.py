@@ -1,0 +1,301 @@
+"""GPTQ: rounding that compensates the error of each weight in those that are still to be rounded. Pure.
+
+The mean square of what the errors e of an output channel's weights do to its output is e' H e, with the
+second moments H of what they are multiplied with. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training
+Quantization for Generative Pre-trained Transformers", 2022, arXiv:2210.17323; after Hassibi and Stork,
+"Second Order Derivatives for Network Pruning: Optimal Brain Surgeon", 1993) rounds weight after weight, and
+lets each one that follows compensate the errors of those before, as far as it is correlated with them. With
+H = L L' that is |L'e|^2, a sum of squares, of which the last has a single weight in it, the last but one two,
+and so on: from the last to the first each weight is rounded so that its own square is least, given those
+after it. That gives the quantized weights of GPTQ without the inverse of H.
+
+GPTAQ (Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025,
+arXiv:2504.02692; the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding for
+Post-Training Quantization", 2020, arXiv:2004.10568, section 4.2) takes the inputs x^ that the quantized model
+has, in which everything before is rounded already, and asks for the float model's result W x. With
+H = E[x^ x^'] and A = E[x x^'] the mean square of W x - Q x^ is (T - Q) H (T - Q)', and what does not depend
+on Q, for T = W A / H. So it is GPTQ of T instead of W: part of the errors of earlier products is made up for.
+
+L comes from a library that may add in another order on another number of threads. The last bit changes a
+quantized weight only where the compensated weight lies midway between two of them to 15 digits, which trained
+weights do not do; a test compares the quantized weights of one thread with those of several.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.graph import Graph, name_of
+from ..numerics.affine import parameter_arrays, quantize
+from ..operators.table import product_layout, weight_axes
+from ..operators.weight_layout import Kernel
+from ..plan.plan import QuantPlan, RoundingOffsets
+from .checkpoint import RoundingCheckpoint
+from .rounded_weights import Weight, params_digest, quantized_weights
+from .second_moments import Moments, ProductInput, product_input
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+DAMPING = 0.01
+"""Share of the mean second moment that is added to each column's own (Frantar et al., section 3.3)."""
+
+ASYMMETRIC_DAMPING = 0.1
+"""The same for GPTAQ, whose target is a regression: it needs more where rows are few (DECISIONS 36)."""
+
+CHUNK = 1 << 20
+"""Weights that are rounded together; what a column of a block needs stays in the processor's cache."""
+
+BLOCK = 64
+"""Columns whose errors are compensated in the columns before them together."""
+
+
+def gptq(
+    weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, damping: float = DAMPING
+) -> Array:
+    """Return quantized weights, zero points taken off, whose e' H e is at most that of rounding to nearest.
+
+    Output channels are independent of each other: about `CHUNK` weights are in float64 at once, however many
+    there are.
+
+    Args:
+        weight: (groups, outputs, columns).
+        scale, low, high: of each weight, in the same shape: size of a step, first and last step.
+        second: H, (groups, columns, columns), up to a factor.
+        damping: share of the mean second moment that is added to each column's own.
+
+    Returns:
+        Integers in float32, (groups, outputs, columns).
+    """
+    order = np.argsort(np.einsum("gcc->gc", second), axis=1, kind="stable")  # the largest is rounded first
+    rows, columns = order[:, :, None], order[:, None, :]
+    moments = np.take_along_axis(np.take_along_axis(second, rows, 1), columns, 2)
+    factor = _factor(moments, damping)
+    found = np.empty(weight.shape, np.float32)
+    each = max(1, CHUNK // (weight.shape[0] * weight.shape[2]))
+    for begin in range(0, weight.shape[1], each):
+        part = slice(begin, begin + each)
+        exact, size, first, last = (
+            np.take_along_axis(np.asarray(array[:, part], np.float64).transpose(0, 2, 1), rows, 1)
+            for array in (weight, scale, low, high)
+        )
+        steps = _steps(factor, exact, size, first, last)
+        nearest = np.clip(np.rint(exact / size), first, last)
+        better = _is_better(exact - steps * size, exact - nearest * size, moments)
+        chosen = np.where(better[:, None, :], steps, nearest).transpose(0, 2, 1)
+        along = np.broadcast_to(columns, chosen.shape)
+        np.put_along_axis(found[:, part], along, chosen.astype(np.float32), 2)
+    return found
+
+
+def gptaq(
+    weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, cross: Floats
+) -> tuple[Floats, Floats]:
+    """Return quantized weights for inputs x^ that give what the weights give for x; see the module.
+
+    Args:
+        weight, scale, low, high: as in `gptq`.
+        second: H, the mean of x^ x^', (groups, columns, columns).
+        cross: A, the mean of x x^', in the same shape.
+
+    Returns:
+        The quantized weights, of which the mean square of what they leave of W x is at most that of rounding
+        W to nearest; and the target T, both (groups, outputs, columns).
+    """
+    weight, scale, low, high = (np.asarray(array, np.float64) for array in (weight, scale, low, high))
+    moments, unit = _damped(second, ASYMMETRIC_DAMPING)
+    # Damping is a penalty on leaving W: the target T solves T (H + d) = W (A + d).
+    wanted = np.matmul(weight, cross / unit[:, None, None] + moments - second / unit[:, None, None])
+    target = np.linalg.solve(moments, wanted.transpose(0, 2, 1)).transpose(0, 2, 1)
+    nearest = np.clip(np.rint(weight / scale), low, high)
+    steps = gptq(target, scale, low, high, second, damping=ASYMMETRIC_DAMPING)
+    return _best(target, scale, second, steps, nearest), np.asarray(target)
+
+
+def _best(weight: Floats, scale: Floats, second: Floats, steps: Floats, nearest: Floats) -> Floats:
+    """Return, for each output channel, those steps of which e' H e is less."""
+    better = _cost(weight - steps * scale, second) < _cost(weight - nearest * scale, second)
+    return np.where(better[:, :, None], steps, nearest)
+
+
+def _factor(second: Floats, damping: float) -> Floats:
+    """Return the L of the damped moments."""
+    return np.asarray(np.linalg.cholesky(_damped(second, damping)[0]))
+
+
+def _damped(second: Floats, damping: float) -> tuple[Floats, Floats]:
+    """Return damped moments divided by their mean, and that; for columns that are always 0 the identity."""
+    mean = np.einsum("gcc->g", second) / second.shape[1]
+    dead = mean <= 0.0
+    unit = np.where(dead, 1.0, mean)
+    found = second / unit[:, None, None]
+    diagonal = np.einsum("gcc->gc", found)
+    diagonal[...] += np.where(dead, 1.0, damping)[:, None]
+    return found, unit
+
+
+def _steps(factor: Floats, weight: Floats, scale: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the steps of weights (groups, columns, outputs): a column lies together in memory."""
+    errors, steps = np.zeros(weight.shape), np.zeros(weight.shape)
+    diagonal = np.einsum("gcc->gc", factor)
+    for end in range(weight.shape[1], 0, -BLOCK):
+        begin = max(0, end - BLOCK)
+        to_compensate = np.matmul(factor[:, end:, begin:end].transpose(0, 2, 1), errors[:, end:])
+        for at in range(end - 1, begin - 1, -1):
+            wanted = weight[:, at] + to_compensate[:, at - begin] / diagonal[:, at, None]
+            step = np.clip(np.rint(wanted / scale[:, at]), low[:, at], high[:, at])
+            error = weight[:, at] - step * scale[:, at]
+            steps[:, at], errors[:, at] = step, error
+            to_compensate[:, : at - begin] += error[:, None, :] * factor[:, at, begin:at, None]
+    return steps
+
+
+def _is_better(errors: Floats, others: Floats, second: Floats) -> npt.NDArray[np.bool_]:
+    """Whether e' H e of each output channel is less for the first errors (groups, columns, outputs).
+
+    The difference is (e - o)' H (e + o): one product with H instead of two.
+    """
+    product = np.matmul(second, errors + others)
+    product *= errors - others
+    return np.asarray(product.sum(1) < 0.0)
+
+
+def _cost(errors: Floats, second: Floats) -> Floats:
+    """Return e' H e of each output channel, (groups, outputs)."""
+    return np.asarray((np.matmul(errors, second) * errors).sum(2))
+
+
+# GPTQ for the weights of a plan: rounding offsets from the nearest quantized values.
+
+
+def find_roundings(
+    graph: Graph,
+    plan: QuantPlan,
+    corrected: Collection[str],
+    gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
+    checkpoint: RoundingCheckpoint | None = None,
+) -> dict[str, RoundingOffsets]:
+    """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
+
+    Args:
+        graph: the model that is planned.
+        plan: its plan.
+        corrected: nodes whose bias will make up for the mean of what the errors do.
+        gathered: gives the second moments of what nodes read.
+        checkpoint: has the offsets of nodes that are finished, and gets those of the others.
+    """
+    kept = checkpoint or RoundingCheckpoint()
+    readers: dict[ProductInput, list[Weight]] = {}
+    keys: dict[str, bytes] = {}
+    found: dict[str, RoundingOffsets] = {}
+    for weight in quantized_weights(graph, plan):
+        reading, name = product_input(graph, weight.node, weight.array), name_of(weight.node)
+        if reading is None:
+            continue
+        keys[name] = _key(weight, reading, name in corrected)
+        offsets = kept.get(keys[name])
+        if offsets is None:
+            readers.setdefault(reading, []).append(weight)
+        else:
+            found[name] = RoundingOffsets(offsets, params_digest(weight.params))
+    for reading, moments in gathered(list(readers)):
+        for weight in readers[reading]:
+            name = name_of(weight.node)
+            found[name] = _gptq_offsets(weight, moments.means(centred=name in corrected))
+            kept.add(keys[name], found[name].offsets)
+    return {name: found[name] for name in keys if any(found[name].offsets)}
+
+
+def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
+    """Return a digest of what the rounding of a weight depends on, besides the float model and the samples.
+
+    Where the channels of what a node reads are equalized, its weight is another one too.
+    """
+    array = np.ascontiguousarray(weight.array)
+    facts = (name_of(weight.node), reading, centred, params_digest(weight.params), array.dtype, array.shape)
+    digest = hashlib.sha256(repr(facts).encode())
+    digest.update(array.data)
+    return digest.digest()
+
+
+def rebased(
+    graph: Graph, found: Mapping[str, RoundingOffsets], before: QuantPlan, after: QuantPlan
+) -> dict[str, RoundingOffsets]:
+    """Return offsets that were chosen for one plan for another one of the same nodes.
+
+    Where a channel has another scale there (as where a new bias would not fit in int32), it is rounded to the
+    nearest.
+    """
+    if not found:
+        return {}
+    old = {name_of(weight.node): weight for weight in quantized_weights(graph, before)}
+    new = {name_of(weight.node): weight for weight in quantized_weights(graph, after)}
+    kept = {}
+    for name in [name for name in found if name in new]:
+        array, params = new[name].array, new[name].params
+        same = np.ones((), bool)
+        for first, second in zip(
+            *(parameter_arrays(w.params, array.shape) for w in (old[name], new[name])), strict=True
+        ):
+            same = same & (first == second)
+        offsets = np.frombuffer(found[name].offsets, np.int8).reshape(array.shape) * same
+        if np.any(offsets):
+            kept[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), params_digest(params))
+    return kept
+
+
+def _gptq_offsets(weight: Weight, second: Sequence[Floats]) -> RoundingOffsets:
+    ends = np.cumsum([part.shape[1] for part in second])[:-1]
+    pieces = zip(*(np.split(part, ends, axis=2) for part in flattened(weight)), second, strict=True)
+    steps = np.concatenate([gptq(*piece) for piece in pieces], 2)
+    return RoundingOffsets(offsets_of(weight, steps).tobytes(), params_digest(weight.params))
+
+
+def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:
+    """Return a weight, its scale and the first and the last step of its type as `gptq` takes them.
+
+    Floats have 32 bits and steps 16: a weight may have many elements.
+    """
+    params, shape = weight.params, weight.array.shape
+    scale, point = parameter_arrays(params, shape)
+    zero_point = point.astype(np.int16)
+    parts = (weight.array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
+    one, two, three, four = (columns_of(weight.node, np.broadcast_to(part, shape)) for part in parts)
+    return one, two, three, four
+
+
+def offsets_of(weight: Weight, steps: Array) -> npt.NDArray[np.int8]:
+    """Return how far quantized values as `gptq` returns them are from the nearest, in the weight's shape."""
+    _, zero_point = parameter_arrays(weight.params, weight.array.shape)
+    values = _uncolumned(weight.node, steps, weight.array.shape) + zero_point.astype(np.float32)
+    nearest = quantize(weight.array, weight.params).astype(np.float32)
+    return np.clip(values - nearest, -128, 127).astype(np.int8)
+
+
+def columns_of(node: ir.Node, array: Array) -> Array:
+    """Return a weight as (groups, outputs, columns of an im2col row that it is multiplied with)."""
+    flat = np.asarray(weight_axes(node, array.shape).blocks(array))
+    if _scatters(node):  # each tap makes an output element of its own
+        flat = flat.transpose(0, 1, 3, 2)
+        return np.asarray(flat.reshape(flat.shape[0], -1, flat.shape[3]))
+    return np.asarray(flat.reshape(*flat.shape[:2], -1))
+
+
+def _uncolumned(node: ir.Node, columns: Array, shape: tuple[int, ...]) -> Array:
+    """Return what `columns_of` has made of a weight of `shape` in that shape again."""
+    axes = weight_axes(node, shape)
+    if _scatters(node):
+        groups, outs, ins, taps = axes.block_shape
+        return axes.unblocked(columns.reshape(groups, outs, taps, ins).transpose(0, 1, 3, 2))
+    return axes.unblocked(columns.reshape(axes.block_shape))
+
+
+def _scatters(node: ir.Node) -> bool:
+    layout = product_layout(node)
+    return layout is not None and layout.kernel is Kernel.SCATTERS

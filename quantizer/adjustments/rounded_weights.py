@@ -1,0 +1,145 @@
+"""The quantized values of weights where they are not the nearest. Pure.
+
+With samples, GPTQ makes up for the error of each weight in those that are rounded after it (`gptq`). Without,
+SQuant makes errors of neighbours cancel out instead of adding up: inputs under the taps of a kernel are much
+alike, and so, less so, are those of different channels, so what the errors of the weights do to the output
+depends on their sum before all else (Guo et al., "SQuant: On-the-Fly Data-Free Quantization via Diagonal
+Hessian Approximation", 2022, section 3). Either way the plan holds rounding offsets: how far each quantized
+value is from the nearest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import PlanError
+from ..model.graph import Graph, in_main_graph, index, input_name, name_of
+from ..numerics.affine import QuantParams, dequantize, quantize
+from ..operators.table import rule_of
+from ..operators.weight_layout import Array
+from ..plan.plan import Kind, QuantPlan, RoundingOffsets
+from .squant import squant
+
+WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
+"""Kinds of node that have quantized weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A constant that is quantized for one node of the plan, and that no other node reads.
+
+    Attributes:
+        node: the node.
+        value: the constant.
+        array: its elements, float32.
+        params: what it is quantized with.
+    """
+
+    node: ir.Node
+    value: ir.Value
+    array: Array
+    params: QuantParams
+
+
+def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
+    """Return the model whose weights have the float values of the quantized values that the plan chose.
+
+    Without rounding offsets that is the model itself: quantizing rounds to the nearest. With them quantizing
+    finds the chosen values again, so no form has to know how weights are rounded.
+
+    Args:
+        model: the model that is lowered.
+        plan: its plan.
+
+    Raises:
+        PlanError: offsets do not fit their weight.
+    """
+    chosen = plan.adjustments.roundings
+    if not chosen:
+        return model
+    work = model.clone()
+    for weight in quantized_weights(index(work), plan):
+        name = name_of(weight.node)
+        if name in chosen:
+            new = _with_offsets(weight, chosen[name], f"plan: adjustments: rounding of '{name}'")
+            weight.value.const_value = ir.Tensor(new, name=weight.value.name)
+    return work
+
+
+def squant_offsets(
+    graph: Graph, plan: QuantPlan, known: Mapping[str, RoundingOffsets]
+) -> dict[str, RoundingOffsets]:
+    """Return the rounding offsets of SQuant for the weights of quantized nodes, by node name in graph order.
+
+    A weight that several nodes read is rounded to the nearest, and so is one with a scale for each block.
+
+    Args:
+        graph: the model that is lowered.
+        plan: its plan.
+        known: what was found before; a weight whose parameters are still the same is not rounded again.
+    """
+    found = {}
+    for weight in quantized_weights(graph, plan):
+        name, params = name_of(weight.node), weight.params
+        if plan.nodes[name].kind is not Kind.QUANTIZED or params.block_size is not None:
+            continue
+        digest = params_digest(params)
+        if name in known and known[name].params == digest:
+            found[name] = known[name]
+            continue
+        rounded = squant(weight.node, weight.array, params)
+        offsets = quantize(rounded, params).astype(np.int64) - quantize(weight.array, params).astype(np.int64)
+        if np.any(offsets):
+            found[name] = RoundingOffsets(offsets.astype(np.int8).tobytes(), digest)
+    return found
+
+
+def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
+    """Yield the weights that are rounded on their own, in graph order; a vector is none."""
+    for node in graph.nodes:
+        entry, rule = plan.nodes.get(name_of(node)), rule_of(node)
+        if entry is None or entry.kind not in WITH_WEIGHTS or rule is None or rule.weight is None:
+            continue
+        value, name = node.inputs[rule.weight.index], input_name(node, rule.weight.index)
+        array, params = graph.constant(name), plan.params_read(name_of(node), rule.weight.index, name)
+        if array is None or value is None or params is None or array.ndim < 2:
+            continue
+        if in_main_graph(graph, node) and len(value.uses()) == 1 and not value.is_graph_output():
+            yield Weight(node, value, array, params)
+
+
+def params_digest(params: QuantParams) -> str:
+    """Return what tells parameters apart: 16 hexadecimal digits.
+
+    They stand in plan files, so the text that is hashed stays as it was in format 1, whatever classes are
+    called.
+    """
+    qtype = params.qtype
+    text = (
+        f"QuantParams(scale={params.scale!r}, zero_point={params.zero_point!r}, "
+        f"qtype=QuantType(name={qtype.name!r}, bits={qtype.bits}, signed={qtype.signed}, "
+        f"stored_as={qtype.stored_as!r}), axis={params.axis!r}, block={params.block_size!r})"
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _with_offsets(weight: Weight, rounding: RoundingOffsets, where: str) -> Array:
+    """Return the float values of the quantized values that offsets lead to."""
+    array, params = weight.array, weight.params
+    if len(rounding.offsets) != array.size:
+        raise PlanError(
+            f"{where}: {len(rounding.offsets)} offsets for a weight of {array.size} elements; "
+            "remove the entry"
+        )
+    if rounding.params != params_digest(params):
+        raise PlanError(
+            f"{where}: was made for other parameters of the weight; put them back, or remove the entry"
+        )
+    steps = np.frombuffer(rounding.offsets, np.int8).reshape(array.shape)
+    values = quantize(array, params).astype(np.int64) + steps
+    return dequantize(np.clip(values, params.qtype.low, params.qtype.high), params)

@@ -1,0 +1,312 @@
+"""New data against the parameters that come from an older profile: `qprof diff`, for nightly jobs.
+
+Tensors that no plan can need, such as the arithmetic of shapes, are left out. With the model they are known;
+otherwise these are the tensors of few elements without a batch axis.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.presentation import Presentation, Presented, Table
+from ...profiles.instrumentation.subgraphs import hidden_tensors
+from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
+from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
+from ..evaluation.gates import GateFailure
+from ..exchange.profiles import read_at
+from ..model.identity import check_model
+from ..numerics.affine import TYPES, QuantParams
+from ..numerics.calibrators import calibrate
+from ..numerics.schemas import SCHEMAS, choose_params
+from ..planning.needed_tensors import needed_tensors
+from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..targets.config import QuantConfig
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+
+MEASURES = {
+    "max_clipping": "added_clipping",
+    "max_range_growth": "range_growth",
+    "max_js_distance": "js_distance",
+    "max_wasserstein": "wasserstein",
+    "max_non_finite": "non_finite",
+}
+"""Each limit, and the attribute of `TensorDrift` that it bounds."""
+
+SHAPE_ELEMENTS = 8
+"""Most elements of a tensor of rank 0 or 1 that is taken for shape arithmetic: shapes have few dimensions."""
+
+
+@dataclass(frozen=True)
+class DriftLimits:
+    """Limits for every tensor; None for no limit. The measures: see `profiles.records.drift`.
+
+    They are held against the measures themselves: the elements of a sample depend on each other, so that a
+    profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,
+    range growth and the share of non-finite elements too small: compare profiles of about as many samples,
+    and of enough of them that two halves of the old data keep the limits.
+
+    Attributes:
+        max_clipping: clipping rate of NEW's elements above the baseline of OLD's own, 0 to 1.
+        max_range_growth: factor, at least 1.
+        max_js_distance: Jensen-Shannon distance, 0 to 1.
+        max_wasserstein: share of OLD's range.
+        max_non_finite: share of the elements, 0 to 1.
+    """
+
+    max_clipping: float | None = None
+    max_range_growth: float | None = None
+    max_js_distance: float | None = None
+    max_wasserstein: float | None = None
+    max_non_finite: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class DriftReport(Presented):
+    """How one profile drifted from another.
+
+    Attributes:
+        old_profile, new_profile: the files, as they were named.
+        old_samples, new_samples: number of samples that each was made from.
+        calibrator: the one that chose OLD's ranges.
+        limits: the gates.
+        drift: the measures of the tensors in OLD's order, and what else differs.
+        failures: each tensor that exceeds a limit, the worst first within a limit.
+        left_out: measures of the tensors that are not in `drift`, in OLD's order. With a model: those that no
+            plan can need, which no limit applies to. Without: those that look like shape arithmetic (see
+            `is_shape_arithmetic`) and exceed no limit.
+        model: name of the model file; None without a model.
+    """
+
+    old_profile: str
+    new_profile: str
+    old_samples: int
+    new_samples: int
+    calibrator: str
+    limits: DriftLimits
+    drift: Drift
+    failures: tuple[GateFailure, ...]
+    left_out: tuple[TensorDrift, ...] = ()
+    model: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no limit is exceeded."""
+        return not self.failures
+
+    @property
+    def gated(self) -> bool:
+        """Whether any limit was given."""
+        return any(getattr(self.limits, field.name) is not None for field in fields(self.limits))
+
+    def headline(self) -> str:
+        """Return both profiles, and how many limits were broken."""
+        failed = f", {len(self.failures)} failures" if self.failures else ""
+        return f"{self.new_profile} against {self.old_profile}, {len(self.drift.tensors)} tensors{failed}"
+
+    def presentation(self) -> Presentation:
+        """Return a table of the tensors, those that drifted most first."""
+        broken = {failure.where for failure in self.failures}
+        rows = tuple(
+            (
+                t.tensor,
+                f"{t.range_growth:.4g}",
+                "-" if t.clipping_rate is None else f"{t.clipping_rate:.4g}",
+                "-" if t.js_distance is None else f"{t.js_distance:.4g}",
+                "failed" if t.tensor in broken else "",
+            )
+            for t in self.worst()
+        )
+        header = ("tensor", "range growth", "clipping rate", "JS distance", "limits")
+        facts = [("samples", f"{self.new_samples} against {self.old_samples}")]
+        facts += [("note", note) for note in self.drift.notes]
+        return Presentation(tuple(facts), (Table(header, rows),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and `passed`."""
+        return {**super().to_dict(), "passed": self.passed}
+
+    def worst(self, count: int | None = None) -> tuple[TensorDrift, ...]:
+        """Return the tensors that drifted most, or all: those that exceed a limit first, then by JS distance.
+
+        A distance that could not be measured counts as the largest. Equal distances are ordered by range
+        growth, then as in OLD.
+        """
+        failing = {failure.where for failure in self.failures}
+
+        def key(t: TensorDrift) -> tuple[bool, float, float]:
+            distance = math.inf if t.js_distance is None else t.js_distance
+            return t.tensor not in failing, -distance, -t.range_growth
+
+        return tuple(sorted(self.drift.tensors, key=key)[:count])
+
+
+def diff(
+    old: ProfileLike,
+    new: ProfileLike,
+    *,
+    limits: DriftLimits | None = None,
+    recipe: Recipe | None = None,
+    model_path: str | os.PathLike[str] | None = None,
+    allow_different: bool = False,
+) -> DriftReport:
+    """Compare two profile files: how OLD's parameters would clip NEW's data, and how far both differ.
+
+    Args:
+        old: the profile that a model was quantized with.
+        new: a profile of newer data.
+        limits: for every tensor; None for none.
+        recipe: settings that choose OLD's parameters; None for the default target's.
+        model_path: the float model of OLD; tensors that no plan of it can need are left out.
+        allow_different: compare tensors of the same name in models of different structure.
+
+    Raises:
+        ProfileError: a file cannot be read, or belongs to another model, or the two cannot be compared.
+        ConfigError: a limit is not a number, or the calibrator does not exist.
+        ModelError: the model cannot be read.
+    """
+    limits = limits or DriftLimits()
+    check_limits(limits)
+    config = (recipe or load_recipe(QuantConfig.target)).config
+    before, after = _read(old), _read(new)
+    names = _named(old, "the old profile"), _named(new, "the new profile")
+    if limits != DriftLimits():
+        check_data_not_random(before.data, names[0], "a gate")
+        check_data_not_random(after.data, names[1], "a gate")
+    notes = check_comparable(before, after, names, allow_different=allow_different)
+    every = compare(before, after, covers_of(before, config), notes)
+    drift = every if model_path is None else _kept(every, _needed(model_path, before, names[0]))
+    failures = failures_of(limits, drift, vanished_fails=not allow_different)
+    if model_path is None:
+        failing = {failure.where for failure in failures}
+        shapes = {n for n in before if n in after and is_shape_arithmetic(before[n], after[n])}
+        drift = _kept(every, {*before, *after} - (shapes - failing))
+    return DriftReport(
+        old_profile=names[0],
+        new_profile=names[1],
+        old_samples=before.data.samples,
+        new_samples=after.data.samples,
+        calibrator=config.calibrator,
+        limits=limits,
+        drift=drift,
+        failures=failures,
+        left_out=_left_out(every, drift),
+        model=None if model_path is None else os.path.basename(model_path),
+    )
+
+
+def _read(source: ProfileLike) -> Profile:
+    if isinstance(source, Profile):
+        return source
+    return read_at(source)
+
+
+def _named(source: ProfileLike, otherwise: str) -> str:
+    return otherwise if isinstance(source, Profile) else profile_name(source)
+
+
+def _needed(model_path: str | os.PathLike[str], profile: Profile, where: str) -> Collection[str]:
+    """Return the tensors of a model that a plan can need; the profile `where` must be of that model."""
+    prepared = open_prepared(Path(model_path))
+    check_model(profile.model, prepared.identity, where, True)
+    return needed_tensors(prepared.graph, hidden_tensors(prepared.model))
+
+
+def _kept(drift: Drift, names: Collection[str]) -> Drift:
+    """Return the drift of some tensors only."""
+    return replace(
+        drift,
+        tensors=tuple(tensor for tensor in drift.tensors if tensor.tensor in names),
+        appeared=tuple(name for name in drift.appeared if name in names),
+        vanished=tuple(name for name in drift.vanished if name in names),
+    )
+
+
+def _left_out(every: Drift, kept: Drift) -> tuple[TensorDrift, ...]:
+    names = {tensor.tensor for tensor in kept.tensors}
+    return tuple(tensor for tensor in every.tensors if tensor.tensor not in names)
+
+
+def is_shape_arithmetic(*profiles: TensorProfile) -> bool:
+    """Whether a tensor looks like a shape or a size in all of these profiles: small, without a batch axis."""
+
+    def is_small(shape: tuple[Dim, ...] | None) -> bool:
+        return (
+            shape is not None
+            and len(shape) <= 1
+            and all(d is not None and d <= SHAPE_ELEMENTS for d in shape)
+        )
+
+    return all(is_small(profile.shape) for profile in profiles)
+
+
+def covers_of(profile: Profile, config: QuantConfig) -> dict[str, Cover]:
+    """Return, for each tensor, the range that its parameters cover, see `covered`."""
+    return {name: covered(old_params(tensor, config)) for name, tensor in profile.items()}
+
+
+def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
+    """Return the parameters that these settings give a tensor, without shared scales and fixed ranges.
+
+    Raises:
+        ConfigError: no such calibrator. PlanError: schema and type do not go together.
+    """
+    schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
+    chosen = calibrate(tensor, config.calibrator, schema, qtype)
+    return choose_params(chosen.low, chosen.high, schema, qtype)
+
+
+def covered(params: QuantParams) -> Cover:
+    """Return the range that one scale covers: the values that saturate by one step at most.
+
+    Rounding costs half a step, so only values that saturate by more lose anything worth an alarm. (The zero
+    point is rounded too: OLD's own extremes may lie half a step outside the integer range.)
+    """
+    (scale,), (zero_point,), qtype = params.scale, params.zero_point, params.qtype
+    return scale * (qtype.low - zero_point - 1), scale * (qtype.high - zero_point + 1)
+
+
+def check_limits(limits: DriftLimits) -> None:
+    """Raise ConfigError for a limit that is not finite, or that every tensor would exceed."""
+    check_finite(limits)
+    for field in fields(limits):
+        value = getattr(limits, field.name)
+        least = 1.0 if field.name == "max_range_growth" else 0.0
+        if value is not None and not value >= least:
+            raise ConfigError(f"{field.name} {value}: must be a number of at least {least:g}; choose another")
+
+
+def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) -> tuple[GateFailure, ...]:
+    """Return each tensor that exceeds a limit; those that could not be measured first, then the worst.
+
+    Args:
+        limits: for every tensor.
+        drift: the measures.
+        vanished_fails: whether a tensor that NEW does not hold exceeds every limit.
+    """
+    failures: list[GateFailure] = []
+    for demand, measure in MEASURES.items():
+        limit = getattr(limits, demand)
+        if limit is not None:
+            exceeding = list(_exceeding(demand, measure, limit, drift, vanished_fails))
+            failures += sorted(exceeding, key=lambda failure: -failure.missing)
+    return tuple(failures)
+
+
+def _exceeding(
+    demand: str, measure: str, limit: float, drift: Drift, vanished_fails: bool
+) -> Iterator[GateFailure]:
+    for tensor in drift.tensors:
+        value = getattr(tensor, measure)
+        if value is None:
+            yield GateFailure(demand, tensor.tensor, None, limit, math.inf)
+        elif value > limit:
+            yield GateFailure(demand, tensor.tensor, value, limit, value - limit)
+    if vanished_fails:
+        yield from (GateFailure(demand, name, None, limit, math.inf) for name in drift.vanished)

@@ -1,0 +1,160 @@
+"""`import_profile`, `import_plan` and `export`: files of other tools, in and out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...profiles.base.errors import ProfileError
+from ...profiles.base.output_files import read_bytes, write_atomically
+from ...profiles.base.tool import note, notes_once
+from ...profiles.records.profile import Profile
+from ...profiles.records.store import save_profile
+from ..exchange.binding import bind
+from ..exchange.documents import read_document
+from ..exchange.exporting import losses, written
+from ..exchange.formats import format_named
+from ..exchange.importing import plan_of_file
+from ..exchange.profiles import format_in, missing_notes, profile_in, read_profile
+from ..model.files import ModelLike, model_file
+from ..model.identity import check_model
+from ..model.output_paths import FilesRead, check_outputs
+from ..plan.plan import QuantPlan
+from ..plan.store import PlanLike, save_plan
+from ..prepare.prepare import ProfileLike, open_prepared
+from ..targets.config import FormName
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+
+
+def import_profile(
+    file: str | os.PathLike[str],
+    model: ModelLike,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    chosen_ranges: bool = False,
+) -> Profile:
+    """Read the ranges that a calibrator of another tool recorded as the profile of a model.
+
+    What the file cannot tell, and what does not fit the model, is noted. `quantize` and all else that takes a
+    profile takes such a file too; this writes it once.
+
+    Args:
+        file: of a format that `qprof export --help` lists, recognised by its content.
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        output: where to write the profile; None for nowhere.
+        chosen_ranges: take the ranges that the other tool chose, even where its file has histograms.
+
+    Returns:
+        The profile, bound to the model.
+
+    Raises:
+        ProfileError: the file is malformed, holds no ranges, or has none for this model.
+        ModelError: the model cannot be read. ConfigError: the output cannot be written.
+    """
+    check_outputs([output], FilesRead((model,), (file,)))
+    data, where = read_bytes(file, ProfileError), os.fspath(file)
+    entry = format_in(data)
+    if entry is None:
+        raise ProfileError(
+            f"{where}: is of no format that is read as ranges; give a file of onnxruntime, TensorRT or Glow "
+            "(a profile of qprof needs no import)"
+        )
+    with notes_once(), model_file(model) as path:
+        prepared = open_prepared(path)
+        profile = profile_in(data, where, chosen_ranges=chosen_ranges)
+        profile = bind(profile, prepared.model, prepared.identity, where)
+        for text in missing_notes(profile, prepared.graph, where):
+            note(text)
+        note(f"{where}: holds {entry.lost_reading}")
+    if output is not None:
+        save_profile(profile, output)
+    return profile
+
+
+def import_plan(
+    source: str | os.PathLike[str],
+    float_model: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    target: str | os.PathLike[str] | Recipe | None = None,
+    form: FormName | None = None,
+) -> QuantPlan:
+    """Read the scales, zero points and integers that another tool chose as a plan.
+
+    `quantize(model, plan=...)` applies it. What the target does not take stays float, with the reason; what
+    cannot be kept is in the plan's notes.
+
+    Args:
+        source: a quantized ONNX model of any tool (QDQ, QLinear operators, dynamic, weight-only), or a file
+            of parameters, of a format that `qprof export --help` lists.
+        float_model: the file of the float model that was quantized.
+        output: where to write the plan; None for nowhere.
+        target: the runtime to plan for; by default onnxruntime-x86.
+        form: output format of the plan; by default that of the source, where the target reads it.
+
+    Returns:
+        The plan, verified.
+
+    Raises:
+        ModelError: a model cannot be read, or the source is no quantized form of the float model.
+        ConfigError: the source is of no known format; the output cannot be written.
+    """
+    check_outputs([output], FilesRead((float_model,), (source,)))
+    recipe = target if isinstance(target, Recipe) else load_recipe(_text(target), {"form": form})
+    with notes_once():
+        plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
+        for text in plan.notes:
+            note(text)
+        if target is None:
+            note(f"the plan is for target {plan.config.target}; another one: --target")
+    if output is not None:
+        save_plan(plan, output)
+    return plan
+
+
+def _text(target: str | os.PathLike[str] | None) -> str | None:
+    return None if target is None else os.fspath(target)
+
+
+def export(
+    source: ProfileLike | PlanLike,
+    model: ModelLike,
+    format: str,
+    output: str | os.PathLike[str] | None = None,
+) -> str | bytes:
+    """Write a profile or a plan as a file of another tool.
+
+    What the format cannot hold is noted.
+
+    Args:
+        source: path or object. Of a plan a format of ranges gets what its quantized activations represent,
+            and so the ranges that a calibrator of qprof chose.
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        format: name of the format, such as "tensorrt-cache".
+        output: where to write the file; None for nowhere.
+
+    Returns:
+        What the file holds.
+
+    Raises:
+        ConfigError: there is no such format, or it needs a plan; the output cannot be written.
+        ProfileError, PlanError: the source cannot be read, or belongs to another model.
+        ModelError: the model cannot be read.
+    """
+    entry = format_named(format)
+    check_outputs([output], FilesRead((model,), (source,)))
+    with notes_once(), model_file(model) as path:
+        prepared = open_prepared(path)
+        found = source if isinstance(source, Profile | QuantPlan) else read_document(Path(source))
+        where = "the plan" if isinstance(source, QuantPlan | Profile) else os.fspath(source)
+        if isinstance(found, Profile):
+            found = read_profile(found, prepared.model, prepared.identity)
+        else:
+            check_model(found.model, prepared.identity, where, False)
+        content = written(found, prepared.model, format)
+        for text in losses(entry, found, prepared.model):
+            note(f"{format}: {text}")
+    if output is not None:
+        write_atomically(output, content)
+    return content

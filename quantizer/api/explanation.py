@@ -1,0 +1,414 @@
+"""Why a tensor has its parameters, and why a node is what it is.
+
+The plan holds the shared-scale groups with the ranges of their members, so it explains itself. The model adds
+the nodes around a tensor, and the inputs and outputs of a node; the profile adds what was observed and the
+noise that is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...profiles.records.drift import share_outside
+from ...profiles.records.histogram import Histogram
+from ...profiles.records.profile import Profile, TensorProfile
+from ..adjustments.equalization import equalized_profile
+from ..exchange.profiles import read_profile
+from ..model.graph import Graph, name_of
+from ..noise.activation_ranges import effective_range, following_function
+from ..numerics.affine import TYPES, QuantParams
+from ..numerics.quantization_noise import expected_noise
+from ..numerics.schemas import SCHEMAS, choose_params
+from ..plan.plan import QuantPlan, SharedScale
+from ..plan.provenance import profile_digest
+from ..plan.store import PlanLike, plan_name, read_plan
+from ..planning.plan_model import open_plan
+from ..planning.shared_scales import lost_to
+from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from .drift import covered
+
+# What `explain` says of a tensor or a node: plain records.
+
+
+@dataclass(frozen=True)
+class Member:
+    """One tensor of a shared-scale group.
+
+    Attributes:
+        name: of the tensor.
+        own_range: its own calibrated range.
+        sets_range: whether its range makes the common one.
+        lost_db: dB lost to sharing: the step grows with the width of the range. 0 for a common range that is
+            narrower, because a clip downstream discards what is outside.
+        sqnr_db: expected SQNR with the parameters of the plan; None without a profile, and where all readers
+            discard a part of the values (Relu, Clip, ...), whose loss is not noise.
+        own_sqnr_db: the same with parameters from its own range.
+    """
+
+    name: str
+    own_range: tuple[float, float]
+    sets_range: bool
+    lost_db: float
+    sqnr_db: float | None = None
+    own_sqnr_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A node that makes or reads the tensor.
+
+    Attributes:
+        node, operator: its name and type.
+        makes: whether it makes the tensor; otherwise it reads it.
+        kind: of the node in the plan, as in `NodePlan`.
+        reason: why it stays float, or a remark.
+    """
+
+    node: str
+    operator: str
+    makes: bool
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The values of a tensor, and how its readers use them.
+
+    Attributes:
+        minimum, maximum: of the values in the profile, or of a constant.
+        is_constant: whether the tensor is a constant of the model.
+        clipped: share of the values that saturate by more than one step with the parameters of the plan, 0 to
+            1; None for a float tensor, a constant, and a profile with Glow's coarse bins.
+        effective_range: interval outside which no reader distinguishes values, such as 0 and inf before a
+            Relu; None where the readers use all observed values.
+        following_function: operators of the activation function that the readers compute, if the calibrator
+            minimises the error after it; else empty.
+    """
+
+    minimum: float
+    maximum: float
+    is_constant: bool
+    clipped: float | None
+    effective_range: tuple[float, float] | None
+    following_function: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class TensorExplanation(Presented):
+    """Why one tensor of a plan has its parameters.
+
+    Attributes:
+        tensor: its name.
+        params: its parameters; None for a tensor that stays float.
+        calibrator: that chose the ranges of the plan.
+        range: the common range of its shared-scale group; None when it shares its scale with no other tensor.
+        tied_by: names of the nodes that tied the group.
+        members: of the group, in graph order.
+        neighbours: the nodes around the tensor, the one that makes it first; None without a model.
+        observed: its values; None without a profile or, for a constant, a model.
+        sqnr_db: expected SQNR with the parameters of the plan; None without a profile.
+        remarks: what to know of the files that were given.
+    """
+
+    tensor: str
+    params: QuantParams | None
+    calibrator: str
+    range: tuple[float, float] | None
+    tied_by: tuple[str, ...]
+    members: tuple[Member, ...]
+    neighbours: tuple[Neighbour, ...] | None
+    observed: Observed | None
+    sqnr_db: float | None
+    remarks: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """Return the tensor, its type and scale, and how many share it."""
+        if self.params is None:
+            return f"{self.tensor} stays float"
+        scales = self.params.scale
+        scale = f"scale {scales[0]:.6g}" if len(scales) == 1 else f"{len(scales)} scales"
+        shared = f", shared by {len(self.members)}" if self.members else ""
+        return f"{self.tensor}: {self.params.qtype.name}, {scale}{shared}"
+
+    def presentation(self) -> Presentation:
+        """Return the expected SQNR, the tensors that share the parameters, and the nodes around it."""
+        members = tuple(
+            (
+                m.name,
+                f"{m.own_range[0]:.6g} .. {m.own_range[1]:.6g}",
+                "yes" if m.sets_range else "",
+                f"{m.lost_db:.2f}",
+                decibels(m.sqnr_db),
+            )
+            for m in self.members
+        )
+        nodes = tuple(
+            (n.node, n.operator, "output" if n.makes else "input", n.kind, n.reason)
+            for n in self.neighbours or ()
+        )
+        member_header = ("tensor", "own range", "sets the range", "lost dB", "SQNR dB")
+        node_header = ("node", "operator", "the tensor is its", "kind", "reason")
+        tables = [Table(member_header, members)] if members else []
+        tables += [Table(node_header, nodes, left=5)] if nodes else []
+        facts = () if self.sqnr_db is None else (("expected SQNR", f"{decibels(self.sqnr_db)} dB"),)
+        remarks = tuple(("remark", remark) for remark in self.remarks)
+        return Presentation((*facts, *remarks), tuple(tables))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input or output of a node.
+
+    Attributes:
+        index: position among the inputs or outputs.
+        tensor: its name.
+        params: that the node reads or writes it with; None for float.
+        converted: whether these are not the parameters that the tensor is stored with.
+    """
+
+    index: int
+    tensor: str
+    params: QuantParams | None
+    converted: bool
+
+
+@dataclass(frozen=True, repr=False)
+class NodeExplanation(Presented):
+    """Why one node of a plan is quantized or float.
+
+    Attributes:
+        node: its name.
+        operator: its type; None without a model.
+        kind: of the node in the plan, as in `NodePlan`.
+        implementation: how it is written, as in `NodePlan`; "" for the usual way.
+        reason: why it stays float, or a remark.
+        inputs, outputs: its operands; None without a model.
+    """
+
+    node: str
+    operator: str | None
+    kind: str
+    implementation: str
+    reason: str
+    inputs: tuple[Operand, ...] | None
+    outputs: tuple[Operand, ...] | None
+
+    def headline(self) -> str:
+        """Return the node and its kind."""
+        return f"{self.node}: {self.kind}"
+
+    def presentation(self) -> Presentation:
+        """Return the reason, and the operands with their types."""
+        operands = [*((o, "input") for o in self.inputs or ()), *((o, "output") for o in self.outputs or ())]
+        rows = tuple(
+            (o.tensor, f"{side} {o.index}", "float" if o.params is None else o.params.qtype.name)
+            for o, side in operands
+        )
+        facts = [("operator", self.operator or "")] if self.operator else []
+        facts += [("why", self.reason)] if self.reason else []
+        return Presentation(tuple(facts), (Table(("tensor", "operand", "type"), rows),) if rows else ())
+
+
+def explain(
+    plan_path: PlanLike,
+    name: str,
+    model_path: str | Path | None = None,
+    profile_path: ProfileLike | None = None,
+) -> TensorExplanation | NodeExplanation:
+    """Explain one tensor, or one node, of a plan file.
+
+    Args:
+        plan_path: the plan.
+        name: of a tensor or a node of the prepared model; a tensor where both have that name.
+        model_path: the float model, for what is around the tensor or node.
+        profile_path: its profile, for observed values and noise; goes with `model_path`.
+
+    Raises:
+        ConfigError: there is no such tensor or node (with the nearest name), or a profile without the model.
+        PlanError, ModelError, ProfileError: a file cannot be read, or belongs to another model.
+    """
+    plan, where = read_plan(plan_path), plan_name(plan_path)
+    graph, profile = None, None
+    remarks: tuple[str, ...] = ()
+    if model_path is not None:
+        prepared = open_prepared(model_path)
+        graph = open_plan(prepared, plan, where).graph
+        if profile_path is not None:
+            profile = read_profile(profile_path, prepared.model, prepared.identity)
+            remarks = _other_profile(plan, profile, where, profile_name(profile_path))
+            profile = equalized_profile(prepared.graph, profile, plan.adjustments.equalization)
+    elif profile_path is not None:
+        raise ConfigError(
+            f"{profile_name(profile_path)}: a profile is read with its model; give the model too"
+        )
+    if name in plan.nodes and name not in _tensor_names(plan, graph):
+        return explain_node(plan, name, where, graph)
+    return replace(explain_tensor(plan, name, where, graph, profile), remarks=remarks)
+
+
+def _other_profile(plan: QuantPlan, profile: Profile, where: str, name: str) -> tuple[str, ...]:
+    """Return a sentence where the plan was made from another profile."""
+    if plan.origin.profile in ("", profile_digest(profile)):
+        return ()
+    return (
+        f"{where} was made from another profile than {name}: observed range, clipped share and expected "
+        "noise are those of the profile given; the parameters are not",
+    )
+
+
+def explain_tensor(
+    plan: QuantPlan, tensor: str, where: str, graph: Graph | None = None, profile: Profile | None = None
+) -> TensorExplanation:
+    """Explain one tensor of a plan; `where` names the plan in errors. See `explain`.
+
+    Raises:
+        ConfigError: neither the plan nor the model has such a tensor.
+    """
+    names = _tensor_names(plan, graph)
+    if tensor not in names:
+        raise _unknown(tensor, {*names, *plan.nodes}, where, has_model=graph is not None)
+    params = plan.tensors.get(tensor)
+    group = next((g for g in plan.shared_scales if tensor in g.members and params is not None), None)
+    whole = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
+    members = () if group is None else tuple(_member(n, group, plan, whole) for n in group.members)
+    return TensorExplanation(
+        tensor=tensor,
+        params=params,
+        calibrator=plan.config.calibrator,
+        range=None if group is None else group.range,
+        tied_by=() if group is None else group.tied_by,
+        members=tuple(m for m in members if plan.tensors.get(m.name) == params),
+        neighbours=None if graph is None else _neighbours(plan, tensor, graph),
+        observed=None if graph is None else _observed(plan, tensor, graph, profile),
+        sqnr_db=_sqnr(tensor, params, whole),
+    )
+
+
+def explain_node(plan: QuantPlan, name: str, where: str, graph: Graph | None = None) -> NodeExplanation:
+    """Explain one node of a plan; `where` names the plan in errors. See `explain`.
+
+    Raises:
+        ConfigError: the plan has no such node.
+    """
+    if name not in plan.nodes:
+        raise _unknown(name, plan.nodes, where, has_model=True)
+    entry = plan.nodes[name]
+    node = None if graph is None else next(node for node in graph.nodes if node.name == name)
+    return NodeExplanation(
+        node=name,
+        operator=None if node is None else node.op_type,
+        kind=entry.kind.value,
+        implementation=entry.implementation,
+        reason=entry.reason,
+        inputs=None if node is None else _inputs(plan, name, node),
+        outputs=None if node is None else _outputs(plan, node),
+    )
+
+
+def _tensor_names(plan: QuantPlan, graph: Graph | None) -> set[str]:
+    return set(plan.tensors) if graph is None else {*plan.tensors, *graph.values}
+
+
+def _unknown(name: str, names: Collection[str], where: str, *, has_model: bool) -> ConfigError:
+    advice = "see 'qprof show'" if has_model else "if it stays float, give the model with --model"
+    return ConfigError(
+        f"{where}: no tensor or node is called '{name}'; {advice}.{nearest(name, sorted(names))}"
+    )
+
+
+def _inputs(plan: QuantPlan, name: str, node: ir.Node) -> tuple[Operand, ...]:
+    operands = []
+    for index, value in enumerate(node.inputs):
+        if value is not None and value.name:
+            params = plan.params_read(name, index, value.name)
+            operands.append(Operand(index, value.name, params, params != plan.tensors.get(value.name)))
+    return tuple(operands)
+
+
+def _outputs(plan: QuantPlan, node: ir.Node) -> tuple[Operand, ...]:
+    names = [name_of(value) for value in node.outputs]
+    return tuple(Operand(i, name, plan.tensors.get(name), False) for i, name in enumerate(names) if name)
+
+
+def _observed(plan: QuantPlan, name: str, graph: Graph, profile: Profile | None) -> Observed | None:
+    constant = graph.constant(name)
+    if constant is not None:
+        if not constant.size or constant.dtype.kind not in "fiu":
+            return None
+        return Observed(float(constant.min()), float(constant.max()), True, None, None, ())
+    if profile is None or name not in profile or not profile[name].count:
+        return None
+    tensor, params = profile[name], plan.tensors.get(name)
+    clipped = None
+    if params is not None and params.axis is None and isinstance(tensor.histogram, Histogram):
+        clipped = share_outside(tensor, covered(params))
+    low, high = effective_range(graph, name)
+    is_clipped = low > tensor.minimum or high < tensor.maximum
+    readers = dict.fromkeys(reader.op_type for reader, _ in graph.consumers(name))
+    return Observed(
+        tensor.minimum,
+        tensor.maximum,
+        False,
+        clipped,
+        (low, high) if is_clipped else None,
+        tuple(readers) if _error_is_after_function(graph, name, tensor, plan) else (),
+    )
+
+
+def _error_is_after_function(graph: Graph, name: str, tensor: TensorProfile, plan: QuantPlan) -> bool:
+    """Whether the range of a tensor is chosen by the error after the activation function that follows it."""
+    minimises_error = plan.config.calibrator == "mse"
+    return minimises_error and following_function(graph, name, tensor, plan.model.opset) is not None
+
+
+def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, TensorProfile]:
+    """Return the profiles of the tensors whose readers use all values alike, so that their error is noise."""
+    tensors = {}
+    for name, tensor in profile.items():
+        if name in graph.values:
+            low, high = effective_range(graph, name)
+            whole = low <= tensor.minimum and tensor.maximum <= high
+            if whole and not _error_is_after_function(graph, name, tensor, plan):
+                tensors[name] = tensor
+    return tensors
+
+
+def _member(
+    name: str, group: SharedScale, plan: QuantPlan, profile: Mapping[str, TensorProfile] | None
+) -> Member:
+    own = group.members[name]
+    config = plan.config
+    alone = choose_params(*own, SCHEMAS[config.schema], TYPES[config.activation_type])
+    return Member(
+        name=name,
+        own_range=own,
+        sets_range=name in group.range_set_by,
+        lost_db=lost_to(own, group.range),
+        sqnr_db=_sqnr(name, plan.tensors.get(name), profile),
+        own_sqnr_db=_sqnr(name, alone, profile),
+    )
+
+
+def _sqnr(name: str, params: QuantParams | None, profile: Mapping[str, TensorProfile] | None) -> float | None:
+    if profile is None or name not in profile or params is None or params.axis is not None:
+        return None
+    return expected_noise(profile[name], params).sqnr_db
+
+
+def _neighbours(plan: QuantPlan, tensor: str, graph: Graph) -> tuple[Neighbour, ...]:
+    producer = graph.producer(tensor)
+    readers = dict.fromkeys(reader for reader, _ in graph.consumers(tensor))
+    maker = [] if producer is None else [_neighbour(producer, True, plan)]
+    return (*maker, *(_neighbour(reader, False, plan) for reader in readers))
+
+
+def _neighbour(node: ir.Node, makes: bool, plan: QuantPlan) -> Neighbour:
+    entry = plan.nodes[name_of(node)]
+    return Neighbour(name_of(node), node.op_type, makes, entry.kind.value, entry.reason)

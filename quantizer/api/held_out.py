@@ -1,0 +1,206 @@
+"""Which samples a profile is made from, and which are held out to judge the result on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import DataError
+from ...profiles.base.tool import Progress
+from ...profiles.records.profile import DataId
+from ...profiles.samples.batches import fixed_batch
+from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
+from ...profiles.samples.random_samples import is_random as is_random_source
+from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests
+from ...profiles.samples.values import InputSpec
+from ..evaluation.metrics.truth import Labels
+from ..search.verdict import HeldOut
+
+QUARTER = 4
+"""One in four samples is held out."""
+
+LEAST = 4
+"""Samples that are held out at least, where that leaves as many for the profile."""
+
+
+@dataclass(frozen=True)
+class Digests:
+    """What samples are told apart by.
+
+    Attributes:
+        data: the samples.
+        rows: digests of the rows of each sample, in order; one of a batch that the model fixes.
+        batch: rows that the model fixes for a batch; 1 for none.
+        is_cut: whether there may be more samples, that a limit left out.
+    """
+
+    data: WholeData
+    rows: tuple[tuple[int, ...], ...]
+    batch: int = 1
+    is_cut: bool = False
+
+    def identity(self, positions: Sequence[int]) -> DataId:
+        """Return the identity of some of the samples, as a profile has it."""
+        return id_of_digests([digest for position in positions for digest in self.rows[position]])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples for the profile, and those to judge the result on.
+
+    Attributes:
+        profiled: for the profile.
+        identity: of these, as the profile has it.
+        judged: held out, or another source.
+        about: what they are.
+        rows_before: of each sample of the whole data that is held out the place of its first row, and how
+            many it has; () for another source, whose labels are its own.
+        rows: of the whole data.
+        batch, is_cut: as of `Digests`.
+    """
+
+    profiled: DataLike
+    identity: DataId
+    judged: DataLike
+    about: HeldOut
+    rows_before: tuple[tuple[int, int], ...] = ()
+    rows: int = 0
+    batch: int = 1
+    is_cut: bool = False
+
+
+def is_random(data: DataLike) -> bool:
+    """Whether samples are drawn at random, so that nothing can be judged on them."""
+    return is_random_source(source_name(data))
+
+
+def read_digests(
+    data: WholeData,
+    inputs: Sequence[InputSpec],
+    limit: int | None,
+    progress: Progress | None = None,
+) -> Digests:
+    """Read all samples once, and return their digests.
+
+    Raises:
+        DataError: a sample does not fit, or there is none.
+    """
+    source = open_samples(data, inputs, limit)
+    rows: list[tuple[int, ...]] = []
+    for sample in source:
+        rows.append(tuple(sample_digests(sample.arrays, inputs)))
+        if progress is not None:
+            progress(len(rows), source.total)
+    if not rows:
+        raise DataError(f"{source.source}: no samples; there is nothing to profile")
+    return Digests(data, tuple(rows), fixed_batch(inputs), len(rows) == limit)
+
+
+def held_out(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests.
+
+    So it does not depend on names, order or a seed, a sample that is added moves few others to the other
+    side, and equal samples are on one side. () where all samples are equal.
+
+    Args:
+        rows: digests of the rows of each sample.
+    """
+    order = [_drawn(digests) for digests in rows]
+    unlike = sorted(set(order))
+    count = max(len(unlike) // QUARTER, min(LEAST, len(unlike) // 2))
+    chosen = set(unlike[:count])
+    return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
+
+
+def _drawn(digests: tuple[int, ...]) -> bytes:
+    """Return a number that says nothing of a sample: the smallest digests are those on which noise is
+    measured."""
+    text = ",".join(map(str, digests))
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"held-out").digest()
+
+
+def split(found: Digests) -> Split:
+    """Return the samples in two parts; the same twice where there is only one sample."""
+    every = tuple(range(len(found.rows)))
+    out = held_out(found.rows)
+    kept = tuple(sorted(set(every) - set(out)))
+    name, total = source_name(found.data), sum(map(len, found.rows))
+    seen = not out
+    out = out or every
+    starts = np.cumsum([0, *map(len, found.rows)])
+    about = HeldOut(len(out), sum(len(found.rows[i]) for i in out), len(every), seen, name)
+    return Split(
+        ChosenSamples(found.data, every if seen else kept),
+        found.identity(every if seen else kept),
+        ChosenSamples(found.data, out),
+        about,
+        tuple((int(starts[i]), len(found.rows[i])) for i in out),
+        total,
+        found.batch,
+        found.is_cut,
+    )
+
+
+def split_by_source(found: Digests, other: Digests) -> Split:
+    """Return all samples for the profile, and those of another source to judge the result on."""
+    every, judged = range(len(found.rows)), range(len(other.rows))
+    seen = found.identity(every) == other.identity(judged)
+    about = HeldOut(
+        len(judged), sum(map(len, other.rows)), len(every) + len(judged), seen, source_name(other.data)
+    )
+    data = ChosenSamples(found.data, tuple(every))
+    return Split(data, found.identity(every), ChosenSamples(other.data, tuple(judged)), about)
+
+
+def has_rows(outputs: Iterable[ir.Value]) -> bool:
+    """Return whether the first axis of a model's outputs can be that of the rows of a batch.
+
+    Where the model fixes all of them, a free first axis of its inputs is another: that of time, or letters.
+    """
+    shapes = [value.shape for value in outputs]
+    return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
+
+
+def in_samples(parts: Split) -> Split:
+    """Return samples that are no batches: each counts as one."""
+    return replace(parts, about=replace(parts.about, rows=parts.about.samples))
+
+
+def _labels_of_each(count: int, parts: Split) -> int:
+    """Return how many labels belong to each row that has a digest; 0 where they do not fit.
+
+    As many as the model takes rows at a time, or one, where labels are left: of rows beyond a limit, or that
+    fill no batch. Else all have as many, as each pixel or token has one.
+    """
+    each = parts.batch if parts.batch * parts.rows <= count else 1
+    unused = count - each * parts.rows
+    if parts.is_cut or 0 < unused < parts.batch:
+        return each if unused >= 0 else 0
+    return 0 if parts.rows == 0 or count % parts.rows else count // parts.rows
+
+
+def held_out_labels(labels: Labels, parts: Split) -> Labels:
+    """Return the labels of the samples that are judged.
+
+    Args:
+        labels: of all rows of the data, or of the other source.
+        parts: the samples.
+
+    Raises:
+        DataError: they are not a label, or as many labels, for each row.
+    """
+    count = labels.classes.size
+    if not parts.rows_before:
+        return labels
+    each = _labels_of_each(count, parts)
+    if not each:
+        raise DataError(
+            f"{labels.file}: {count} labels, but the samples have {parts.batch * parts.rows} rows; give one "
+            "label for each row, or give others to judge on, with labels of their own: --holdout-data DIR"
+        )
+    places = parts.rows_before
+    return labels.part([row for first, rows in places for row in range(each * first, each * (first + rows))])

@@ -1,0 +1,111 @@
+"""What the public functions take as files: models, labels and data, each a path or an object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, DataError, ModelError
+from ...profiles.runtime.external_weights import load_weights
+from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
+from ..model.files import ModelLike, model_file, temporary_folder
+from .quantization import QuantizeResult
+from .results import TuneResult
+
+QuantizedLike: TypeAlias = ModelLike | QuantizeResult | TuneResult
+"""A quantized model: a path, a model, or the result that has one."""
+
+LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
+"""The truth that a metric reads: a file or folder, an array with a row for each row of the samples, or texts.
+Without a metric the class of each row: a file with one integer a line or an .npy file, or the integers."""
+
+Transform: TypeAlias = Callable[[Any], object]
+"""Makes a sample of an item of the data."""
+
+
+def samples_of(
+    data: DataSource, transform: Transform | None, preprocess: str | os.PathLike[str] | None = None
+) -> DataLike:
+    """Return data with what makes samples of its items.
+
+    Raises:
+        ConfigError: a recipe for what is no folder or file, or a recipe and a function.
+    """
+    if preprocess is not None:
+        if transform is not None or not isinstance(data, str | os.PathLike):
+            raise ConfigError(
+                "preprocess: is for folders and files; for objects of Python give transform, a function"
+            )
+        return PreprocessedData(os.fspath(data), os.fspath(preprocess))
+    return data if transform is None else Transformed(data, transform)
+
+
+@contextmanager
+def quantized_file(quantized: QuantizedLike) -> Iterator[Path]:
+    """Yield the file of a quantized model, which may be temporary.
+
+    Raises:
+        ConfigError: a tuning has found no model. ModelError: it is no model.
+    """
+    model: ModelLike | None
+    name = ""
+    if isinstance(quantized, QuantizeResult):
+        path = quantized.model_path
+        model = quantized.model if path is None or not path.is_file() else path
+        name = quantized_name(quantized.plan.model.file)
+    elif isinstance(quantized, TuneResult):
+        model, name = quantized.quantized, quantized_name(quantized.model)
+    else:
+        model = quantized
+    if model is None:
+        raise ConfigError("the tuning: no plan met its target, so there is no model; see its `limits`")
+    with model_file(model, name) as file:
+        if not file.is_file():
+            raise ModelError(f"{file}: no such file; check the path of the model")
+        yield file
+
+
+def quantized_name(name: str) -> str:
+    """Return the name of the file of a quantized model that has none, made of the float model's."""
+    return f"{Path(name).stem or 'model'}.int8.onnx"
+
+
+@contextmanager
+def labels_file(labels: LabelsLike | None, *, classes: bool = True) -> Iterator[Path | None]:
+    """Yield the file of labels, which may be temporary; None for none.
+
+    Args:
+        labels: the truth.
+        classes: whether it has to be classes, or may be other numbers or texts.
+
+    Raises:
+        DataError: the labels are no integers, or nothing that a file can hold.
+    """
+    if labels is None or isinstance(labels, str | os.PathLike):
+        yield None if labels is None else Path(labels)
+        return
+    values = np.asarray(labels if is_array(labels) else list(labels))
+    if values.dtype.kind not in ("iu" if classes else "iufbU"):
+        what = "integer" if classes else "number or text"
+        raise DataError(f"labels: are of type {values.dtype}; give one {what} for each row")
+    with temporary_folder() as folder:
+        if values.dtype.kind == "U":
+            texts = "\n".join(str(text).replace("\n", " ") for text in values.reshape(-1))
+            (folder / "labels.txt").write_text(f"{texts}\n", encoding="utf-8")
+            yield folder / "labels.txt"
+            return
+        np.save(folder / "labels.npy", values)
+        yield folder / "labels.npy"
+
+
+def in_memory(model: ir.Model) -> ir.Model:
+    """Return a model whose weights are in memory, as its files are temporary."""
+    load_weights(model)
+    return model

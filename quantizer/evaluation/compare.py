@@ -1,0 +1,583 @@
+"""The samples on which a quantized model differs most from the float one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, ModelError
+from ..numerics.quantization_noise import decibels
+
+# SQNR and other differences of a quantized tensor from its float original, from streaming sums.
+#
+# Only a few float64 sums for each channel are kept of a sample, so that any amount of data can be
+# compared.
+
+Array = npt.NDArray[np.float64]
+
+GROUP_FACTOR = 16.0
+"""Channels whose largest values differ by more than this factor are in different groups: a shared 8-bit scale
+would leave the smaller one 4 of its 8 bits."""
+
+GROUP_FLOOR = GROUP_FACTOR**-4
+"""Largest values below this fraction of the overall largest count as equal to it."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of a quantized tensor from the float one, over all samples.
+
+    Attributes:
+        sqnr: signal-to-quantization-noise ratio in dB, 10 log10(sum f**2 / sum (f - q)**2). `inf` when
+            nothing differs; `-inf` when the float tensor is all zero and the other is not, or
+            when `non_finite` is not 0.
+        cosine: cosine similarity of both, in [-1, 1]; 1.0 when both are all zero, 0.0 when one is.
+        max_abs_error: largest absolute difference.
+        max_abs_value: largest absolute float value.
+        elements: how many were compared.
+        non_finite: elements that are NaN or Inf in one of the two and not the same in the other; they are in
+            no sum.
+    """
+
+    sqnr: float
+    cosine: float
+    max_abs_error: float
+    max_abs_value: float
+    elements: int
+    non_finite: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What `Difference` needs, for each channel; float64 and int64 arrays of shape [channels].
+
+    Attributes:
+        signal, energy: sums of f**2 and of q**2.
+        dot: sum of f * q.
+        noise: sum of (f - q)**2.
+        max_abs_value: largest |f|.
+        max_abs_error: largest |f - q|.
+        non_finite, elements: counts, as in `Difference`.
+    """
+
+    signal: Array
+    energy: Array
+    dot: Array
+    noise: Array
+    max_abs_value: Array
+    max_abs_error: Array
+    non_finite: npt.NDArray[np.int64]
+    elements: npt.NDArray[np.int64]
+
+    def added(self, other: Sums) -> Sums:
+        """Return the sums over both sets of elements; both must have the same channels."""
+        return Sums(
+            self.signal + other.signal,
+            self.energy + other.energy,
+            self.dot + other.dot,
+            self.noise + other.noise,
+            np.maximum(self.max_abs_value, other.max_abs_value),
+            np.maximum(self.max_abs_error, other.max_abs_error),
+            self.non_finite + other.non_finite,
+            self.elements + other.elements,
+        )
+
+    def difference(self, channels: npt.NDArray[np.intp] | None = None) -> Difference:
+        """Return the difference over all channels, or over those with the given indices."""
+        pick = slice(None) if channels is None else channels
+        signal, energy, dot, noise = (
+            float(a[pick].sum()) for a in (self.signal, self.energy, self.dot, self.noise)
+        )
+        non_finite = int(self.non_finite[pick].sum())
+        return Difference(
+            sqnr=-math.inf if non_finite else decibels(signal, noise),
+            cosine=_cosine(signal, energy, dot, noise),
+            max_abs_error=float(self.max_abs_error[pick].max(initial=0.0)),
+            max_abs_value=float(self.max_abs_value[pick].max(initial=0.0)),
+            elements=int(self.elements[pick].sum()),
+            non_finite=non_finite,
+        )
+
+
+def _cosine(signal: float, energy: float, dot: float, noise: float) -> float:
+    if noise == 0.0:
+        return 1.0
+    if signal == 0.0 or energy == 0.0 or math.isinf(signal) or math.isinf(energy):
+        return 0.0
+    return min(1.0, max(-1.0, dot / math.sqrt(signal) / math.sqrt(energy)))
+
+
+def sums_along(
+    floats: npt.NDArray[np.generic], quantized: npt.NDArray[np.generic], axes: tuple[int | None, ...]
+) -> tuple[Sums, ...]:
+    """Return the sums for each of `axes`: for every index along it, or in one channel for None.
+
+    Args:
+        floats, quantized: arrays of any numeric dtype and of the same shape.
+        axes: which axes have channels.
+    """
+    f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
+    finite = np.isfinite(f) & np.isfinite(q)
+    non_finite = np.zeros(f.shape, np.bool_)
+    if not finite.all():
+        non_finite = ~finite & (f != q) & ~(np.isnan(f) & np.isnan(q))
+        f, q = np.where(finite, f, 0.0), np.where(finite, q, 0.0)
+    with np.errstate(over="ignore"):  # float64 values beyond 1e154: the sums then say inf
+        error = f - q
+        added = (f * f, q * q, f * q, error * error)
+    maxima = (np.abs(f), np.abs(error))
+    return tuple(
+        Sums(
+            *(_split(a, axis).sum(axis=(0, 2)) for a in added),
+            *(_split(a, axis).max(axis=(0, 2), initial=0.0) for a in maxima),
+            *(_split(a, axis).sum(axis=(0, 2), dtype=np.int64) for a in (non_finite, finite)),
+        )
+        for axis in axes
+    )
+
+
+def _split(values: npt.NDArray[Any], axis: int | None) -> npt.NDArray[Any]:
+    """View as [before, channels, after]."""
+    if axis is None:
+        return values.reshape(1, 1, -1)
+    shape = values.shape
+    return values.reshape(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Channels of about the same range, compared by themselves.
+
+    Attributes:
+        runs: their indices as (first, last) pairs, both included, ascending.
+        difference: over these channels.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+    difference: Difference
+
+    @property
+    def text(self) -> str:
+        """The indices as text, such as "0-3, 17"; a long list is cut short."""
+        shown = [f"{a}-{b}" if a < b else f"{a}" for a, b in self.runs[:4]]
+        return ", ".join(shown) + (", ..." if len(self.runs) > 4 else "")
+
+
+@dataclass(frozen=True)
+class Channels:
+    """One output, channel by channel.
+
+    Attributes:
+        axis: which axis has the channels.
+        count: how many.
+        worst: index of the channel with the lowest SQNR (the first of equals).
+        worst_difference: that channel alone.
+        groups: channels grouped by range, widest first; more than one only where the ranges differ by more
+            than GROUP_FACTOR. There the total says little about the small channels.
+    """
+
+    axis: int
+    count: int
+    worst: int
+    worst_difference: Difference
+    groups: tuple[ChannelGroup, ...]
+
+
+def channels_of(sums: Sums, axis: int) -> Channels:
+    """Return the comparison of each channel that `sums` were taken for."""
+    broken = sums.non_finite > 0
+    sqnrs = [
+        -math.inf if b else decibels(s, n) for s, n, b in zip(sums.signal, sums.noise, broken, strict=True)
+    ]
+    worst = int(np.argmin(sqnrs))
+    groups = tuple(
+        ChannelGroup(_runs(members), sums.difference(members)) for members in range_groups(sums.max_abs_value)
+    )
+    return Channels(axis, len(sqnrs), worst, sums.difference(np.array([worst], np.intp)), groups)
+
+
+def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
+    """Return the indices of channels in groups of similar largest values, widest first.
+
+    A group starts at its widest channel and takes every one that is at most GROUP_FACTOR times smaller.
+    """
+    floored = np.maximum(maxima, maxima.max() * GROUP_FLOOR)
+    order = np.argsort(-floored, kind="stable")
+    return [np.sort(np.array(members, np.intp)) for members in _grouped(floored, order)]
+
+
+def _grouped(maxima: Array, order: npt.NDArray[np.intp]) -> Iterator[list[int]]:
+    members: list[int] = []
+    for index in order.tolist():
+        if members and maxima[index] * GROUP_FACTOR < maxima[members[0]]:
+            yield members
+            members = []
+        members.append(index)
+    yield members
+
+
+def _runs(indices: npt.NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
+    cuts = np.flatnonzero(np.diff(indices) != 1) + 1
+    return tuple((int(part[0]), int(part[-1])) for part in np.split(indices, cuts))
+
+
+def range_ratio(maxima: Array) -> float:
+    """Return the largest over the smallest of the channels' largest values, at most 1 / GROUP_FLOOR.
+
+    1.0 without any signal.
+    """
+    top = float(maxima.max(initial=0.0))
+    return 1.0 if top == 0.0 else top / max(float(maxima.min()), top * GROUP_FLOOR)
+
+
+# One output of both models, compared while the samples stream by.
+
+AnyArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ClassAxis:
+    """Where an output has its classes, if it has any.
+
+    Attributes:
+        axis: of the classes, below 0 from the end, as the operator that computes the output says, or the
+            user; None where nobody says. A matrix then has them along axis 1, its only one besides the rows.
+        is_answer: whether the class of the largest value is an answer, and not just the largest number of an
+            embedding, a box or an image.
+    """
+
+    axis: int | None = None
+    is_answer: bool = False
+
+    def axis_in(self, shape: tuple[int, ...]) -> int | None:
+        """Return the axis in values of a shape; None where it is unknown, missing, or has one class only."""
+        axis = 1 if self.axis is None and len(shape) == 2 else self.axis
+        if axis is None or not -len(shape) <= axis < len(shape) or shape[axis] < 2:
+            return None
+        return axis % len(shape)
+
+
+NO_CLASSES = ClassAxis()
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often both models give the same answer.
+
+    Attributes:
+        kind: "top-1" (the largest along the class axis of a float output; the first of equals), or "equal"
+            (the elements of an integer, boolean or string output).
+        same, total: answers that are the same, and all.
+        ratio: same / total, in [0, 1].
+    """
+
+    kind: str
+    same: int
+    total: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class OutputResult:
+    """How one output compares.
+
+    Attributes:
+        name: of the output.
+        dtype: of the float model's, as NumPy writes it; "" when no sample arrived.
+        difference: over all elements; None for an output that is not floating-point, and when nothing could
+            be compared.
+        channels: the same by channel; None without a channel axis (see `channel_axes`).
+        agreement: None for a float output whose largest value is no answer (see `class_axes`).
+        shape_mismatches: samples whose shapes differed; they are in `Agreement.total` and in no difference.
+    """
+
+    name: str
+    dtype: str
+    difference: Difference | None
+    channels: Channels | None
+    agreement: Agreement | None
+    shape_mismatches: int
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the output is floating-point, so that it has an SQNR when anything could be compared."""
+        return self.dtype.startswith(("float", "bfloat"))
+
+
+@dataclass(frozen=True, eq=False)
+class OutputSums:
+    """What is kept of one output; `OutputSums(classes)` before the first sample.
+
+    Attributes:
+        classes: where the output has its classes.
+        dtype: of the float model's values.
+        total: sums over all elements.
+        by_axis: sums for each channel, by axis; an axis whose size changed between samples is dropped.
+        kind, same, answers: of the agreement.
+        mismatches: samples whose shapes differed.
+    """
+
+    classes: ClassAxis = NO_CLASSES
+    dtype: str = ""
+    total: Sums | None = None
+    by_axis: Mapping[int, Sums] = field(default_factory=dict)
+    kind: str = ""
+    same: int = 0
+    answers: int = 0
+    mismatches: int = 0
+
+    def added(self, floats: AnyArray, quantized: AnyArray) -> OutputSums:
+        """Return the sums with one sample more."""
+        kind, mine = answers(floats, self.classes)
+        theirs = answers(quantized, self.classes)[1]
+        counted = replace(
+            self,
+            dtype=str(floats.dtype),
+            kind=kind or self.kind,
+            answers=self.answers + (0 if mine is None else mine.size),
+        )
+        if floats.shape != quantized.shape:
+            return replace(counted, mismatches=self.mismatches + 1)
+        if mine is not None and theirs is not None:
+            counted = replace(counted, same=self.same + int((mine == theirs).sum()))
+        if not is_float(floats):
+            return counted
+        first = self.total is None
+        axes = tuple(a for a in self.by_axis if a < floats.ndim)
+        axes = channel_axes(floats.shape, self.classes) if first else axes
+        total, *along = sums_along(floats, quantized, (None, *axes))
+        by_axis = {
+            axis: sums if first else self.by_axis[axis].added(sums)
+            for axis, sums in zip(axes, along, strict=True)
+            if first or sums.elements.size == self.by_axis[axis].elements.size
+        }
+        return replace(
+            counted, total=total if self.total is None else self.total.added(total), by_axis=by_axis
+        )
+
+    def result(self, name: str) -> OutputResult:
+        """Return the comparison of the output called `name`."""
+        difference = None if self.total is None else self.total.difference()
+        if difference is not None and difference.elements + difference.non_finite == 0:
+            difference = None
+        # The axis along which the ranges differ most; the last of equals, which mostly has the classes.
+        axis = max(self.by_axis, key=lambda a: (range_ratio(self.by_axis[a].max_abs_value), a), default=None)
+        channels = None if axis is None or difference is None else channels_of(self.by_axis[axis], axis)
+        agreement = None
+        if self.answers:
+            agreement = Agreement(self.kind, self.same, self.answers, self.same / self.answers)
+        return OutputResult(name, self.dtype, difference, channels, agreement, self.mismatches)
+
+
+def is_float(values: AnyArray) -> bool:
+    """Return whether the values are floating-point numbers; bfloat16 counts."""
+    return values.dtype.kind == "f" or values.dtype.name in ("bfloat16",)
+
+
+def answers(values: AnyArray, classes: ClassAxis) -> tuple[str, AnyArray | None]:
+    """Return the kind of answer (as in `Agreement`) and the answers, flat in C order; ("", None) for none.
+
+    There is one for every position outside the class axis, or one for each element of a non-float output.
+    """
+    if not is_float(values):
+        return "equal", values.reshape(-1)
+    axis = classes.axis_in(values.shape) if classes.is_answer else None
+    return ("", None) if axis is None else ("top-1", np.argmax(values, axis=axis).reshape(-1))
+
+
+def classes_of(values: AnyArray, classes: ClassAxis, where: str) -> npt.NDArray[np.int64]:
+    """Return the class of every row of an output that labels belong to, flat in C order.
+
+    Args:
+        values: of the output: float with classes along an axis, or the integer classes themselves.
+        classes: where it has its classes.
+        where: what messages call the output.
+
+    Raises:
+        ModelError: it has no classes, or nobody says along which axis.
+    """
+    found = answers(values, replace(classes, is_answer=True))[1]
+    if found is None or found.dtype.kind not in "iub":
+        raise ModelError(
+            f"{where}: {values.dtype} of shape {list(values.shape)} has no class axis to compare with "
+            "labels; choose another output, or name its axis with --class-axis"
+        )
+    return found.astype(np.int64)
+
+
+def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
+    """Return how many classes an output has; None where that is unknown, as for integer classes."""
+    axis = classes.axis_in(values.shape) if is_float(values) else None
+    return None if axis is None else values.shape[axis]
+
+
+def declared_class_count(model: ir.Model, output: str | None, axis: int | None) -> int | None:
+    """Return how many classes an output has by the model's own shapes; None where they do not say.
+
+    Args:
+        model: the float model.
+        output: the output that labels belong to; None for the first.
+        axis: of its classes, as the user says; None for what its operator says.
+
+    Raises:
+        ConfigError: the output has no such axis.
+    """
+    value = next((v for v in model.graph.outputs if output in (None, v.name)), None)
+    if value is None or value.shape is None or value.dtype is None or not value.dtype.is_floating_point():
+        return None
+    sizes = [size if isinstance(size, int) else 0 for size in value.shape]
+    at = class_axes(model, value.name, axis)[str(value.name)].axis_in(tuple(sizes))
+    return None if at is None else sizes[at]
+
+
+def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
+    """Return the axes whose indices may be channels of their own: that of the classes, where it is known.
+
+    Else axis 1 and the last: a detector may have boxes and scores next to each other along either.
+    """
+    axis = classes.axis_in(shape)
+    if axis is not None:
+        return (axis,)
+    return tuple(a for a in dict.fromkeys((1, len(shape) - 1)) if 0 < a < len(shape) and shape[a] > 1)
+
+
+_SOFTMAX = ("Softmax", "LogSoftmax", "Hardmax")
+_PRODUCTS = {"Gemm": -1, "MatMul": -1, "Conv": 1, "ConvTranspose": 1}
+"""Operators that compute classes from features, and the axis along which they have them."""
+_WITH_CONSTANT = ("Add", "Sub", "Mul", "Div")
+_THROUGH = ("Identity", "Cast", "Dropout", "Sigmoid", "Resize", "Upsample", "Transpose")
+
+
+def class_axes(model: ir.Model, output: str | None = None, axis: int | None = None) -> dict[str, ClassAxis]:
+    """Return where the outputs of a model have their classes, by name.
+
+    The axis is that of the last Softmax, Gemm, MatMul (the last axis) or Conv (axis 1), also before
+    a Sigmoid, a Transpose, a Resize and arithmetic with a constant. The largest value is an answer after a
+    Softmax, and after a Sigmoid, Gemm or MatMul of shape [rows, classes]: others may be boxes,
+    embeddings or images, whose largest value means nothing.
+
+    Args:
+        model: the float model.
+        output: the output that labels belong to, whose largest value is an answer whatever it ends in.
+        axis: of its classes, as the user says; None for what its operator says.
+
+    Raises:
+        ConfigError: the output has no such axis.
+    """
+    opset = model.opset_imports.get("", 0)
+    found = {str(value.name): _class_axis(value, opset) for value in model.graph.outputs}
+    if output is None or output not in found:
+        return found
+    (value,) = (v for v in model.graph.outputs if v.name == output)
+    rank = None if value.shape is None else len(value.shape)
+    if axis is not None and rank is not None and not -rank <= axis < rank:
+        raise ConfigError(f"class axis {axis}: output '{output}' has {rank} axes; give {-rank} to {rank - 1}")
+    return {**found, output: ClassAxis(found[output].axis if axis is None else axis, True)}
+
+
+def _class_axis(output: ir.Value, opset: int) -> ClassAxis:
+    value, orders, passed = output, [], set()
+    while (node := value.producer()) is not None and (source := _source(node)) is not None:
+        passed.add(node.op_type)
+        if node.op_type == "Transpose":
+            order = node.attributes.get_ints("perm")
+            if order is None:
+                return NO_CLASSES
+            orders.append(list(order))
+        value = source
+    rows = output.shape is not None and len(output.shape) == 2
+    if node is None or node.domain not in ("", "ai.onnx"):
+        return ClassAxis(None, rows and "Sigmoid" in passed)
+    axis = _softmax_axis(node, opset) if node.op_type in _SOFTMAX else _PRODUCTS.get(node.op_type)
+    for order in reversed(orders):
+        axis = None if axis is None else order.index(axis % len(order))
+    is_answer = rows and ("Sigmoid" in passed or node.op_type in ("Gemm", "MatMul"))
+    return ClassAxis(axis, is_answer or (node.op_type in _SOFTMAX and axis is not None))
+
+
+def _source(node: ir.Node) -> ir.Value | None:
+    """Return the input whose axes the output of a node has too; None for an operator of another kind."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type in _THROUGH:
+        return node.inputs[0]
+    if node.op_type in _WITH_CONSTANT:
+        others = [value for value in node.inputs if value is not None and not _is_constant(value)]
+        return others[0] if len(others) == 1 else None
+    return None
+
+
+def _is_constant(value: ir.Value) -> bool:
+    node = value.producer()
+    return value.const_value is not None or (node is not None and node.op_type == "Constant")
+
+
+def _softmax_axis(node: ir.Node, opset: int) -> int | None:
+    """Return the axis of a Softmax; None where opset 12 or older normalises several axes together."""
+    axis = node.attributes.get_int("axis", -1 if opset >= 13 else 1)
+    shape = node.outputs[0].shape
+    if opset >= 13 or axis == -1:
+        return axis
+    if shape is None:
+        return None
+    return axis if all(size == 1 for size in shape[axis + 1 :]) or axis == len(shape) - 1 else None
+
+
+SHOWN = 5
+"""Samples that are kept: enough to look at, whatever the number of samples."""
+
+
+@dataclass(frozen=True)
+class SampleDifference:
+    """How far the outputs differ on one sample.
+
+    Attributes:
+        sample: its name.
+        output: the float output that differs most.
+        sqnr: of that output on this sample alone, in dB; -inf for noise without a signal.
+    """
+
+    sample: str
+    output: str
+    sqnr: float
+
+
+def sample_difference(
+    sample: str, pairs: Iterable[tuple[str, AnyArray, AnyArray]]
+) -> SampleDifference | None:
+    """Return how far the outputs differ on one sample.
+
+    Args:
+        sample: its name.
+        pairs: name of each output, and the values of both models.
+
+    Returns:
+        None where no float output of equal shape differs.
+    """
+    compared = [
+        (_sqnr(floats, quantized), name)
+        for name, floats, quantized in pairs
+        if floats.shape == quantized.shape and is_float(floats)
+    ]
+    sqnr, output = min(compared, default=(math.inf, ""))
+    return None if sqnr == math.inf else SampleDifference(sample, output, sqnr)
+
+
+def _sqnr(floats: AnyArray, quantized: AnyArray) -> float:
+    (total,) = sums_along(floats, quantized, (None,))
+    return total.difference().sqnr
+
+
+def most_different(
+    found: tuple[SampleDifference, ...], new: SampleDifference | None
+) -> tuple[SampleDifference, ...]:
+    """Return the samples with the lowest SQNR, the lowest first; of equals the one that came first."""
+    if new is None:
+        return found
+    return tuple(sorted((*found, new), key=lambda one: one.sqnr)[:SHOWN])

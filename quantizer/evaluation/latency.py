@@ -1,0 +1,277 @@
+"""Latency of two models, measured fairly: in one process, in turns, on the same samples."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+
+from ...profiles.base.errors import ConfigError, check_finite
+from .runtimes import Inputs, open_session, run, session_options
+
+MIN_TURN = 0.005
+"""Seconds that a model runs at least before it is the other one's turn: far above the timer's resolution."""
+
+MIN_ROUNDS = 5
+"""Rounds that are measured even when the time is up."""
+
+Run = Callable[[int], object]
+"""Runs a model once on the sample with the given index."""
+
+
+@dataclass(frozen=True)
+class LatencySettings:
+    """How latency is measured.
+
+    Attributes:
+        rounds: rounds at most, at least 1.
+        seconds: no new round starts after this time, once MIN_ROUNDS are done.
+        samples: how many samples a round runs: the first ones.
+        threads: threads inside an operator.
+    """
+
+    rounds: int = 30
+    seconds: float = 20.0
+    samples: int = 4
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers that make no sense."""
+        check_finite(self)
+        if self.rounds < 1:
+            raise ConfigError(f"rounds: {self.rounds} is below 1; latency can be left out as a whole")
+        if self.threads < 1:
+            raise ConfigError(
+                f"threads: {self.threads} is below 1; latency is compared on a stated number of threads"
+            )
+
+
+QUICK = LatencySettings(rounds=25, seconds=4.0, samples=2)
+"""For comparing one candidate after the other, as `tune` and `--check-speed` do."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Latency of the float and of the quantized model.
+
+    Attributes:
+        float_ms, quantized_ms: median milliseconds of one run (one sample).
+        speedup: float_ms / quantized_ms; above 1 the quantized model is faster.
+        speedup_low, speedup_high: quartiles of the same ratio, taken round by round.
+        rounds: how many rounds were measured; in each both models ran all samples, in turns.
+        runs: runs of each model in all the rounds together.
+        samples: how many different samples were used.
+        threads: threads inside an operator.
+    """
+
+    float_ms: float
+    quantized_ms: float
+    speedup: float
+    speedup_low: float
+    speedup_high: float
+    rounds: int
+    runs: int
+    samples: int
+    threads: int
+
+
+def measure(
+    run_float: Run,
+    run_quantized: Run,
+    samples: int,
+    settings: LatencySettings,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Latency:
+    """Return the latency of both models.
+
+    After two unmeasured passes over the samples, a round runs both models on each sample in order; fast ones
+    run several times in their turn (both equally often), so that it lasts MIN_TURN. A disturbance of the
+    machine that is longer than a turn thus slows both. The float model begins in the first round, the
+    quantized one in the second, and so on (ABBA), so that neither gains by its place.
+
+    Args:
+        run_float, run_quantized: run the model on the sample with an index below `samples`.
+        samples: number of samples, at least 1.
+        settings: rounds and seconds; threads are for the record only.
+        clock: monotonic seconds.
+    """
+    models = (run_float, run_quantized)
+    turns = tuple(enumerate(models))
+    repeats = [max(_repeats(timed, index, clock) for timed in models) for index in range(samples)]
+    per_round: list[tuple[float, float]] = []
+    start = clock()
+    while _goes_on(len(per_round), clock() - start, settings):
+        spent = [0.0, 0.0]
+        for index in range(samples):
+            for which, timed in turns if len(per_round) % 2 == 0 else turns[::-1]:
+                before = clock()
+                for _ in range(repeats[index]):
+                    timed(index)
+                spent[which] += (clock() - before) / repeats[index]
+        per_round.append((spent[0] / samples, spent[1] / samples))
+    return _summary(per_round, sum(repeats), samples, settings.threads)
+
+
+def _goes_on(done: int, seconds: float, settings: LatencySettings) -> bool:
+    """Return whether another round is measured."""
+    return done < settings.rounds and (done < MIN_ROUNDS or seconds < settings.seconds)
+
+
+def _repeats(run: Run, index: int, clock: Callable[[], float]) -> int:
+    """Warm up, and return how many runs fill a turn."""
+    run(index)
+    before = clock()
+    run(index)
+    return max(1, math.ceil(MIN_TURN / max(clock() - before, 1e-6)))
+
+
+def _summary(
+    per_round: Sequence[tuple[float, float]], runs_per_round: int, samples: int, threads: int
+) -> Latency:
+    """Return the medians of measured seconds (float, quantized), one pair for each round."""
+    ratios = sorted(a / b for a, b in per_round)
+    low, high = (ratios[0], ratios[-1]) if len(ratios) < 2 else _quartiles(ratios)
+    float_ms, quantized_ms = (1e3 * statistics.median(side) for side in zip(*per_round, strict=True))
+    return Latency(
+        float_ms=float_ms,
+        quantized_ms=quantized_ms,
+        speedup=float_ms / quantized_ms,
+        speedup_low=low,
+        speedup_high=high,
+        rounds=len(per_round),
+        runs=runs_per_round * len(per_round),
+        samples=samples,
+        threads=threads,
+    )
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+# What onnxruntime really executes of a model, and how long each of its nodes takes.
+
+MIN_RUNS, MAX_RUNS = 6, 40
+"""Runs of each model on each sample: at least, even when the time is up, and at most."""
+
+_SUFFIX = "_kernel_time"
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A node of the graph as onnxruntime has optimised it.
+
+    Attributes:
+        name: its name, made from those of the nodes that were fused; "" for some that onnxruntime added.
+        op_type: such as QLinearConv, or ReorderInput.
+        inputs, outputs: names of tensors, constants included.
+        microseconds: of one run: the least over the runs on each sample, averaged over the samples.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    microseconds: float
+
+
+def node_times(
+    models: Mapping[str, Path], samples: Sequence[Inputs], *, threads: int = 1, seconds: float = 3.0
+) -> tuple[tuple[Executed, ...], ...]:
+    """Run models in turns on the same samples and return what each executes, in its order, with times.
+
+    Args:
+        models: what errors call each model, and its file.
+        samples: at least one.
+        threads: threads inside an operator.
+        seconds: no new round starts after this time, once there were MIN_RUNS.
+
+    Raises:
+        ModelError: onnxruntime cannot load or run a model.
+    """
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        sessions = [
+            _profiled(path, Path(folder, str(number)), name, threads)
+            for number, (name, path) in enumerate(models.items())
+        ]
+        outputs = [[output.name for output in session.get_outputs()] for session in sessions]
+        start, rounds = time.perf_counter(), 0
+        while rounds < MIN_RUNS or (rounds < MAX_RUNS and time.perf_counter() - start < seconds):
+            for sample in samples:
+                for name, session, wanted in zip(models, sessions, outputs, strict=True):
+                    run(session, wanted, sample, name)
+            rounds += 1
+        return tuple(
+            _executed(Path(folder, f"{number}.onnx"), Path(session.end_profiling()), len(samples))
+            for number, session in enumerate(sessions)
+        )
+
+
+def _profiled(path: Path, prefix: Path, name: str, threads: int) -> ort.InferenceSession:
+    """Return a session that writes the optimised model, and how long each of its nodes takes."""
+    options = session_options(threads)
+    options.enable_profiling = True
+    options.profile_file_prefix = str(prefix)
+    options.optimized_model_filepath = f"{prefix}.onnx"
+    for key, value in (
+        ("session.optimized_model_external_initializers_file_name", f"{prefix.name}.data"),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
+    ):
+        options.add_session_config_entry(key, value)
+    return open_session(str(path), name, options=options)
+
+
+def _executed(optimized: Path, events: Path, samples: int) -> tuple[Executed, ...]:
+    """Join the optimised graph and the times that onnxruntime has written."""
+    graph = onnx.load(optimized, load_external_data=False).graph
+    times, nameless = _times(json.loads(events.read_text(encoding="utf-8")), samples)
+    waiting = {op: iter(durations) for op, durations in nameless.items()}
+    executed = []
+    for node in graph.node:
+        spent = times.get(node.name) if node.name else next(waiting.get(node.op_type, iter(())), None)
+        executed.append(
+            Executed(node.name, node.op_type, tuple(node.input), tuple(node.output), spent or 0.0)
+        )
+    return tuple(executed)
+
+
+def _times(
+    events: Sequence[Mapping[str, Any]], samples: int
+) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Return microseconds by name; and by operator, in order of execution, those of nodes without a name.
+
+    The profiler calls a node without a name by its operator and index. Nodes in subgraphs of an If or a Loop
+    are there under their own names too, and are not used.
+    """
+    runs: dict[str, list[float]] = defaultdict(list)
+    nameless: dict[str, str] = {}
+    for event in events:
+        if event.get("cat") == "Node" and str(event["name"]).endswith(_SUFFIX):
+            name = str(event["name"]).removesuffix(_SUFFIX)
+            runs[name].append(float(event["dur"]))
+            op = str(event["args"]["op_name"])
+            if re.fullmatch(rf"{re.escape(op)}_{event['args']['node_index']}", name):
+                nameless[name] = op
+    spent = {name: _typical(durations, samples) for name, durations in runs.items()}
+    by_operator: dict[str, list[float]] = defaultdict(list)
+    for name, op in nameless.items():
+        by_operator[op].append(spent[name])
+    return spent, by_operator
+
+
+def _typical(durations: Sequence[float], samples: int) -> float:
+    """Return the mean over the samples of the least time on each; the first runs are part of it."""
+    return sum(min(durations[index::samples]) for index in range(samples)) / samples

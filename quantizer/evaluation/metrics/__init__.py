@@ -1,0 +1,1 @@
+"""Task scores: top-k, boxes, masks, retrieval, texts, pictures, numbers, and functions of users."""

@@ -1,0 +1,78 @@
+"""Top-k accuracy: rows whose class is among the first k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compare import ClassAxis, class_axes, class_count, classes_of, is_float
+from .truth import (
+    Figures,
+    Floats,
+    Metric,
+    MetricSource,
+    Outputs,
+    Place,
+    digest_of,
+    load_labels,
+    mean_of,
+    required,
+)
+
+
+def top_k(source: MetricSource) -> Metric:
+    """Return top-k accuracy of one output against the class of each row.
+
+    Raises:
+        ConfigError: no labels, or no such class axis. DataError: the labels cannot be read. ModelError, when
+            it is used: the output has no classes.
+    """
+    labels = load_labels(source.labels or required(source))
+    output, k = source.output_name, source.asked.number
+    axis = class_axes(source.model, output, source.class_axis)[output]
+    where = f"output '{output}'"
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        rows = classes_of(floats[output], axis, where).size
+        labels.check_classes(class_count(floats[output], axis))
+        return labels.classes[place.row : place.row + rows], rows
+
+    def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Floats:
+        found = classes_of(outputs[output], axis, where)
+        if found.size < classes.size:
+            return np.zeros(classes.size)
+        if k == 1:
+            return np.asarray(found[: classes.size] == classes, np.float64)
+        return np.asarray(_ranks(outputs[output], axis, classes, where) < k, np.float64)
+
+    return Metric(
+        name=source.asked.text,
+        title=f"{source.asked.title} of output '{output}'",
+        kind=source.asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=_figures,
+        finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
+        digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}", source.labels),
+    )
+
+
+def _figures(hits: Sequence[Floats]) -> Figures:
+    return mean_of(100.0 * np.concatenate(list(hits)))
+
+
+def _ranks(
+    values: npt.NDArray[Any], classes: ClassAxis, wanted: npt.NDArray[np.int64], where: str
+) -> npt.NDArray[np.int64]:
+    """Return how many classes come before the wanted one in each row; the first of equals, NaN last."""
+    axis = classes.axis_in(values.shape)
+    if not is_float(values) or axis is None:
+        return np.where(classes_of(values, classes, where)[: wanted.size] == wanted, 0, 1 << 30)
+    rows = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis])[: wanted.size]
+    own = np.take_along_axis(rows, wanted[:, None], axis=1)
+    earlier = np.arange(rows.shape[1]) < wanted[:, None]
+    before = ((rows > own) | ((rows == own) & earlier)).sum(axis=1)
+    return np.asarray(np.where(np.isnan(own[:, 0]), 1 << 30, before), np.int64)

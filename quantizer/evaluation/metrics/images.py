@@ -1,0 +1,153 @@
+"""PSNR and SSIM of pictures against the true ones, the mean over the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import ConfigError, DataError, ModelError
+from .truth import (
+    Figures,
+    Floats,
+    Metric,
+    MetricSource,
+    Outputs,
+    Place,
+    array_truth,
+    digest_of,
+    mean_of,
+    read_npy,
+    read_picture,
+    required,
+)
+
+MOST_DECIBELS = 100.0
+"""PSNR of pictures that are equal."""
+
+K1, K2, SIGMA, RADIUS = 0.01, 0.03, 1.5, 5
+"""Of SSIM, as in Wang et al. (2004): a Gaussian window of 11 by 11."""
+
+Picture = npt.NDArray[np.float64]
+"""[channels, height, width], from 0 to the range."""
+
+
+def psnr(source: MetricSource) -> Metric:
+    """Return the peak signal-to-noise ratio in dB, at most MOST_DECIBELS, of each picture."""
+
+    def score(wanted: Picture, found: Picture, most: float) -> float:
+        error = float(np.mean((wanted - found) ** 2)) / most**2
+        if not np.isfinite(error):
+            return 0.0
+        return float(min(MOST_DECIBELS, -10.0 * np.log10(max(error, 1e-300))))
+
+    return _metric(source, score)
+
+
+def ssim(source: MetricSource) -> Metric:
+    """Return the structural similarity in percent, the mean over channels, of each picture."""
+
+    def score(wanted: Picture, found: Picture, most: float) -> float:
+        return 100.0 * float(np.nan_to_num(similarity(wanted, found, most)))
+
+    return _metric(source, score)
+
+
+def similarity(one: Picture, other: Picture, most: float) -> float:
+    """Return the structural similarity of two pictures (Wang et al., 2004), from -1 to 1.
+
+    By hand, as the library that has it brings six others; the tests hold it against that library.
+
+    Args:
+        one, other: float64 of shape [channels, height, width], at least 11 by 11.
+        most: the largest value that there can be.
+    """
+    a, b = _blurred(one), _blurred(other)
+    aa, bb, ab = _blurred(one * one) - a * a, _blurred(other * other) - b * b, _blurred(one * other) - a * b
+    c1, c2 = (K1 * most) ** 2, (K2 * most) ** 2
+    found = (2.0 * a * b + c1) * (2.0 * ab + c2) / ((a * a + b * b + c1) * (aa + bb + c2))
+    return float(found.mean())
+
+
+def _blurred(picture: Picture) -> Picture:
+    """Return weighted means under the window, where it fits into the picture."""
+    at = np.arange(-RADIUS, RADIUS + 1)
+    weights = np.exp(-0.5 * (at / SIGMA) ** 2)
+    weights /= weights.sum()
+    for axis in (1, 2):
+        windows = np.lib.stride_tricks.sliding_window_view(picture, weights.size, axis=axis)
+        picture = windows @ weights
+    return picture
+
+
+def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], float]) -> Metric:
+    file, output = required(source), source.output_name
+    pictures = array_truth(file, {".npy": read_npy, ".png": read_picture})
+    most = _range(source)
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        shape = floats[output].shape
+        if len(shape) != 4:
+            raise ModelError(
+                f"output '{output}': has shape {list(shape)} and is no picture [rows, channels, height, "
+                "width]; "
+                "choose another with --output"
+            )
+        found, used = pictures.of(place, shape[0])
+        scale = most / np.iinfo(found.dtype).max if found.dtype.kind == "u" else 1.0
+        return _as_shape(found.astype(np.float64) * scale, shape, f"{file}, sample {place.name}"), used
+
+    def scored(wanted: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
+        found = np.clip(outputs[output].astype(np.float64), 0.0, most)
+        if min(found.shape[2:], default=0) <= 2 * RADIUS and source.asked.kind.name == "ssim":
+            raise ModelError(f"output '{output}': is smaller than the window of SSIM, 11 by 11; take psnr")
+        if found.shape != wanted.shape:
+            raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
+        return np.array([score(w, f, most) for w, f in zip(wanted, found, strict=True)])
+
+    return Metric(
+        name=source.asked.text,
+        title=f"{source.asked.title} of output '{output}'",
+        kind=source.asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=_figures,
+        finish=pictures.check_rows,
+        digest=digest_of(source.asked, file, output),
+        assumed=(f"{source.asked.kind.name}: values of output '{output}' are taken as 0 to {most:g}",),
+    )
+
+
+def _figures(found: Sequence[Floats]) -> Figures:
+    return mean_of(np.concatenate(list(found)))
+
+
+def _range(source: MetricSource) -> float:
+    """Return the largest value that a pixel can have: as the user says, or 1 or 255 by the first picture."""
+    given = source.asked.options["range"]
+    if given is None:
+        return 1.0 if float(source.first[source.output_name].max(initial=0.0)) <= 4.0 else 255.0
+    try:
+        most = float(given)
+    except ValueError:
+        most = 0.0
+    if not most > 0.0:
+        raise ConfigError(f"metric '{source.asked.text}': range={given} is no number above 0; give 1 or 255")
+    return most
+
+
+def _as_shape(
+    picture: npt.NDArray[np.float64], shape: tuple[int, ...], where: str
+) -> npt.NDArray[np.float64]:
+    """Return pictures as [rows, channels, height, width]; files have the channels last and may lack rows."""
+    rows = picture if picture.ndim == 4 else picture[None]
+    for candidate in (rows, rows[:, None] if rows.ndim == 3 else np.moveaxis(rows, -1, 1)):
+        if candidate.shape == shape:
+            return candidate
+    raise DataError(
+        f"{where}: the true picture has shape {list(picture.shape)}, the output {list(shape)}; give "
+        "pictures of "
+        "that size"
+    )

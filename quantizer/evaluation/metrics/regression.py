@@ -1,0 +1,112 @@
+"""RMSE, MAE and R2 of numbers against the true ones, over all their elements together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import DataError, ModelError
+from .truth import (
+    Figures,
+    Floats,
+    Metric,
+    MetricSource,
+    Outputs,
+    Place,
+    array_truth,
+    digest_of,
+    of_sums,
+    read_npy,
+    required,
+)
+
+
+def rmse(source: MetricSource) -> Metric:
+    """Return the root of the mean square error."""
+    return _metric(source, lambda sums: np.sqrt(sums[:, 1] / sums[:, 0]))
+
+
+def mae(source: MetricSource) -> Metric:
+    """Return the mean absolute error."""
+    return _metric(source, lambda sums: sums[:, 2] / sums[:, 0])
+
+
+def r2(source: MetricSource) -> Metric:
+    """Return the coefficient of determination in percent: 1 less square error over variance."""
+
+    def figure(sums: Floats) -> Floats:
+        variance = sums[:, 4] - sums[:, 3] ** 2 / sums[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(100.0 * (1.0 - sums[:, 1] / variance), np.float64)
+
+    return _metric(source, figure)
+
+
+def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
+    file, output = required(source), source.output_name
+    values = array_truth(file, {".npy": read_npy, ".csv": read_table, ".txt": read_table})
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        shape = floats[output].shape
+        rows = shape[0] if shape else 1
+        wanted, used = values.of(place, rows)
+        if wanted.size != floats[output].size:
+            raise DataError(
+                f"{file}, sample {place.name}: {list(wanted.shape)} true numbers for output '{output}' of "
+                "shape "
+                f"{list(shape)}; give one for each element"
+            )
+        return wanted.reshape(shape).astype(np.float64), used
+
+    def scored(wanted: npt.NDArray[np.float64], outputs: Outputs) -> Floats:
+        found = outputs[output]
+        if found.shape != wanted.shape:
+            raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
+        error, rows = found.astype(np.float64) - wanted, max(1, wanted.shape[0] if wanted.ndim else 1)
+        error, flat = error.reshape(rows, -1), wanted.reshape(rows, -1)
+        return np.stack(
+            [
+                np.full(rows, float(flat.shape[1])),
+                (error**2).sum(axis=1),
+                np.abs(error).sum(axis=1),
+                flat.sum(axis=1),
+                (flat**2).sum(axis=1),
+            ],
+            axis=1,
+        )
+
+    def figures(found: Sequence[Floats]) -> Figures:
+        return of_sums(np.concatenate(list(found)), figure)
+
+    return Metric(
+        name=source.asked.text,
+        title=f"{source.asked.title} of output '{output}'",
+        kind=source.asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=figures,
+        finish=values.check_rows,
+        digest=digest_of(source.asked, file, output),
+    )
+
+
+def read_table(file: Path) -> npt.NDArray[Any]:
+    """Return the numbers of a text file, a row a line, separated by commas or spaces; a first line of words
+    is a heading."""
+    lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    rows = [[cell.strip() for cell in (line.split(",") if "," in line else line.split())] for line in lines]
+    if rows and not all(map(_is_number, rows[0])):
+        rows = rows[1:]
+    return np.array([[float(cell) for cell in row] for row in rows], np.float64)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

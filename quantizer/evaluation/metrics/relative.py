@@ -1,0 +1,169 @@
+"""Metrics that need no truth: agreement and correlation of both models' outputs.
+
+- *agreement*, where the largest value of every float output is an answer (`class_axes`), or no output is
+  float: the float model scores 100, and the quantized one the share of the row's answers (largest class,
+  equal integers) that are the same. Accuracy on labelled data cannot drop by more than this does:
+  an answer has to change before it can become wrong.
+- *correlation*, for other outputs: of the quantized output with the float one, as it follows from the noise.
+  Noise that is a share n of the energy leaves a correlation of 1 / sqrt(1 + n), about 1 - n / 2, and no
+  correlation with the truth drops by more than that. A sample scores 100 (1 - n / 2) in the worst group of
+  channels of the worst output; 0.5 percentage points are an SQNR of 20 dB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compare import ClassAxis, OutputSums, Sums, answers, is_float, sums_along
+from .table import AGREEMENT, CORRELATION
+from .truth import Figures, Floats, Metric, Outputs, Place, mean_of
+
+ValuePair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+"""One output on one sample, of the float and of the quantized model."""
+
+
+def relative_metric(first: Outputs, axes: Mapping[str, ClassAxis]) -> Metric:
+    """Return the metric for models without a truth: agreement where the outputs are answers.
+
+    Args:
+        first: the float model's outputs on a sample.
+        axes: where each output has its classes.
+    """
+    return agreement_metric(axes) if are_answers(first, axes) else correlation_metric(axes)
+
+
+def _float_outputs(place: Place, floats: Outputs) -> tuple[Any, int]:
+    return floats, 0
+
+
+def are_answers(outputs: Outputs, axes: Mapping[str, ClassAxis]) -> bool:
+    """Return whether agreement says what there is to say: every float output has answers, or none is float.
+
+    Integer outputs beside float ones (a length, a mask) hardly ever change, so they are not counted.
+    """
+    floats = {name: values for name, values in outputs.items() if is_float(values)}
+    return all(answers(values, axes[name])[1] is not None for name, values in floats.items())
+
+
+def agreement_metric(axes: Mapping[str, ClassAxis]) -> Metric:
+    """Return the metric "agreement": the share of equal answers of each row, in the worst output.
+
+    Args:
+        axes: where each output has its classes.
+    """
+    return Metric(
+        name=AGREEMENT.name,
+        title=AGREEMENT.title,
+        kind=AGREEMENT,
+        truth=_float_outputs,
+        scored=lambda floats, outputs: _agreeing(floats, outputs, axes),
+        figures=lambda shares: mean_of(100.0 * np.concatenate(list(shares))),
+    )
+
+
+def _agreeing(floats: Outputs, quantized: Outputs, axes: Mapping[str, ClassAxis]) -> Floats:
+    """Return the share of equal answers of each row."""
+    shares = []
+    only_floats = any(is_float(values) for values in floats.values())
+    for name, values in floats.items():
+        of_float, of_quantized = answers(values, axes[name])[1], answers(quantized[name], axes[name])[1]
+        if of_float is None or (only_floats and not is_float(values)):
+            continue
+        rows = values.shape[0] if values.ndim else 1
+        if rows == 0 or of_float.size % rows:
+            rows = 1
+        same = np.zeros(of_float.size, bool)
+        if of_quantized is not None and values.shape == quantized[name].shape:
+            same = np.asarray(of_float == of_quantized)
+        shares.append(same.reshape(rows, -1).mean(axis=1) if of_float.size else np.ones(rows))
+    rows = min(share.size for share in shares)
+    merged = [share if share.size == rows else np.full(rows, share.mean()) for share in shares]
+    return np.asarray(np.min(merged, axis=0), np.float64)
+
+
+def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
+    """Return the metric "correlation" with the float model's outputs.
+
+    The worst group of channels is that of all samples together; a sample's noise is measured against the mean
+    energy that the samples have in it, so that a quiet sample (an image without objects) counts as little as
+    it matters. The outputs of all samples are kept.
+
+    Args:
+        axes: where each output has its classes.
+    """
+
+    def figures(pairs: Sequence[tuple[Outputs, Outputs]]) -> Figures:
+        floats, quantized = zip(*pairs, strict=True)
+        worst = max(_all_shares(floats, quantized, axes), key=lambda share: float(share.mean()))
+        return mean_of(100.0 * (1.0 - np.minimum(1.0, worst / 2.0)))
+
+    return Metric(
+        name=CORRELATION.name,
+        title=f"{CORRELATION.title} (0.5 is an SQNR of 20 dB)",
+        kind=CORRELATION,
+        truth=_float_outputs,
+        scored=lambda floats, outputs: (floats, outputs),
+        figures=figures,
+    )
+
+
+def noise_share(
+    floats: Sequence[Outputs], quantized: Sequence[Outputs], axes: Mapping[str, ClassAxis]
+) -> float:
+    """Return the noise over the energy in the worst group of channels of the worst float output.
+
+    Of a model without float outputs the share of elements that differ in the worst output.
+
+    Args:
+        floats, quantized: outputs of both models on the same samples.
+        axes: where each output has its classes.
+    """
+    shares = _all_shares(floats, quantized, axes)
+    if shares:
+        return max(float(share.mean()) for share in shares)
+    differ = [[float(np.mean(f[n] != q[n])) for n in f] for f, q in zip(floats, quantized, strict=True)]
+    return float(np.max(np.mean(differ, axis=0), initial=0.0))
+
+
+def _all_shares(
+    floats: Sequence[Outputs], quantized: Sequence[Outputs], axes: Mapping[str, ClassAxis]
+) -> list[Floats]:
+    """Return `_noise_shares` of each float output."""
+    both = list(zip(floats, quantized, strict=True))
+    names = [name for name, values in floats[0].items() if is_float(values)]
+    return [_noise_shares([(f[n], q[n]) for f, q in both], axes[n]) for n in names]
+
+
+def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
+    """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
+
+    Inf in all samples where one has another shape, NaN or Inf, or noise without any signal.
+    """
+    sums = OutputSums(axis)
+    for floats, quantized in pairs:
+        sums = sums.added(floats, quantized)
+    result = sums.result("")
+    if result.shape_mismatches or result.difference is None:
+        return np.full(len(pairs), math.inf if result.shape_mismatches else 0.0)
+    if result.difference.sqnr == -math.inf:
+        return np.full(len(pairs), math.inf)
+    groups = () if result.channels is None else result.channels.groups
+    axes = (None, None if result.channels is None else result.channels.axis)
+    whole, along = zip(*(sums_along(floats, quantized, axes) for floats, quantized in pairs), strict=True)
+    shares = [_shares(whole, np.zeros(1, np.intp))]
+    for group in groups:
+        members = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
+        shares.append(_shares(along, members))
+    return max(shares, key=lambda share: float(share.mean()))
+
+
+def _shares(sums: Sequence[Sums], members: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """Return the noise of some channels in each sample over the mean energy that they have."""
+    noise = np.array([s.noise[members].sum() for s in sums])
+    signal = float(np.mean([s.signal[members].sum() for s in sums]))
+    return noise / signal if signal > 0.0 else np.where(noise > 0.0, math.inf, 0.0)

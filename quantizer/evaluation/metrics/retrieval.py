@@ -1,0 +1,147 @@
+"""Embeddings: queries that find their documents, and the angle to the float model's embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import ConfigError, DataError
+from .truth import (
+    Figures,
+    Floats,
+    Metric,
+    MetricSource,
+    Outputs,
+    Place,
+    digest_of,
+    load_labels,
+    mean_of,
+    required,
+)
+
+
+def recall(source: MetricSource) -> Metric:
+    """Return the share of queries with a document of theirs among the K nearest."""
+    most = source.asked.number
+    return _search(source, lambda ranks: np.asarray(100.0 * (ranks <= most), np.float64))
+
+
+def mean_reciprocal_rank(source: MetricSource) -> Metric:
+    """Return the mean of 1 over the place of the first document that belongs to the query."""
+    return _search(source, lambda ranks: np.asarray(100.0 / ranks, np.float64))
+
+
+def cosine(source: MetricSource) -> Metric:
+    """Return the cosine similarity of each row with the float model's, in percent."""
+    output = source.output_name
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        return _unit_rows(floats[output]), 0
+
+    def scored(wanted: Floats, outputs: Outputs) -> Floats:
+        found = _unit_rows(outputs[output])
+        if found.shape != wanted.shape:
+            return np.zeros(len(wanted))
+        return np.asarray(100.0 * np.nan_to_num((wanted * found).sum(axis=1)), np.float64)
+
+    return Metric(
+        name=source.asked.text,
+        title=f"{source.asked.title}, output '{output}'",
+        kind=source.asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=lambda found: mean_of(np.concatenate(list(found))),
+        digest=digest_of(source.asked, None, output),
+    )
+
+
+def _unit_rows(values: npt.NDArray[Any]) -> Floats:
+    """Return the rows of an output as vectors of length 1; zeros stay zeros."""
+    rows = values.astype(np.float64).reshape(values.shape[0] if values.ndim else 1, -1)
+    with np.errstate(all="ignore"):  # a row that is not finite stays so
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0), np.float64)
+
+
+def _search(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
+    file, output, among = required(source), source.output_name, _among(source)
+    pairs = load_labels(file)
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        rows = len(_unit_rows(floats[output]))
+        return pairs.classes[place.row : place.row + rows], rows
+
+    def scored(numbers: npt.NDArray[np.int64], outputs: Outputs) -> tuple[npt.NDArray[np.int64], Floats]:
+        found = _unit_rows(outputs[output])
+        return numbers, found if len(found) == numbers.size else np.zeros((numbers.size, found.shape[1]))
+
+    def figures(found: Sequence[tuple[npt.NDArray[np.int64], Floats]]) -> Figures:
+        numbers = np.concatenate([part for part, _ in found])
+        return mean_of(score(_ranks(numbers, np.concatenate([rows for _, rows in found]), among, file)))
+
+    return Metric(
+        name=source.asked.text,
+        title=f"{source.asked.title}, output '{output}'",
+        kind=source.asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=figures,
+        finish=lambda rows, cut: pairs.check_rows(rows, cut=cut),
+        digest=digest_of(source.asked, file, output),
+    )
+
+
+def _among(source: MetricSource) -> int | None:
+    given = source.asked.options["among"]
+    if given is None:
+        return None
+    if not str(given).isdigit() or int(given) < 2:
+        raise ConfigError(
+            f"metric '{source.asked.text}': among={given} is no number of documents; give 2 or more"
+        )
+    return int(given)
+
+
+def _ranks(numbers: npt.NDArray[np.int64], rows: Floats, among: int | None, where: str) -> Floats:
+    """Return the place of the first document of each query, from 1; ties count against it.
+
+    An embedding that is not finite is as far as can be.
+
+    Args:
+        numbers: of the pair that each row belongs to; its first row is the query.
+        rows: vectors of length 1.
+        among: pairs that are searched together, in their order, as `numpy.array_split` makes blocks of them;
+            None for all.
+        where: file of the pairs, for messages.
+    """
+    found, queries = np.unique(numbers, return_index=True)
+    queries = np.sort(queries)
+    documents = np.setdiff1d(np.arange(numbers.size), queries)
+    if np.setdiff1d(found, numbers[documents]).size:
+        alone = int(np.setdiff1d(found, numbers[documents])[0])
+        raise DataError(
+            f"{where}: pair {alone} has one row, a query without a document; give at least two rows the same "
+            "number (a sample that is tuned on holds both)"
+        )
+    blocks = np.array_split(queries, max(1, queries.size // among)) if among else [queries]
+    ranks = [
+        _ranks_in(numbers, rows, block, documents[np.isin(numbers[documents], numbers[block])])
+        for block in blocks
+    ]
+    return np.concatenate(ranks)
+
+
+def _ranks_in(
+    numbers: npt.NDArray[np.int64],
+    rows: Floats,
+    queries: npt.NDArray[np.int64],
+    documents: npt.NDArray[np.int64],
+) -> Floats:
+    near = rows[queries] @ rows[documents].T
+    near = np.where(np.isnan(near), -2.0, near)
+    own = numbers[queries][:, None] == numbers[documents]
+    best = np.where(own, near, -np.inf).max(axis=1, keepdims=True)
+    return np.asarray(1 + ((near >= best) & ~own).sum(axis=1), np.float64)

@@ -1,0 +1,134 @@
+"""Mean IoU of masks of classes: over all pixels together, the mean over the classes that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import ConfigError, DataError, ModelError
+from ..compare import class_axes, is_float
+from .truth import (
+    Figures,
+    Floats,
+    Metric,
+    MetricSource,
+    Outputs,
+    Place,
+    array_truth,
+    digest_of,
+    of_sums,
+    read_npy,
+    read_picture,
+)
+
+Masks = npt.NDArray[np.int64]
+"""Class of each pixel, [rows, height, width]."""
+
+
+def mean_iou(source: MetricSource) -> Metric:
+    """Return the mean intersection over union of classes; the masks of the float model are a missing truth.
+
+    Raises:
+        ConfigError: an option makes no sense. DataError: the masks cannot be read, or have another size than
+            the output. ModelError: the output has no classes.
+    """
+    output, ignore = source.output_name, int(source.asked.options["ignore"] or 0)
+    axis, threshold, assumed = _classes(source)
+    files = (
+        None if source.truth is None else array_truth(source.truth, {".npy": read_npy, ".png": read_picture})
+    )
+
+    def masks(outputs: Outputs) -> Masks:
+        values = outputs[output]
+        if axis is not None:
+            return np.asarray(np.argmax(values, axis=axis), np.int64)
+        found = values > threshold if is_float(values) else values
+        return np.asarray(found[:, 0] if found.ndim == 4 else found, np.int64)
+
+    def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
+        mine = masks(floats)
+        if files is None:
+            return mine, 0
+        wanted, used = files.of(place, len(mine))
+        wanted = wanted[None] if wanted.ndim == mine.ndim - 1 else wanted
+        if wanted.shape != mine.shape:
+            raise DataError(
+                f"{source.truth}, sample {place.name}: its mask has shape {list(wanted.shape)}, the output's "
+                f"{list(mine.shape)}; give masks of the output's size"
+            )
+        return wanted.astype(np.int64), used
+
+    def scored(wanted: Masks, outputs: Outputs) -> list[tuple[Floats, Floats]]:
+        found = masks(outputs)
+        if found.shape != wanted.shape:
+            raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
+        return [_overlap(w, f, ignore) for w, f in zip(wanted, found, strict=True)]
+
+    return Metric(
+        name=source.asked.text,
+        title=f"{source.asked.title} of output '{output}'",
+        kind=source.asked.kind,
+        truth=truth,
+        scored=scored,
+        figures=_figures,
+        finish=(lambda rows, cut: None) if files is None else files.check_rows,
+        digest=digest_of(source.asked, source.truth, f"{output} {source.class_axis}"),
+        assumed=assumed,
+    )
+
+
+def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
+    """Return the axis of the classes, or None and the threshold of a mask of two; and what was assumed."""
+    output = source.output_name
+    values, given = source.first[output], source.asked.options["threshold"]
+    channels = values.shape[1] if values.ndim == 4 else 1
+    if given is None and is_float(values):
+        axis = class_axes(source.model, output, source.class_axis)[output].axis_in(values.shape)
+        axis = 1 if axis is None and channels > 1 else axis
+        if axis is not None:
+            return axis, 0.0, (f"miou: the classes of output '{output}' are along axis {axis}",)
+    if channels > 1 or values.ndim not in (3, 4):
+        raise ModelError(
+            f"output '{output}': shape {list(values.shape)} is no mask [rows, classes, height, width]; "
+            "choose "
+            "another with --output, or its axis with --class-axis"
+        )
+    if not is_float(values):
+        return None, 0.0, ()
+    shares = float(values.min(initial=0.0)) >= 0.0 and float(values.max(initial=0.0)) <= 1.0
+    try:
+        threshold = float(given) if given is not None else 0.5 if shares else 0.0
+    except ValueError as error:
+        raise ConfigError(
+            f"metric '{source.asked.text}': threshold={given} is no number; give one, such as 0.5"
+        ) from error
+    return None, threshold, (f"miou: output '{output}' is class 1 above {threshold:g}, else class 0",)
+
+
+def _overlap(wanted: Masks, found: Masks, ignore: int) -> tuple[Floats, Floats]:
+    """Return the pixels of each class that both have, and that either has."""
+    counted = (wanted != ignore) & (wanted >= 0)
+    wanted, found = wanted[counted], found[counted]
+    classes = 1 + int(max(wanted.max(initial=0), found.max(initial=0)))
+    both = np.bincount(wanted[wanted == found], minlength=classes)
+    either = np.bincount(wanted, minlength=classes) + np.bincount(found, minlength=classes) - both
+    return both.astype(np.float64), either.astype(np.float64)
+
+
+def _figures(found: Sequence[list[tuple[Floats, Floats]]]) -> Figures:
+    rows = [row for sample in found for row in sample]
+    classes = max(both.size for both, _ in rows)
+    sums = np.array(
+        [[np.resize(np.pad(part, (0, classes - part.size)), classes) for part in row] for row in rows]
+    )
+
+    def figure(totals: Floats) -> Floats:
+        both, either = totals[:, :classes], totals[:, classes:]
+        present = either > 0.0
+        ious = np.where(present, both / np.where(present, either, 1.0), 0.0)
+        return np.asarray(100.0 * ious.sum(axis=1) / np.maximum(1, present.sum(axis=1)), np.float64)
+
+    return of_sums(sums.reshape(len(rows), 2 * classes), figure)

@@ -1,0 +1,318 @@
+"""The table of built-in metrics: what each needs, what its figure means, and what a drop of it is.
+
+Without numpy: help is fast. A new metric is one entry here and the function that it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ....profiles.base.errors import ConfigError, nearest
+
+MetricName = Literal[
+    "top-1",
+    "top-5",
+    "f1",
+    "map",
+    "map50",
+    "miou",
+    "recall@1",
+    "recall@5",
+    "recall@10",
+    "mrr",
+    "cosine",
+    "wer",
+    "cer",
+    "psnr",
+    "ssim",
+    "rmse",
+    "mae",
+    "r2",
+]
+"""Names of metrics, for type checkers; a number after top- or recall@ may be another, and options may follow
+as in `map50:nms=0.6`."""
+
+Option = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class MetricKind:
+    """One kind of metric.
+
+    Attributes:
+        name: as it is asked for; "top-K" and "recall@K" with a number for K.
+        title: for people.
+        maker: "module:function" below this room, which opens it with its truth.
+        truth: what file it reads.
+        without_truth: what stands for the truth where no file is given; "" where one is needed.
+        higher_is_better: whether a larger figure is the better one.
+        unit: of its figure: "%", "dB" or "" for that of the output, or of the function.
+        drop: in what its drop is counted: "points" (percentage points of the figure), "dB", or "relative"
+            (percent of the float model's figure).
+        interval: how the 95 % interval of a drop is found: "paired" from the scores of rows or samples, or
+            "bootstrap" over samples, of figures that are no mean.
+        options: those that may follow the name, with their defaults; None for what follows from the model.
+    """
+
+    name: str
+    title: str
+    maker: str
+    truth: str
+    without_truth: str = ""
+    higher_is_better: bool = True
+    unit: Literal["%", "dB", ""] = "%"
+    drop: Literal["points", "dB", "relative"] = "points"
+    interval: Literal["paired", "bootstrap"] = "paired"
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def drop_unit(self) -> str:
+        """The unit of a drop, for people."""
+        return {"points": "percentage points", "dB": "dB", "relative": "% of float's"}[self.drop]
+
+
+_BOXES: Mapping[str, Option] = {
+    "head": None,
+    "nms": 0.45,
+    "confidence": 0.25,
+    "max": 300,
+    "boxes": None,
+    "units": None,
+    "background": None,
+    "size": None,
+    "placement": None,
+    "images": None,
+    "classes": None,
+    "agnostic": False,
+    "first": 0,
+    "ids": False,
+}
+_FOR_MAP = {**_BOXES, "confidence": 0.001, "nms": 0.6, "max": 100}
+_BOX_TRUTH = "boxes: COCO .json, or a folder of YOLO .txt files"
+_FLOAT_BOXES = "the boxes of the float model"
+_TEXTS: Mapping[str, Option] = {
+    "charset": None,
+    "blank": 0,
+    "layout": None,
+    "end": None,
+    "spaces": "keep",
+    "case": "keep",
+}
+_TEXT_TRUTH = "one line of text for each row"
+_PICTURES = "pictures (.npy, .png), one for each sample, or one .npy"
+_NUMBERS = "numbers for each row: .npy, .csv, or a folder of .npy"
+
+KINDS: tuple[MetricKind, ...] = (
+    MetricKind(
+        "top-K",
+        "top-K accuracy",
+        "classification:top_k",
+        "class of each row: text, .npy, or a folder of pictures in a folder for each class",
+    ),
+    MetricKind(
+        "f1",
+        "F1 of boxes",
+        "detection:f1",
+        _BOX_TRUTH,
+        _FLOAT_BOXES,
+        interval="bootstrap",
+        options={**_BOXES, "iou": 0.5},
+    ),
+    MetricKind(
+        "map",
+        "mAP at IoU 0.5 to 0.95",
+        "detection:mean_average_precision",
+        _BOX_TRUTH,
+        _FLOAT_BOXES,
+        interval="bootstrap",
+        options=_FOR_MAP,
+    ),
+    MetricKind(
+        "map50",
+        "mAP at IoU 0.5",
+        "detection:mean_average_precision",
+        _BOX_TRUTH,
+        _FLOAT_BOXES,
+        interval="bootstrap",
+        options=_FOR_MAP,
+    ),
+    MetricKind(
+        "miou",
+        "mean IoU of classes",
+        "segmentation:mean_iou",
+        "masks of classes (.npy, .png), one for each sample, or one .npy",
+        "the masks of the float model",
+        interval="bootstrap",
+        options={"ignore": 255, "threshold": None},
+    ),
+    MetricKind(
+        "recall@K",
+        "queries that find a document of theirs among the first K",
+        "retrieval:recall",
+        "number of the pair of each row: its first row is the query, the others are its documents",
+        options={"among": None},
+    ),
+    MetricKind(
+        "mrr",
+        "mean reciprocal rank",
+        "retrieval:mean_reciprocal_rank",
+        "number of the pair of each row: its first row is the query, the others are its documents",
+        options={"among": None},
+    ),
+    MetricKind(
+        "cosine",
+        "cosine similarity with the float model",
+        "retrieval:cosine",
+        "none",
+        "the float model",
+    ),
+    MetricKind(
+        "wer",
+        "word error rate",
+        "texts:word_error_rate",
+        _TEXT_TRUTH,
+        "the texts of the float model",
+        higher_is_better=False,
+        interval="bootstrap",
+        options=_TEXTS,
+    ),
+    MetricKind(
+        "cer",
+        "character error rate",
+        "texts:character_error_rate",
+        _TEXT_TRUTH,
+        "the texts of the float model",
+        higher_is_better=False,
+        interval="bootstrap",
+        options=_TEXTS,
+    ),
+    MetricKind("psnr", "PSNR", "images:psnr", _PICTURES, unit="dB", drop="dB", options={"range": None}),
+    MetricKind("ssim", "SSIM", "images:ssim", _PICTURES, options={"range": None}),
+    MetricKind(
+        "rmse",
+        "root mean square error",
+        "regression:rmse",
+        _NUMBERS,
+        higher_is_better=False,
+        unit="",
+        drop="relative",
+        interval="bootstrap",
+    ),
+    MetricKind(
+        "mae",
+        "mean absolute error",
+        "regression:mae",
+        _NUMBERS,
+        higher_is_better=False,
+        unit="",
+        drop="relative",
+        interval="bootstrap",
+    ),
+    MetricKind("r2", "coefficient of determination", "regression:r2", _NUMBERS, interval="bootstrap"),
+)
+"""Every built-in metric that can be asked for by name."""
+
+AGREEMENT = MetricKind("agreement", "top-1 agreement with the float model", "", "none", "the float model")
+CORRELATION = MetricKind(
+    "correlation", "correlation with the float model's outputs", "", "none", "the float model"
+)
+OWN = MetricKind("file.py:function", "a function of one's own", "", "what the function reads", unit="")
+"""Metrics that no name of the table asks for."""
+
+_NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")
+
+
+@dataclass(frozen=True)
+class NamedMetric:
+    """A metric of the table, as it was asked for.
+
+    Attributes:
+        text: what was asked for.
+        kind: its entry.
+        number: the K of "top-K" and "recall@K"; 1 elsewhere.
+        options: all of its options.
+    """
+
+    text: str
+    kind: MetricKind
+    number: int
+    options: Mapping[str, Option]
+
+    @property
+    def title(self) -> str:
+        """The title with its number."""
+        return re.sub(r"\bK\b", str(self.number), self.kind.title)
+
+
+def metric_names() -> Iterator[str]:
+    """Yield the names for help: "top-K" is shown as "top-1"."""
+    for kind in KINDS:
+        yield kind.name.replace("top-K", "top-1").replace("@K", "@1")
+
+
+def named_metric(text: str) -> NamedMetric | None:
+    """Return the metric of the table that a text asks for, as in "top-5" or "map50:nms=0.6".
+
+    None where it asks for none: "module:function" is a function of one's own.
+
+    Raises:
+        ConfigError: an option or its value is not allowed, or K is 0.
+    """
+    match = _NAME.fullmatch(text)
+    kind = None if match is None else _kind(match[1], match[2])
+    if match is None or kind is None:
+        return None
+    number = int(match[2] or 1)
+    if number < 1:
+        raise ConfigError(f"metric '{text}': counts from 1; give a number above 0")
+    return NamedMetric(text, kind, number, _options(text, kind, match[3] or ""))
+
+
+def check_metric_name(text: str) -> None:
+    """Raise ConfigError for a text that is neither in the table nor names a function."""
+    if named_metric(text) is None and ":" not in text:
+        names = list(metric_names())
+        raise ConfigError(
+            f"metric '{text}': there is no such metric; use one of {', '.join(names)}, or a function of your "
+            f"own as module:function.{nearest(text, names)}"
+        )
+
+
+def _kind(name: str, number: str | None) -> MetricKind | None:
+    wanted = name + ("" if number is None else "K")
+    return next((kind for kind in KINDS if kind.name == wanted), None)
+
+
+def _options(text: str, kind: MetricKind, written: str) -> dict[str, Option]:
+    options = dict(kind.options)
+    for part in filter(None, written.split(",")):
+        name, equals, value = part.partition("=")
+        if name not in options or not equals:
+            known = ", ".join(options) or "none"
+            raise ConfigError(
+                f"metric '{text}': '{part}' is no option of it; its options are {known}, as in "
+                f"{kind.name}:{next(iter(options), 'option')}=value.{nearest(name, options)}"
+            )
+        options[name] = _value(text, name, value, kind.options[name])
+    return options
+
+
+def _value(text: str, name: str, value: str, default: Option) -> Option:
+    """Return the value of an option as the type of its default."""
+    try:
+        if isinstance(default, bool):
+            return {"yes": True, "true": True, "no": False, "false": False}[value.lower()]
+        if isinstance(default, int):
+            return int(value)
+        if isinstance(default, float):
+            number = float(value)
+            if not 0.0 <= number <= 1.0:
+                raise ValueError
+            return number
+    except (KeyError, ValueError) as error:
+        wanted = {bool: "yes or no", int: "a whole number", float: "a number from 0 to 1"}[type(default)]
+        raise ConfigError(f"metric '{text}': {name}={value} is not {wanted}; correct it") from error
+    return value

@@ -1,0 +1,468 @@
+"""What metrics share in reading their truth: files of a folder by the names of samples, arrays, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ....profiles.base.errors import ConfigError, DataError, QprofError
+from ....profiles.samples.images import noted_classes
+from ....profiles.samples.objects import DataLike
+from .table import MetricKind, NamedMetric
+
+# The true class of every row, read from a file.
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The true class of every row, as a file or folder has them.
+
+    Attributes:
+        file: its path.
+        classes: int64 of shape [rows], none below 0.
+        lines: number of the line of each row in a text file; None for an array.
+        rows: place of each row in the array or folder, for some of its rows; None for all.
+        folders: number of folders whose order numbers the classes; None where nothing was taken for granted.
+    """
+
+    file: str
+    classes: npt.NDArray[np.int64]
+    lines: tuple[int, ...] | None = None
+    rows: tuple[int, ...] | None = None
+    folders: int | None = None
+
+    def part(self, rows: Sequence[int]) -> Labels:
+        """Return the labels of some of the rows, in the order of `rows`."""
+        lines = None if self.lines is None else tuple(self.lines[row] for row in rows)
+        places = tuple(rows if self.rows is None else (self.rows[row] for row in rows))
+        return replace(self, classes=self.classes[list(rows)], lines=lines, rows=places)
+
+    def check_classes(self, count: int | None) -> None:
+        """Check the labels against the number of classes of an output; None for an unknown number.
+
+        Raises:
+            DataError: a label is no class, naming the first; or all are one too high; or some of
+                the classes have no folder.
+        """
+        if count is not None and self.folders is not None and self.folders != count:
+            raise DataError(
+                f"{self.file}: has folders of {self.folders} classes, and the output has {count}; write the "
+                "names of all classes, in the model's order, into classes.txt in that folder, a line each"
+            )
+        if count is None or int(self.classes.max(initial=0)) < count:
+            return
+        if self.rows is None and self.classes.min() >= 1 and self.classes.max() == count:
+            raise DataError(
+                f"{self.file}: the labels end at {count} and none is 0, but the output's {count} classes are "
+                f"0 to {count - 1}: they seem to count from 1; subtract 1 from each"
+            )
+        row = int(np.argmax(self.classes >= count))
+        line = None if self.lines is None else self.lines[row]
+        raise DataError(
+            f"{_place(self.file, row if self.rows is None else self.rows[row], line)}: label "
+            f"{self.classes[row]} is none of the output's {count} classes, 0 to {count - 1}; correct it, or "
+            "choose another output, or the axis (--class-axis) that has these classes"
+        )
+
+    def check_rows(self, rows: int, *, cut: bool) -> None:
+        """Check that each of `rows` rows has a label; `cut`: samples after them were left out.
+
+        Raises:
+            DataError: there are no rows, or not as many as labels.
+        """
+        if not rows:
+            raise DataError(f"{self.file}: the samples have 0 rows to compare with labels; check the data")
+        count = self.classes.size
+        if rows > count or (rows < count and not cut):
+            raise DataError(
+                f"{self.file}: {count} labels, but the samples have {rows} rows; give one label for each row"
+            )
+
+
+_WRITE = "write it with numpy.save(file, labels.astype('int64')), or as text with one integer a line"
+
+
+def load_labels(source: str | Path | Labels) -> Labels:
+    """Return the labels in a file, `.npy` with a one-dimensional integer array or text, if not yet read.
+
+    Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
+    class, they are the classes of the pictures (`noted_classes`).
+
+    Raises:
+        DataError: the file cannot be read, or holds something else, or a label is negative or does not
+            fit into int64: the file, the row or line, what is wrong, and what to do.
+    """
+    if isinstance(source, Labels):
+        return source
+    file = Path(source)
+    if file.is_dir():
+        found = noted_classes(file)
+        return Labels(str(file), found.labels, folders=len(found.names) if found.is_order else None)
+    try:
+        labels = _from_npy(file) if file.suffix == ".npy" else _from_text(file)
+    except OSError as error:
+        raise DataError(
+            f"{file}: cannot read the labels: {error.strerror or error}; check the path"
+        ) from error
+    if labels.classes.min(initial=0) < 0:
+        row = int(np.argmax(labels.classes < 0))
+        line = labels.lines[row] if labels.lines else None
+        raise DataError(
+            f"{_place(str(file), row, line)}: label {labels.classes[row]} is negative, and classes "
+            "count from 0; leave rows without a class out of both samples and labels"
+        )
+    return labels
+
+
+def _place(file: str, row: int, line: int | None) -> str:
+    return f"{file}, row {row}" if line is None else f"{file}, line {line}"
+
+
+def _from_npy(file: Path) -> Labels:
+    """Read an array after a look at its header, which may name more rows than the file has."""
+    with file.open("rb") as stream:
+        shape, dtype = _npy_header(stream, file)
+        if len(shape) != 1 or dtype.kind not in "iu":
+            kind = "Python objects" if dtype.hasobject else str(dtype)
+            raise DataError(
+                f"{file}: labels must be a one-dimensional array of integers, this is {kind} of shape "
+                f"{list(shape)}; {_WRITE}"
+            )
+        wanted, there = shape[0] * dtype.itemsize, file.stat().st_size - stream.tell()
+        if not 0 <= wanted <= there:
+            raise DataError(
+                f"{file}: its header says {shape[0]} labels of {dtype}, and {there} bytes follow; the file "
+                "is damaged, copy it again"
+            )
+        values = np.frombuffer(stream.read(wanted), dtype)
+    if values.size and int(values.max()) > np.iinfo(np.int64).max:
+        row = int(np.argmax(values > np.iinfo(np.int64).max))
+        raise DataError(f"{file}, row {row}: label {values[row]} does not fit into int64; correct it")
+    return Labels(str(file), values.astype(np.int64))
+
+
+def _npy_header(stream: BinaryIO, file: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype that an .npy file names."""
+    if stream.read(2) == b"PK":
+        raise DataError(f"{file}: is a zip archive (.npz) and not one array; {_WRITE}")
+    stream.seek(0)
+    try:
+        version = np.lib.format.read_magic(stream)
+        old = version == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses it as Python, which may raise anything
+        raise DataError(f"{file}: is no .npy array, or its header is damaged; {_WRITE}") from error
+    return shape, dtype
+
+
+def _from_text(file: Path) -> Labels:
+    try:
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: not a text file; {_WRITE}") from error
+    filled = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    for number, line in filled:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
+            raise DataError(
+                f"{file}, line {number}: '{line[:40]}' is not an integer label; write one integer a line"
+            )
+    classes = np.array([int(line) for _, line in filled], np.int64)
+    return Labels(str(file), classes, tuple(number for number, _ in filled))
+
+
+# A metric, and what it finds: one concept for `evaluate` and `tune`.
+
+Floats = npt.NDArray[np.float64]
+
+Outputs = Mapping[str, npt.NDArray[Any]]
+"""Outputs of a model on one sample, by name."""
+
+Inputs = Mapping[str, npt.NDArray[Any]]
+"""Inputs of a model in one sample, by name."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of the samples one is.
+
+    Attributes:
+        index: among the samples, from 0.
+        name: of the sample: that of its file.
+        row: rows before it.
+    """
+
+    index: int
+    name: str
+    row: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Figures:
+    """What a metric finds in the outputs of one model on all samples.
+
+    Attributes:
+        units: rows, samples or pictures that are scored.
+        figure: weights of the units, float64 of shape [repeats, units] -> the figure for each, [repeats].
+        scores: score of each unit where the figure is their mean; None elsewhere.
+    """
+
+    units: int
+    figure: Callable[[Floats], Floats]
+    scores: Floats | None = None
+
+    @property
+    def value(self) -> float:
+        """The figure, in the unit of the metric."""
+        return float(self.figure(np.ones((1, self.units)))[0])
+
+
+def mean_of(scores: Floats) -> Figures:
+    """Return figures that are the mean of the units' scores, float64 of shape [units]."""
+
+    def figure(weights: Floats) -> Floats:
+        return np.asarray(weights @ scores / weights.sum(axis=1), np.float64)
+
+    return Figures(scores.size, figure, scores)
+
+
+def of_sums(sums: Floats, function: Callable[[Floats], Floats]) -> Figures:
+    """Return figures that follow from sums over the units.
+
+    Args:
+        sums: float64 of shape [units, counts].
+        function: sums of shape [repeats, counts] -> figure of each repeat.
+    """
+    return Figures(len(sums), lambda weights: function(weights @ sums))
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A metric, opened with its truth.
+
+    Attributes:
+        name: as it was asked for.
+        title: for people.
+        kind: what its figure means.
+        truth: place of a sample and the float model's outputs on it -> the truth about it, in whatever form
+            the metric has it, and how many rows of the file it used.
+        scored: that truth and the outputs of one model -> what is kept of them.
+        figures: what was kept of all samples -> what it amounts to.
+        finish: called with the number of all rows, and whether samples were left out at the end; raises
+            DataError where the truth is about more or fewer.
+        digest: of the truth and of the options.
+        assumed: sentences about what was assumed of outputs and truth.
+    """
+
+    name: str
+    title: str
+    kind: MetricKind
+    truth: Callable[[Place, Outputs], tuple[Any, int]]
+    scored: Callable[[Any, Outputs], Any]
+    figures: Callable[[Sequence[Any]], Figures]
+    finish: Callable[[int, bool], None] = lambda rows, cut: None
+    digest: str = ""
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class MetricSource:
+    """What a metric of the table is opened with.
+
+    Attributes:
+        asked: the metric with its options.
+        truth: file or folder; None where none was given, or it is `labels`.
+        output: name of the output that is scored; None for the first (that fits).
+        class_axis: axis of its classes; None for what its operator says.
+        model: the float model.
+        inputs: its inputs in the first sample.
+        first: its outputs on it.
+        data: all samples that these were chosen from; None where nobody knows.
+        labels: the truth, where it is labels that were read already.
+    """
+
+    asked: NamedMetric
+    truth: str | None
+    output: str | None
+    class_axis: int | None
+    model: ir.Model
+    inputs: Inputs
+    first: Outputs
+    data: DataLike | None = None
+    labels: Labels | None = None
+
+    @property
+    def output_name(self) -> str:
+        """The output that is scored."""
+        return next(iter(self.first)) if self.output is None else self.output
+
+
+def required(source: MetricSource) -> str:
+    """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
+    if source.truth is None:
+        raise ConfigError(
+            f"metric '{source.asked.text}': needs the truth: {source.asked.kind.truth}; "
+            "give it with --labels (labels= in Python)"
+        )
+    return source.truth
+
+
+def digest_of(asked: NamedMetric, path: str | None, more: str = "", labels: Labels | None = None) -> str:
+    """Return a digest of a metric: name, options and the bytes of its truth: a file, a folder or labels."""
+    digest = hashlib.sha256(repr((asked.kind.name, asked.number, sorted(asked.options.items()))).encode())
+    digest.update(more.encode())
+    if labels is not None:
+        digest.update(labels.classes.tobytes())
+    for file in () if path is None else _files(Path(path)):
+        digest.update(file.name.encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _files(path: Path) -> Sequence[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayTruth:
+    """Arrays that are the truth of samples: one file for each sample, or the rows of one array.
+
+    Attributes:
+        path: file or folder.
+        of: place of a sample and how many rows it has -> its array, and how many rows of the file it used.
+        rows: of the one array; None for a folder.
+    """
+
+    path: str
+    of: Callable[[Place, int], tuple[npt.NDArray[Any], int]]
+    rows: int | None
+
+    def check_rows(self, rows: int, cut: bool) -> None:
+        """Raise DataError where the array has another number of rows than the samples (`Metric.finish`)."""
+        if self.rows is not None and (rows > self.rows or (rows < self.rows and not cut)):
+            raise DataError(
+                f"{self.path}: {self.rows} rows, but the samples have {rows}; give one for each row"
+            )
+
+
+def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> ArrayTruth:
+    """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names.
+
+    Args:
+        path: file or folder.
+        readers: suffix of a file, such as ".npy" -> what reads it.
+
+    Raises:
+        DataError: there is no such file, it cannot be read, or the folder has none of these. When it is used:
+            a sample has no file.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        whole = _read(place, readers)
+        return ArrayTruth(path, lambda at, rows: (whole[at.row : at.row + rows], rows), len(whole))
+    files, stem_once = by_stem(place, tuple(readers)), stems(path)
+
+    def of(at: Place, rows: int) -> tuple[npt.NDArray[Any], int]:
+        file = files.get(stem_once(at.name))
+        if file is None:
+            raise DataError(
+                f"{path}: has no file for sample {at.name}; name each after its sample, as in "
+                f"{stem_of(at.name)}{next(iter(readers))}"
+            )
+        return _read(file, readers), 0
+
+    return ArrayTruth(path, of, None)
+
+
+def by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
+    """Return the files of a folder by their names without suffix; raise DataError where there is none."""
+    files = {f.stem: f for f in sorted(folder.iterdir()) if f.suffix.lower() in suffixes}
+    if not files:
+        raise DataError(f"{folder}: holds no {' or '.join(suffixes)} file; check the folder of the truth")
+    return files
+
+
+def stem_of(name: str) -> str:
+    """Return the name of a sample without folder and suffix."""
+    return Path(os.fspath(name)).stem
+
+
+def stems(path: str) -> Callable[[str], str]:
+    """Return a function that gives the stem of a sample's name, and refuses that of another sample.
+
+    Args:
+        path: of the truth, for messages.
+
+    Raises:
+        DataError, in that function: two samples have one stem, as a/1.jpg and b/1.jpg, or rows of one file.
+    """
+    known: dict[str, str] = {}
+
+    def stem(name: str) -> str:
+        found = stem_of(name)
+        if known.setdefault(found, name) != name:
+            raise DataError(
+                f"{path}: samples {known[found]} and {name} would both have the truth of '{found}'; "
+                "give each file a name of its own, in samples and truth"
+            )
+        return found
+
+    return stem
+
+
+def _read(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        raise DataError(f"{file}: is no {' or '.join(readers)} file; give one, or a folder of them")
+    try:
+        return reader(file)
+    except QprofError:
+        raise
+    except Exception as error:  # NumPy parses headers as Python, which may raise anything
+        text = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{file}: cannot be read: {text}; check the file of the truth") from error
+
+
+def read_npy(file: Path) -> npt.NDArray[Any]:
+    """Return the array of an .npy file of numbers; raise ValueError for another one."""
+    with file.open("rb") as stream:
+        if stream.read(2) == b"PK":
+            raise ValueError("it is a zip archive (.npz) and not one array")
+    found = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub" or not found.ndim:
+        raise ValueError("it holds no array of numbers")
+    return found
+
+
+def read_text(path: str) -> str:
+    """Return a text file; raise DataError where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as text: {error}; check the file") from error
+
+
+def read_picture(file: Path) -> npt.NDArray[Any]:
+    """Return a picture as its file has it: uint8 or uint16 of shape [height, width] or [height, width, 3].
+
+    Palette numbers stay numbers: masks of classes are often stored so.
+    """
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{file}: reading pictures needs Pillow; install it with: pip install 'qprof-onnx[metrics]'"
+        ) from error
+    with Image.open(file) as picture:
+        return np.asarray(picture)

@@ -1,0 +1,108 @@
+"""A metric of the user's own: a function of outputs and indices."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.samples.functions import load_function, user_code
+from .table import OWN
+from .truth import Figures, Floats, Metric, Outputs, Place, mean_of
+
+MetricFunction: TypeAlias = Callable[[Sequence[Outputs], Sequence[int]], object]
+"""Takes the outputs of a model (a dict by name for each sample) and the indices of the samples in the data;
+returns a score from 0 to 100 for each, higher is better."""
+
+
+def user_metric(metric: str | MetricFunction) -> Metric:
+    """Return the metric that a user's function computes; the outputs of all samples are kept for it.
+
+    Args:
+        metric: the function, or "module:function".
+
+    Raises:
+        ConfigError: the text names no function. DataError: there is no such function. When it is used: it
+            raises, or returns something else than a score for each sample.
+    """
+    name = function_name(metric)
+    if isinstance(metric, str) and ":" not in metric:
+        raise ConfigError(f"--metric {name}: names no function; name one as module:function")
+    function: Callable[..., object] = load_function(metric) if isinstance(metric, str) else metric
+
+    def figures(found: Sequence[tuple[int, Outputs]]) -> Figures:
+        indices, outputs = [index for index, _ in found], [values for _, values in found]
+        with user_code(f"--metric {name}"):
+            scores = function(outputs, indices)
+        return mean_of(_checked(scores, len(found), name))
+
+    def truth(place: Place, outputs: Outputs) -> tuple[Any, int]:
+        return place.index, 0
+
+    return Metric(
+        name=name,
+        title=f"metric {name}",
+        kind=OWN,
+        truth=truth,
+        scored=lambda index, outputs: (index, outputs),
+        figures=figures,
+        digest=hashlib.sha256(_code(function)).hexdigest()[:16],
+    )
+
+
+def function_name(metric: str | MetricFunction) -> str:
+    """Return what messages call a metric: "module:function", or the name of the function."""
+    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
+
+
+def _checked(scores: object, count: int, name: str) -> Floats:
+    try:
+        values = np.asarray(scores, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"--metric {name}: returned no numbers ({error}); return one score for each sample"
+        ) from error
+    if values.shape != (count,) or not ((values >= 0.0) & (values <= 100.0)).all():
+        raise DataError(
+            f"--metric {name}: returned {_short(values)} for {count} samples; "
+            "return one score for each sample, from 0 to 100"
+        )
+    return values
+
+
+def _short(values: Floats) -> str:
+    if values.size and values.ndim == 1:
+        return f"{values.size} scores from {values.min():g} to {values.max():g}"
+    return f"an array of shape {list(values.shape)}"
+
+
+def _code(function: Callable[..., object]) -> bytes:
+    """Return the source of the module that a function is defined in, or else what is known of its code.
+
+    What it imports, and the values that it closes over, are not in it.
+    """
+    defined = inspect.unwrap(function)
+    if isinstance(defined, partial):
+        return _code(defined.func) + repr((defined.args, defined.keywords)).encode()
+    kind = defined if inspect.isroutine(defined) or inspect.isclass(defined) else type(defined)
+    with suppress(OSError, TypeError):
+        return Path(inspect.getfile(kind)).read_bytes()
+    source = ""
+    with suppress(OSError, TypeError):  # Python 3.13 takes `python -c` for the source of eval
+        source = inspect.getsource(kind)
+    return repr((kind.__qualname__, _instructions(getattr(defined, "__code__", None)), source)).encode()
+
+
+def _instructions(code: object) -> object:
+    """Return what a compiled function does; anything else as it is."""
+    if not isinstance(code, CodeType):
+        return code
+    return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])

@@ -1,0 +1,409 @@
+"""The table of runtimes that models are compared in: how each opens a model, and where it can run it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.runtime.providers import (
+    CPU,
+    RUNTIME_ERRORS,
+    check_provider,
+    first_line,
+    load_refusal,
+    loaded_libraries,
+    new_session,
+    new_session_options,
+)
+
+# Running models in onnxruntime with qprof's errors: session options, sessions, one run.
+
+Inputs = Mapping[str, npt.NDArray[np.generic]]
+"""The arrays of one sample by input name."""
+
+
+MOST_THREADS = 256
+"""More help no operator, and onnxruntime starts each at once: with thousands it never ends."""
+
+
+def session_options(threads: int) -> ort.SessionOptions:
+    """Return the options that every measured session has.
+
+    Args:
+        threads: threads inside an operator; operators run one after another.
+
+    Raises:
+        ConfigError: no number of threads that a machine has.
+    """
+    if not 0 <= threads <= MOST_THREADS:
+        raise ConfigError(f"threads: {threads} is not 0 to {MOST_THREADS}; give the number of cores to use")
+    options = new_session_options()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised, and say it in one line
+    # Two sessions share the cores: the one that has just run must not go on spinning.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def open_session(
+    model: str | bytes,
+    name: str,
+    threads: int = 1,
+    options: ort.SessionOptions | None = None,
+    provider: str = CPU,
+) -> ort.InferenceSession:
+    """Return a session with all graph optimisations.
+
+    Args:
+        model: path, or the bytes of a model without external data.
+        name: what errors call it.
+        threads: threads inside an operator.
+        options: instead of `session_options(threads)`.
+        provider: full name of the execution provider, see `check_provider`.
+
+    Raises:
+        ConfigError: the provider does not start on this machine.
+        ModelError: onnxruntime refuses the model.
+    """
+    chosen = session_options(threads) if options is None else options
+    try:
+        return new_session(model, chosen, provider)
+    except RUNTIME_ERRORS as error:
+        raise ModelError(load_refusal(name, error, loaded_libraries())) from error
+
+
+def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
+    """Return the values of `outputs` for one sample.
+
+    Raises:
+        ModelError: the runtime fails; `where` names model and sample.
+    """
+    try:
+        return list(session.run(list(outputs), dict(inputs)))
+    except RUNTIME_ERRORS as error:
+        runtime = getattr(session, "runtime_title", "onnxruntime")
+        raise ModelError(
+            f"{where}: {runtime} cannot run it: {first_line(error)}; check model and sample"
+        ) from error
+
+
+RuntimeName = Literal["onnxruntime", "openvino"]
+"""The names, for type checkers; a test compares them with `RUNTIMES`."""
+
+
+class Session(Protocol):
+    """A model that is ready to run, as onnxruntime describes one."""
+
+    def run(self, output_names: Sequence[str], inputs: Any) -> Sequence[Any]:
+        """Return the values of outputs for the arrays of one sample by input name."""
+
+    def get_inputs(self) -> Sequence[Any]:
+        """Return the inputs, each with a name and a type."""
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Return the outputs, each with a name and a type."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One runtime.
+
+    Attributes:
+        title: its name for people.
+        provider: full name of where it runs a model, checked: raises ConfigError with those that there are.
+        opened: path of a model, what messages call it, full name of the provider, threads -> a session;
+            raises ModelError where the runtime refuses the model.
+    """
+
+    title: str
+    provider: Callable[[str], str]
+    opened: Callable[[str, str, str, int], Session]
+
+
+@dataclass(frozen=True)
+class ExecutionPlace:
+    """Where models run.
+
+    Attributes:
+        runtime: a key of `RUNTIMES`.
+        provider: full name of its execution provider or device.
+    """
+
+    runtime: str
+    provider: str
+
+    def open(self, path: str, name: str, threads: int) -> Session:
+        """Return a session; `name` is what messages call the model.
+
+        Raises:
+            ModelError: the runtime refuses the model. ConfigError: it would run it elsewhere.
+        """
+        return RUNTIMES[self.runtime].opened(path, name, self.provider, threads)
+
+
+def place_of(runtime: str, provider: str) -> ExecutionPlace:
+    """Return where models run.
+
+    Args:
+        runtime: a key of `RUNTIMES`.
+        provider: "cpu", "cuda" and so on, or the full name.
+
+    Raises:
+        ConfigError: there is no such runtime or provider, or the runtime is not installed.
+    """
+    if runtime not in RUNTIMES:
+        raise ConfigError(
+            f"runtime '{runtime}': there is no such runtime; use one of {', '.join(RUNTIMES)}."
+            f"{nearest(runtime, RUNTIMES)}"
+        )
+    return ExecutionPlace(runtime, RUNTIMES[runtime].provider(provider))
+
+
+def _open_onnxruntime(path: str, name: str, provider: str, threads: int) -> Session:
+    opened: Session = open_session(path, name, threads, provider=provider)
+    return opened
+
+
+@dataclass(frozen=True)
+class _Value:
+    """An input or output, as sessions of onnxruntime describe it."""
+
+    name: str
+    type: str
+
+
+class _OpenVinoSession:
+    """A compiled model with the methods of a session that comparing needs."""
+
+    runtime_title = "OpenVINO"
+
+    def __init__(self, compiled: Any, outputs: Sequence[str]) -> None:
+        self._request = compiled.create_infer_request()
+        self._inputs = [_Value(value.any_name, _type(value)) for value in compiled.inputs]
+        # A tensor may have several names, where OpenVINO left nodes out between them.
+        pairs = zip(outputs, compiled.outputs, strict=True)
+        self._outputs = [_Value(name, _type(value)) for name, value in pairs]
+        self._places = {name: at for at, name in enumerate(outputs)}
+
+    def get_inputs(self) -> Sequence[_Value]:
+        """Return the inputs in the model's order."""
+        return self._inputs
+
+    def get_outputs(self) -> Sequence[_Value]:
+        """Return the outputs in the model's order."""
+        return self._outputs
+
+    def run(self, output_names: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
+        """Return copies of outputs; OpenVINO's RuntimeError where it fails."""
+        found = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
+        return [np.array(found[self._places[name]]) for name in output_names]
+
+
+_TYPES = {"f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "boolean": "bool"}
+_TYPES |= {
+    f"{short}{bits}": f"{long}{bits}"
+    for short, long in (("i", "int"), ("u", "uint"))
+    for bits in (8, 16, 32, 64)
+}
+
+
+def _type(value: Any) -> str:
+    """Return the type of a tensor as onnxruntime writes it."""
+    name = value.get_element_type().get_type_name()
+    return f"tensor({_TYPES.get(name, name)})"
+
+
+def _reason(error: Exception) -> str:
+    """Return what OpenVINO says is wrong, on one line: without places in its source and headings."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [n for n in lines if n and not n.startswith(("Exception from", "Check '")) and not n.endswith(":")]
+    return "; ".join(line.lstrip("- ").rstrip(".") for line in said[:2])[:300] or type(error).__name__
+
+
+def _openvino_core() -> Any:
+    try:
+        import openvino
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "runtime 'openvino': OpenVINO is not installed; install it with: "
+            "pip install 'qprof-onnx[openvino]'"
+        ) from error
+    return _only_core(openvino)
+
+
+@cache
+def _only_core(openvino: Any) -> Any:
+    """Return the one core of the module, which is never freed.
+
+    Each core of the CPU plugin puts a stack for signals in place and puts back what it found when it ends:
+    of two that end in the order in which they came the second leaves one that is not there any more, and the
+    next signal, such as Ctrl-C, ends in a segmentation fault.
+    """
+    return openvino.Core()
+
+
+def _openvino_device(provider: str) -> str:
+    present: Sequence[str] = _openvino_core().available_devices
+    for device in present:
+        if provider.lower() in (device.lower(), device.partition(".")[0].lower()):
+            return str(device)
+    raise ConfigError(
+        f"provider '{provider}': OpenVINO has no such device here; it has {', '.join(present)}."
+        f"{nearest(provider.upper(), present)}"
+    )
+
+
+def _open_openvino(path: str, name: str, provider: str, threads: int) -> Session:
+    """Open a model in OpenVINO. Float parts stay float32, as in onnxruntime: it would take bfloat16."""
+    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
+    if provider == "CPU":
+        settings |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
+    core = _openvino_core()
+    try:
+        names = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
+        return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings), names)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(
+            f"{name}: OpenVINO cannot load it: {_reason(error)}; compare it with --runtime "
+            "onnxruntime, or quantize it with --target openvino"
+        ) from error
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    "onnxruntime": Runtime("onnxruntime", check_provider, _open_onnxruntime),
+    "openvino": Runtime("OpenVINO", _openvino_device, _open_openvino),
+}
+"""Every runtime that models can be compared in. A new one is one entry here."""
+
+
+# Smoke run: one run of a model that was just written, on generated inputs.
+
+SIZES = (1, 8, 64)
+"""Sizes that are tried for free dimensions, one after the other. The first of an input, the batch, is 1."""
+
+SIZE_WITHOUT_PROFILE = 8
+"""Size of the free dimensions of an input that the profile does not have, beside inputs that it has."""
+
+_NUMPY: Mapping[str, np.dtype[Any]] = {
+    **{"float16": np.dtype("float16"), "float": np.dtype("float32"), "double": np.dtype("float64")},
+    **{f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": np.dtype("bool"),
+}
+
+SmokeInputs = dict[str, Any]
+"""Arrays by input name."""
+
+
+@dataclass(frozen=True)
+class _Input:
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+
+    @property
+    def free(self) -> int:
+        """How many dimensions after the batch are free."""
+        return self.shape[1:].count(None)
+
+    def size(self, elements: float) -> int:
+        """Return the size of each free dimension that gives a row the profiled number of elements."""
+        fixed = math.prod(dim for dim in self.shape if dim)
+        return max(1, round((elements / fixed) ** (1.0 / self.free))) if self.free else 1
+
+    def array(self, size: int, integer: int) -> Any:
+        """Return float values between -1 and 1, or the same integer everywhere."""
+        dims = [dim if dim is not None else (size if place else 1) for place, dim in enumerate(self.shape)]
+        if self.dtype.kind == "f":
+            return np.random.default_rng(0).uniform(-1.0, 1.0, dims).astype(self.dtype)
+        return np.full(dims, integer, self.dtype)
+
+
+def smoke_run(
+    session: ort.InferenceSession,
+    original: Callable[[], ort.InferenceSession],
+    name: str,
+    elements: Mapping[str, float],
+) -> str | None:
+    """Run a model once; return a note when no generated input is one that the original model runs on.
+
+    The values that a model needs, beyond type and shape of its inputs, are not known. So a run that fails
+    counts against the model only where the original model does not fail.
+
+    Args:
+        session: of the new model.
+        original: opens the float model; called only when a run fails.
+        name: what errors call the new model.
+        elements: input -> how many elements a sample of it has, as far as a profile says.
+
+    Raises:
+        ModelError: the original model runs on inputs on which the new one fails.
+    """
+    failures: list[tuple[SmokeInputs, str]] = []
+    for inputs in _generated(session, elements):
+        message = _failure(session, inputs)
+        if not message:
+            return None
+        failures.append((inputs, message))
+    float_session = original() if failures else None
+    for inputs, message in failures:
+        if float_session is not None and not _failure(float_session, inputs):
+            raise ModelError(
+                f"{name}: onnxruntime runs the float model and not this one: {message}; "
+                "keep the node that it names float with --keep-float, or choose another form"
+            )
+    return "it was loaded and not run: no inputs could be made up that the float model takes"
+
+
+def _failure(session: ort.InferenceSession, inputs: SmokeInputs) -> str:
+    """Return why a run fails, "" when it does not."""
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    try:
+        session.run(None, inputs, options)
+    except RUNTIME_ERRORS as error:
+        return first_line(error)
+    return ""
+
+
+def _generated(session: ort.InferenceSession, elements: Mapping[str, float]) -> Iterator[SmokeInputs]:
+    """Yield inputs to try; none for a model that has an input of another type than `_NUMPY` lists."""
+    inputs = [_input(value) for value in session.get_inputs()]
+    supported = [i for i in inputs if i is not None]
+    if len(supported) < len(inputs):
+        return
+    integers = (1, 0) if any(i.dtype.kind in "iu" for i in supported) else (1,)
+    for sizes, integer in product(_sizes(supported, elements), integers):
+        # An input that does not fit into memory, or has more than numpy's 64 dimensions, is none to try.
+        with suppress(MemoryError, ValueError):
+            yield {i.name: i.array(sizes[i.name], integer) for i in supported}
+
+
+def _input(value: Any) -> _Input | None:
+    """Return an input of a session; None for one that no array can be generated for."""
+    dtype = _NUMPY.get(value.type.removeprefix("tensor(").removesuffix(")"))
+    if dtype is None or value.shape is None:
+        return None
+    return _Input(value.name, dtype, tuple(dim if isinstance(dim, int) else None for dim in value.shape))
+
+
+def _sizes(inputs: Sequence[_Input], elements: Mapping[str, float]) -> Iterator[dict[str, int]]:
+    """Yield the sizes of free dimensions by input: what the profile says first, then `SIZES`."""
+    free = [i for i in inputs if i.free]
+    if any(i.name in elements for i in free):
+        yield {
+            i.name: i.size(elements[i.name]) if i.name in elements else SIZE_WITHOUT_PROFILE for i in inputs
+        }
+    for size in SIZES if free else SIZES[:1]:
+        yield dict.fromkeys((i.name for i in inputs), size)

@@ -1,0 +1,149 @@
+"""AIMET encodings 1.0: a list of mappings, one for each tensor.
+
+    {"activation_encodings": [{"name": NAME, "bw": 8, "dtype": "INT", "enc_type": "PER_TENSOR",
+     "is_sym": false, "scale": [0.0078], "offset": [-128]}], "param_encodings": [...], "version": "1.0.0"}
+
+Scale and offset mean what they do in 0.6. PER_CHANNEL has one of each for every output channel, PER_BLOCK for
+every block, all of the first output channel first. LPBQ has a float scale for each channel in `scale`, of
+which `per_block_int_scale` are the multiples. Source: AIMET's Encoding Format Specification, and
+module _encoding of aimet-onnx 2.42.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...profiles.base.strict_yaml import MalformedError, float_at, list_at, mapping_at, text_at
+from ..numerics.affine import QuantParams
+from .aimet_0_6 import ACTIVATIONS, CONSTANTS, producer_of
+from .encodings import (
+    FLOAT,
+    Entry,
+    add_entry,
+    bits_at,
+    entry_of,
+    flag_at,
+    gathered,
+    integer_type,
+    left_out,
+    offset_of,
+    read_with,
+    stored_bits,
+    text_of,
+    top_of,
+    whole_at,
+    written_tensors,
+    zero_point_of,
+)
+from .values import ForeignParams
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ..plan.plan import QuantPlan
+
+
+def recognises(data: bytes) -> bool:
+    """Tell whether a file is of this format."""
+    top = top_of(data)
+    return top is not None and str(top.get("version", "")).startswith("1.") and CONSTANTS in top
+
+
+def read(data: bytes, where: str) -> ForeignParams:
+    """Return the parameters of a file.
+
+    Raises:
+        ConfigError: the file is malformed.
+    """
+    return read_with(_params, data, where)
+
+
+def _params(top: Mapping[str, object]) -> ForeignParams:
+    entries: dict[str, Entry] = {}
+    for section in (ACTIVATIONS, CONSTANTS):
+        for item in list_at(top.get(section), section):
+            found = mapping_at(item, section)
+            name = text_at(found.get("name"), f"{section}: name")
+            add_entry(entries, name, _entry(found, f"{section}: '{name}'"))
+    return gathered(entries, producer_of(top))
+
+
+def _entry(found: Mapping[str, object], where: str) -> Entry:
+    if text_at(found.get("dtype"), f"{where}: dtype").upper() == "FLOAT":
+        return left_out(FLOAT)
+    kind = text_at(found.get("enc_type"), f"{where}: enc_type")
+    if kind not in ("PER_TENSOR", "PER_CHANNEL", "PER_BLOCK", "LPBQ"):
+        return left_out(f"'{kind}' is no enc_type that is read")
+    if any(float_at(s, where) for s in list_at(found.get("zero_point_shift", []), where)):
+        return left_out("its zero points are fractions")
+    scales = [float_at(s, f"{where}: scale") for s in list_at(found.get("scale"), f"{where}: scale")]
+    offsets = [whole_at(o, f"{where}: offset") for o in list_at(found.get("offset"), f"{where}: offset")]
+    if not scales or len(scales) != len(offsets) or (kind == "PER_TENSOR" and len(scales) > 1):
+        raise MalformedError(f"{where}: {kind} with {len(scales)} scales and {len(offsets)} offsets")
+    bits = bits_at(found.get("bw"), f"{where}: bw")
+    if kind == "LPBQ":
+        return _lpbq(found, where, scales)
+    signed = flag_at(found.get("is_sym"), f"{where}: is_sym")
+    points = [zero_point_of(offset, bits, signed) for offset in offsets]
+    qtype = integer_type(bits, signed)
+    if kind == "PER_TENSOR":
+        return entry_of(qtype, scales, points)
+    block = whole_at(found.get("block_size"), f"{where}: block_size") if kind == "PER_BLOCK" else None
+    entry = entry_of(qtype, scales, points, 0 if block is None else 1, block)
+    return replace(entry, axis_unknown=True)
+
+
+def _lpbq(found: Mapping[str, object], where: str, scales: list[float]) -> Entry:
+    """Return blocks whose scales are whole multiples of a scale for each channel."""
+    key = "per_block_int_scale"
+    bits = bits_at(found.get("compressed_bw"), f"{where}: compressed_bw")
+    block = whole_at(found.get("block_size"), f"{where}: block_size")
+    multiples = [whole_at(m, f"{where}: {key}") for m in list_at(found.get(key), f"{where}: {key}")]
+    if not multiples or len(multiples) % len(scales):
+        raise MalformedError(f"{where}: {len(multiples)} blocks do not make {len(scales)} channels")
+    blocks = np.asarray(multiples, np.float32).reshape(len(scales), -1)
+    products = (blocks * np.asarray(scales, np.float32)[:, None]).reshape(-1).tolist()
+    entry = entry_of(integer_type(bits, True), products, [0] * len(products), 1, block)
+    return replace(entry, axis_unknown=True)
+
+
+# Writing ---------------------------------------------------------------------------------------------------
+
+
+def write(plan: QuantPlan, model: ir.Model) -> str:
+    """Return the file of a plan's parameters: its tensors, but for biases."""
+    sections: dict[str, list[object]] = {ACTIVATIONS: [], CONSTANTS: []}
+    for name, params in written_tensors(plan):
+        constant = model.graph.initializers.get(name)
+        found = _mapping(name, stored_bits(params), None if constant is None else constant.shape)
+        if found is not None:
+            sections[ACTIVATIONS if constant is None else CONSTANTS].append(found)
+    return text_of({**sections, "version": "1.0.0"})
+
+
+def _mapping(name: str, params: QuantParams, shape: ir.Shape | None) -> dict[str, object] | None:
+    """Return what the file says of a tensor; None for blocks of a constant of more than two axes."""
+    order = list(range(len(params.scale)))
+    kind = "PER_TENSOR" if params.axis is None else "PER_CHANNEL"
+    block: dict[str, object] = {}
+    if params.block_size is not None:
+        sizes = () if shape is None else shape.numpy()
+        if len(sizes) != 2:
+            return None
+        kind, block = "PER_BLOCK", {"block_size": params.block_size}
+        if params.axis == 0:  # the file has the output channels first
+            order = np.asarray(order).reshape(-1, sizes[1]).T.reshape(-1).tolist()
+    return {
+        "name": name,
+        "bw": params.qtype.bits,
+        "dtype": "INT",
+        "enc_type": kind,
+        "is_sym": params.qtype.signed,
+        "scale": [params.scale[i] for i in order],
+        "offset": [offset_of(params.zero_point[i], params.qtype) for i in order],
+        **block,
+    }

@@ -1,1 +1,0 @@
-"""What becomes of each node of a model when another tool has decided: kinds, parameters, reasons."""

@@ -1,0 +1,254 @@
+"""What the writers of this room have in common: which tensors of a plan a file holds, and in which types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.json_values import parse_json
+from ...profiles.base.strict_yaml import MalformedError, mapping_at
+from ...profiles.base.tool import tool_name
+from ..numerics.affine import INT32, TYPES, QuantParams, QuantType, unsigned_equivalent
+from ..plan.plan import QuantPlan
+from .values import ForeignParams
+
+# What the files of this room say of one tensor, as parameters; what could not be taken, as sentences.
+#
+# A file says `value = (q + offset) * scale` (AIMET, QNN) or `value = (q - zero_point) * scale` (ONNX);
+# both
+# become `QuantParams`. Scales are rounded to float32, in which ONNX stores them.
+
+FLOAT = "they stay float"
+BIAS = "biases of 32 bits, whose scales are made anew as input scale * weight scale"
+_STRICT = "symmetric without the lowest value: read with zero_point 0"
+_SHOWN = 3
+_TOO_LARGE = 1 << 40
+"""Of a whole number: no offset, zero point or size is near it."""
+_MOST_BITS = 64
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file says of one tensor.
+
+    Attributes:
+        params: its parameters, None where they cannot be taken.
+        remark: why they cannot be taken, or what was assumed; "" for nothing.
+        axis_unknown: there is a scale for each channel or block, and the file does not say along which axis;
+            that of `params` is a stand-in.
+    """
+
+    params: QuantParams | None
+    remark: str = ""
+    axis_unknown: bool = False
+
+
+def left_out(reason: str) -> Entry:
+    """Return the entry of a tensor whose parameters cannot be taken."""
+    return Entry(None, reason)
+
+
+def entry_of(
+    qtype: QuantType | None,
+    scales: Sequence[float],
+    zero_points: Sequence[int],
+    axis: int | None = None,
+    block_size: int | None = None,
+) -> Entry:
+    """Return the entry with these parameters, or why `QuantParams` cannot hold them.
+
+    Args:
+        qtype: type of the quantized values; None for one that qprof does not have.
+        scales: one, or one for each channel or block; any precision.
+        zero_points: as many.
+        axis: of the channels or blocks; None for one scale.
+        block_size: elements of a block.
+    """
+    if qtype is None:
+        return left_out("qprof has no such type")
+    if qtype is INT32:
+        return left_out(BIAS)
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = np.asarray(scales, np.float64).astype(np.float32)
+    if not (np.all(np.isfinite(narrow)) and np.all(narrow > 0)):
+        return left_out("a scale is not a positive float32 number")
+    if block_size is not None and (axis is None or block_size < 1):
+        return left_out("its blocks have no axis, or a size below 1")
+    if not all(qtype.low <= point <= qtype.high for point in zero_points):
+        return left_out(f"a zero point is no value of {qtype.name}")
+    strict = qtype.signed and set(zero_points) == {-1}
+    points = (0,) * len(zero_points) if strict else tuple(zero_points)
+    params = QuantParams(tuple(narrow.tolist()), points, qtype, axis, block_size)
+    return Entry(params, _STRICT if strict else "")
+
+
+def integer_type(bits: int, signed: bool) -> QuantType | None:
+    """Return the type of this width; None where qprof has none."""
+    return TYPES.get(f"{'' if signed else 'u'}int{bits}")
+
+
+def zero_point_of(offset: int, bits: int, signed: bool) -> int:
+    """Return the zero point of an offset of AIMET: that counts from the lowest value of an unsigned type."""
+    return -offset - ((1 << (bits - 1)) if signed else 0)
+
+
+def offset_of(zero_point: int, qtype: QuantType) -> int:
+    """Return AIMET's offset of a zero point: 0 or below, and -128 where int8 has zero point 0."""
+    return qtype.low - zero_point
+
+
+def gathered(entries: Mapping[str, Entry], tool: str) -> ForeignParams:
+    """Return the parameters of a file, with a note for each reason and assumption."""
+    tensors = {name: entry.params for name, entry in entries.items() if entry.params is not None}
+    lost = _by_remark((name, entry) for name, entry in entries.items() if entry.params is None)
+    assumed = _by_remark((name, entry) for name, entry in entries.items() if entry.params is not None)
+    notes = (
+        *(f"left out: {_listed(names)}: {remark}" for remark, names in lost.items()),
+        *(f"{_listed(names)}: {remark}" for remark, names in assumed.items()),
+    )
+    unknown = frozenset(name for name, entry in entries.items() if entry.axis_unknown and name in tensors)
+    return ForeignParams(tensors, tool, notes, unknown)
+
+
+def _by_remark(entries: Iterable[tuple[str, Entry]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, entry in entries:
+        if entry.remark:
+            found.setdefault(entry.remark, []).append(name)
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+# Files -----------------------------------------------------------------------------------------------------
+
+
+def top_of(data: bytes) -> dict[str, object] | None:
+    """Return the mapping that a JSON file holds; None where it holds none."""
+    try:
+        return document(data)
+    except MalformedError:
+        return None
+
+
+def document(data: bytes) -> dict[str, object]:
+    """Return the mapping that a JSON file holds.
+
+    Raises:
+        MalformedError: it holds none.
+    """
+    try:
+        return mapping_at(parse_json(data.decode("utf-8")), "the document")
+    except UnicodeDecodeError:
+        raise MalformedError("is no UTF-8 text") from None
+
+
+def read_with(reader: Callable[[dict[str, object]], ForeignParams], data: bytes, where: str) -> ForeignParams:
+    """Return what `reader` makes of a JSON file.
+
+    Args:
+        reader: given the document; may raise MalformedError.
+        data: the file.
+        where: names it in messages.
+
+    Raises:
+        ConfigError: the file is malformed.
+    """
+    try:
+        return reader(document(data))
+    except MalformedError as problem:
+        raise ConfigError(problem.message(where, "give the file as the other tool wrote it")) from None
+
+
+def whole_at(value: object, where: str) -> int:
+    """Return a whole number, which tools also write as -128.0.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MalformedError(f"{where} must be a whole number")
+    if not abs(value) < _TOO_LARGE:
+        raise MalformedError(f"{where} is too large, or no number")
+    if value != int(value):
+        raise MalformedError(f"{where} is {value}, which is not whole")
+    return int(value)
+
+
+def bits_at(value: object, where: str) -> int:
+    """Return a width in bits, which may be one that qprof has no type of.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    bits = whole_at(value, where)
+    if not 1 <= bits <= _MOST_BITS:
+        raise MalformedError(f"{where} is {bits}, which is no width of an integer")
+    return bits
+
+
+def add_entry(entries: dict[str, Entry], name: str, entry: Entry) -> None:
+    """Put the entry of a tensor to the others.
+
+    Raises:
+        MalformedError: it has another one already.
+    """
+    if entries.get(name, entry) != entry:
+        raise MalformedError(f"'{name}' stands twice in the file", "delete the entry that is wrong")
+    entries[name] = entry
+
+
+def flag_at(value: object, where: str) -> bool:
+    """Return true or false, which tools also write as "True" and "false".
+
+    Raises:
+        MalformedError: it is neither.
+    """
+    word = str(value).lower()
+    if word not in ("true", "false"):
+        raise MalformedError(f"{where} is '{value}', expected true or false")
+    return word == "true"
+
+
+def written_tensors(plan: QuantPlan, biases: bool = False) -> Iterator[tuple[str, QuantParams]]:
+    """Yield the tensors of a plan that a file holds.
+
+    Args:
+        plan: the plan.
+        biases: those of 32 bits too, which most converters make themselves.
+
+    Raises:
+        ConfigError: the parameters are those of weights that the plan changes, of which no file says how.
+    """
+    if plan.adjustments.equalization:
+        raise ConfigError(
+            "plan: its channels are equalized, so its parameters are not for the model's own weights, as the "
+            "file's are; make the plan with '--equalization off'"
+        )
+    yield from ((name, p) for name, p in plan.tensors.items() if biases or p.qtype is not INT32)
+
+
+def stored_type(params: QuantParams) -> QuantParams:
+    """Return parameters whose type is the one that the values are stored in: of int7, int8."""
+    qtype = integer_type(8, True) if params.qtype.storage != params.qtype.name else None
+    return params if qtype is None else replace(params, qtype=qtype)
+
+
+def stored_bits(params: QuantParams) -> QuantParams:
+    """Return parameters of the same float values whose type is signed only with zero points 0."""
+    params = stored_type(params)
+    return unsigned_equivalent(params) if params.qtype.signed and any(params.zero_point) else params
+
+
+def text_of(document: Mapping[str, object]) -> str:
+    """Return a document as JSON, with who wrote it."""
+    package, _, version = tool_name().partition(" ")
+    signed = {"producer": {"package": package, "version": version}, **document}
+    return json.dumps(signed, indent=1, ensure_ascii=False) + "\n"

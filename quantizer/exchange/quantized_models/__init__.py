@@ -1,1 +1,0 @@
-"""The parameters that stand in quantized ONNX models, of any tool."""

@@ -1,0 +1,132 @@
+"""The quantized tensors of a plan, and MLIR's text of their types: what all notations for compilers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...profiles.base.strict_yaml import float_text
+from ..model.graph import index
+from ..numerics.affine import TYPES, QuantParams
+from ..plan.plan import QuantPlan
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Shape = tuple[int | None, ...] | None
+
+FLOATS = {"FLOAT": "f32", "FLOAT16": "f16", "BFLOAT16": "bf16", "DOUBLE": "f64"}
+"""Names of float types in MLIR, by their names in ONNX."""
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """One quantized tensor of a plan.
+
+    Attributes:
+        name: in the model.
+        shape: its dimensions, None for a free one; None for an unknown rank.
+        expressed: MLIR's name of its float type.
+        params: scales and zero points.
+    """
+
+    name: str
+    shape: Shape
+    expressed: str
+    params: QuantParams
+
+
+def quantized_tensors(plan: QuantPlan, model: ir.Model) -> Iterator[QuantizedTensor]:
+    """Yield the quantized tensors of a plan, in its order.
+
+    A tensor that the model does not have (one that the plan's equalization inserts) has the type that MLIR
+    gives a tensor of unknown rank.
+    """
+    graph = index(model)
+    for name, params in plan.tensors.items():
+        known = name in graph.values
+        dtype = graph.dtype(name) if known else None
+        expressed = FLOATS.get(dtype.name, "f32") if dtype is not None else "f32"
+        yield QuantizedTensor(name, graph.shape(name) if known else None, expressed, params)
+
+
+def signed_equivalent(params: QuantParams) -> QuantParams:
+    """Return the same quantization in the signed type of the same width: all integers less 2**(bits-1)."""
+    if params.qtype.signed:
+        return params
+    middle = 1 << (params.qtype.bits - 1)
+    signed = TYPES[params.qtype.name.removeprefix("u")]
+    return replace(params, qtype=signed, zero_point=tuple(zero - middle for zero in params.zero_point))
+
+
+def tensor_type(shape: Shape, element: str) -> str:
+    """Return MLIR's tensor type with such elements."""
+    if shape is None:
+        return f"tensor<*x{element}>"
+    return "tensor<" + "".join(f"{'?' if dim is None else dim}x" for dim in shape) + f"{element}>"
+
+
+def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
+    """Return the text of `!quant.uniform<...>`: storage type and its range, float type, scales, zero points.
+
+    Per tensor, per axis, or by blocks (`UniformQuantizedSubChannelType`); blocks need the shape. Scales are
+    written as the exact decimal of their float32, since MLIR reads them in double precision.
+
+    Source: MLIR, documentation of the quant dialect.
+    """
+    storage = _storage(params)
+    pairs = [_pair(scale, zero) for scale, zero in zip(params.scale, params.zero_point, strict=True)]
+    if params.axis is None:
+        return f"!quant.uniform<{storage}:{expressed}, {pairs[0]}>"
+    if params.block_size is None:
+        return f"!quant.uniform<{storage}:{expressed}:{params.axis}, {{{', '.join(pairs)}}}>"
+    dims = [size for size in shape or () if size is not None]
+    sizes = [params.block_size if axis == params.axis else 1 for axis in range(len(dims))]
+    blocks = ", ".join(f"{axis}:{size}" for axis, size in enumerate(sizes))
+    grid = np.asarray(pairs, object).reshape(params.grid_shape(tuple(dims)))
+    return f"!quant.uniform<{storage}:{expressed}:{{{blocks}}}, {_nested(grid)}>"
+
+
+def _storage(params: QuantParams) -> str:
+    qtype = params.qtype
+    width = TYPES[qtype.storage].bits
+    name = f"{'i' if qtype.signed else 'u'}{width}"
+    return name if width == qtype.bits else f"{name}<{qtype.low}:{qtype.high}>"
+
+
+def _pair(scale: float, zero_point: int) -> str:
+    text = float_text(scale)
+    return f"{text}:{zero_point}" if zero_point else text
+
+
+def _nested(grid: np.ndarray) -> str:
+    if grid.ndim == 0:
+        return str(grid.item())
+    return "{" + ", ".join(_nested(np.asarray(part, object)) for part in grid) + "}"
+
+
+def module_text(plan: QuantPlan, title: str, functions: list[str]) -> str:
+    """Return an MLIR module with a head that says where it is from."""
+    head = [f"// {title}.", f"// Plan of {_comment(plan.model.file or 'a model')}, by {_comment(plan.tool)}."]
+    if plan.adjustments:
+        head.append(
+            "// The plan changes weights first (equalization, biases, rounding): the types are of the result."
+        )
+    return "\n".join([*head, "module {", *functions, "}"]) + "\n"
+
+
+def symbol(name: str) -> str:
+    """Return a name as MLIR's quoted symbol."""
+    return '@"' + "".join(_escaped(byte) for byte in name.encode("utf-8", "backslashreplace")) + '"'
+
+
+def _escaped(byte: int) -> str:
+    char = chr(byte)
+    return char if " " <= char <= "~" and char not in '"\\' else f"\\{byte:02X}"
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)

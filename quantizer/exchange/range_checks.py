@@ -1,0 +1,58 @@
+"""What the ranges of every file are held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...profiles.base.strict_yaml import MalformedError
+
+FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
+ADVICE = "calibrate again with the tool that wrote the file, on data without NaN and Inf, or correct the file"
+
+
+def checked_range(tensor: str, low: float, high: float) -> tuple[float, float]:
+    """Return a range.
+
+    Raises:
+        MalformedError: an end is not finite, or the low one is greater than the high one.
+    """
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise MalformedError(f"tensor '{tensor}': the range {low} .. {high} is not finite", ADVICE)
+    if max(abs(low), abs(high)) > FLOAT32_MAX:
+        raise MalformedError(f"tensor '{tensor}': the range {low} .. {high} is beyond float32", ADVICE)
+    if low > high:
+        raise MalformedError(f"tensor '{tensor}': minimum {low} is greater than maximum {high}", ADVICE)
+    return low, high
+
+
+def unique(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return entries by name.
+
+    Raises:
+        MalformedError: a name stands twice.
+    """
+    found: dict[str, float] = {}
+    for name, value in entries:
+        if name in found:
+            raise MalformedError(
+                f"tensor '{name}': stands twice in the file",
+                "delete the entry that is wrong, or write it again",
+            )
+        found[name] = value
+    return found
+
+
+def symmetric_ranges(limits: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return the range of each tensor of which a file holds the largest magnitude.
+
+    Raises:
+        MalformedError: one is not finite, or negative.
+    """
+    return {name: checked_range(name, -limit, limit) for name, limit in limits.items()}
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, for a sentence: "'a', 'b', 'c' and 4 more"."""
+    listed = ", ".join(f"'{name}'" for name in names[:3])
+    return listed if len(names) <= 3 else f"{listed} and {len(names) - 3} more"

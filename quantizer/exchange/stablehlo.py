@@ -1,0 +1,47 @@
+"""StableHLO: for each quantized tensor one function that quantizes it, with its `!quant.uniform` type.
+
+The functions can be run, by StableHLO's interpreter after its pass `stablehlo-legalize-quant-to-math`. That
+pass adds the zero point before it rounds to even: where value / scale lies half way between two integers and
+the zero point is odd, its integer is the neighbour of ONNX's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..plan.plan import QuantPlan
+from .quantized_types import (
+    QuantizedTensor,
+    module_text,
+    quantized_tensors,
+    symbol,
+    tensor_type,
+    uniform_type,
+)
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def write(plan: QuantPlan, model: ir.Model) -> str:
+    """Return the text of an MLIR module.
+
+    Types that its operation uniform_quantize does not take (blocks, unknown ranks) are declared, without a
+    body.
+    """
+    functions = [_function(tensor) for tensor in quantized_tensors(plan, model)]
+    return module_text(plan, "Quantized types for StableHLO, one function for each tensor", functions)
+
+
+def _function(tensor: QuantizedTensor) -> str:
+    element = uniform_type(tensor.params, tensor.expressed, tensor.shape)
+    source, result = tensor_type(tensor.shape, tensor.expressed), tensor_type(tensor.shape, element)
+    name = symbol(tensor.name)
+    if tensor.shape is None or tensor.params.block_size is not None:
+        return f"  func.func private {name}({source}) -> {result}"
+    return (
+        f"  func.func {name}(%value: {source}) -> {result} {{\n"
+        f"    %quantized = stablehlo.uniform_quantize %value : ({source}) -> {result}\n"
+        f"    return %quantized : {result}\n"
+        "  }"
+    )

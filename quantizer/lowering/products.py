@@ -1,0 +1,379 @@
+"""Convolutions and matrix products as exact sums of integers, and one requantization.
+
+Products of quantized values are summed with the zero points taken off, so that every scale can be taken out
+of the sum: the sums are integers, and are requantized in one place, in this order (float32 throughout):
+
+1. sums = sum((x - zero_point(x)) * (w - zero_point(w))) + bias, int32; the bias has scale(x) * scale(w);
+2. multiplier = (scale(x) * scale(w)) / scale(y), a constant for each output channel;
+3. y = saturate(round(sums * multiplier) + zero_point(y)), halves to even.
+
+A node that returns float ends with y = sums * (scale(x) * scale(w)). With dynamic quantization parameters
+(`Kind.DYNAMIC`) the multiplier is computed at run time too, and the bias is added in float, after the
+multiplication. Padding is the zero point of the data in every operator of integers, which is 0 in the sums.
+
+ConvTranspose has no integer operator in ONNX: its sums are those of the float operator on integers, exact as
+long as none exceeds 2 ** 24; or it is written as Conv (see `lowering.sub_pixel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..numerics.affine import INT32, QuantParams, quantize
+from ..operators.table import MICROSOFT, product_layout
+from ..operators.weight_layout import Kernel
+from .emitter import Emitter
+from .graph_writer import constant_array, integer_type, new_value
+from .task import Task, between_conversions
+
+# LSTM with quantized weights and activations quantized at run time: onnxruntime's own operator.
+#
+# com.microsoft.DynamicQuantizeLSTM quantizes the whole input once, and the hidden state before every
+# step, to
+# uint8 as DynamicQuantizeLinear does. The sequences of a batch share the scale of the hidden state; with
+# several threads, those that one thread runs. Sums of products with the quantized weights are exact; they
+# are
+# multiplied by scale(x) * scale(w), and everything after that is float. Its weights are transposed,
+# [directions, inputs, 4 * hidden], with a scale for each direction, or each column of it.
+
+STANDARD_INPUTS = 8
+"""Inputs of the standard operator; scale and zero point of its two weights follow."""
+GATES_AXIS = 1
+"""Of the standard weights, [directions, gates * hidden, inputs]."""
+
+
+def dynamic_lstm(task: Task) -> bool:
+    """Make the node the operator that takes quantized weights.
+
+    Raises:
+        PlanError: it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
+    """
+    node, emitter = task.node, task.emitter
+    weights = [task.params(index) if index < len(node.inputs) else None for index in (1, 2)]
+    peepholes = len(node.inputs) >= STANDARD_INPUTS and node.inputs[STANDARD_INPUTS - 1] is not None
+    if node.op_type != "LSTM" or peepholes or node.attributes.get_int("layout", 0) != 0:
+        raise task.error("only LSTM without peepholes and with layout 0 is dynamic; plan this node otherwise")
+    inputs: list[ir.Value | None] = [
+        value if value is None or index in (1, 2) else emitter.floating(value, node)
+        for index, value in enumerate(node.inputs)
+    ]
+    inputs += [None] * (STANDARD_INPUTS - len(inputs))
+    for index, params in zip((1, 2), weights, strict=True):
+        array = None if (value := node.inputs[index]) is None else constant_array(value)
+        if value is None or array is None or params is None or not _fits(params):
+            raise task.error(
+                "dynamic parameters are for constant 8-bit weights with zero_point 0, one scale or "
+                f"one along axis {GATES_AXIS}; plan this node otherwise"
+            )
+        name = emitter.name(value)
+        quantized, scales = operator_weights(array, params)
+        inputs[index] = emitter.constant(f"{name}_quantized", quantized)
+        inputs.append(emitter.constant(f"{name}_scale", scales))
+        inputs.append(emitter.constant(f"{name}_zero_point", np.zeros(scales.shape, quantized.dtype)))
+    node.op_type, node.domain = "DynamicQuantizeLSTM", MICROSOFT
+    node.attributes.pop("layout", None)
+    node.resize_inputs(len(inputs))
+    for index, form in enumerate(inputs):
+        node.replace_input_with(index, form)
+    return False
+
+
+def operator_weights(
+    array: npt.NDArray[np.generic], params: QuantParams
+) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.float32]]:
+    """Return quantized values and scales of a weight as the operator takes them.
+
+    Args:
+        array: the standard operator's weight, [directions, 4 * hidden, inputs].
+        params: one scale, or one for each column along `GATES_AXIS`, which the directions share.
+
+    Returns:
+        Quantized values, [directions, inputs, 4 * hidden]; scales, [directions] or [directions, 4 * hidden].
+    """
+    quantized = np.ascontiguousarray(quantize(array, params).transpose(0, 2, 1))
+    columns = () if params.axis is None else (array.shape[GATES_AXIS],)
+    return quantized, np.ascontiguousarray(np.broadcast_to(params.scale_array, (array.shape[0], *columns)))
+
+
+def _fits(params: QuantParams) -> bool:
+    symmetric = params.block_size is None and not any(params.zero_point)
+    return (
+        symmetric
+        and params.axis in (None, GATES_AXIS)
+        and params.qtype.bits in (7, 8)
+        and params.qtype.signed
+    )
+
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A quantized tensor and its zero point: a tensor of the same type without dimensions, None for 0."""
+
+    quantized: ir.Value
+    zero_point: ir.Value | None
+
+
+Sums = Callable[[Task, Operand, Operand, ir.Value | None], ir.Value]
+"""Adds the nodes that compute the sums: task, data, weight, int32 bias -> sums, int32 or float32."""
+
+
+def static_product(task: Task, sums: Sums) -> bool:
+    """Write a product with static parameters; between conversions where it does not fit."""
+    if not fits(task):
+        return between_conversions(task)
+    node, emitter = task.node, task.emitter
+    data, weight, result = task.params(0), task.params(1), task.result()
+    assert data is not None
+    assert weight is not None
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    bias_params = task.params(2) if bias is not None else None
+    quantized_bias = emitter.quantized(bias, bias_params, node) if bias is not None and bias_params else None
+    made = sums(task, _operand(task, 0, data), _operand(task, 1, weight), quantized_bias)
+    scale = product_scale(data, weight)
+    if result is not None:
+        scale = scale / result.scale_array
+    name = emitter.name(node.outputs[0])
+    multiplier = emitter.constant(f"{name}_multiplier", scale.reshape(_channel_shape(task, scale)))
+    become(node, "Mul", as_float(emitter, made, node), multiplier)
+    if result is not None:
+        unscaled = QuantParams((1.0,), result.zero_point, result.qtype)
+        emitter.store(node.outputs[0], emitter.quantize_after(node.outputs[0], unscaled, node), result)
+    return False
+
+
+def dynamic_product(task: Task, sums: Sums | None = None) -> bool:
+    """Write a product whose data has dynamic quantization parameters; the result is float.
+
+    Raises:
+        PlanError: the node is not a product of data and a weight in 8 bits.
+    """
+    node, emitter = task.node, task.emitter
+    layout = product_layout(node)
+    weight = None if layout is None else task.params(layout.index)
+    if weight is None or not _weight_fits(task, weight):
+        raise task.error(
+            "dynamic parameters are for Conv, ConvTranspose, Gemm (alpha = beta = 1) and MatMul with a "
+            "weight of 8 bits; plan this node otherwise"
+        )
+    value, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
+    assert value is not None
+    data = emitter.dynamic(value, node)
+    if layout is not None and layout.kernel is Kernel.SCATTERS:
+        sums = float_sums
+    made = (sums or integer_sums)(
+        task, Operand(data.quantized, data.zero_point), _operand(task, 1, weight), None
+    )
+    name, output = emitter.name(node.outputs[0]), node.outputs[0]
+    scales = weight.scale_array.reshape(_channel_shape(task, weight.scale_array))
+    weight_scale = emitter.constant(f"{name}_weight_scale", scales)
+    multiplier = new_value(f"{name}_multiplier", ir.DataType.FLOAT, weight_scale)
+    emitter.add("Mul", [data.scale, weight_scale], multiplier, node)
+    unscaled_sums = as_float(emitter, made, node)
+    if bias is None:
+        become(node, "Mul", unscaled_sums, multiplier)
+        return False
+    scaled = new_value(f"{name}_scaled", ir.DataType.FLOAT, output)
+    emitter.add("Mul", [unscaled_sums, multiplier], scaled, node)
+    become(node, "Add", scaled, _spread_bias(task, emitter.floating(bias, node)))
+    return False
+
+
+def fits(task: Task) -> bool:
+    """Whether every scale of a product can be taken out of its sums, and all is quantized to 8 bits."""
+    node = task.node
+    if product_layout(node) is None:
+        return False
+    data, weight, result = task.params(0), task.params(1), task.result()
+    if data is None or weight is None or data.axis is not None or data.qtype.bits != 8:
+        return False
+    if not _weight_fits(task, weight) or (result is not None and result.axis is not None):
+        return False
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return True
+    bias = task.params(2)
+    if bias is None or bias.qtype != INT32 or any(bias.zero_point):
+        return False
+    return bool(np.array_equal(bias.scale_array.reshape(-1), product_scale(data, weight).reshape(-1)))
+
+
+def product_scale(data: QuantParams, weight: QuantParams) -> Floats:
+    """Return scale(x) * scale(w), rounded to float32: the scale of the sums, and of the bias."""
+    return np.asarray(data.scale_array * weight.scale_array, np.float32)
+
+
+def integer_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
+    """Write the sums with ConvInteger or MatMulInteger, and the bias with an Add of int32."""
+    node, emitter = task.node, task.emitter
+    layout = product_layout(node)
+    assert layout is not None
+    left = _transposed(task, data.quantized, layout.data_swapped_by)
+    right = _transposed(task, weight.quantized, layout.swapped_by)
+    inputs: list[ir.Value | None] = [left, right, data.zero_point, weight.zero_point]
+    if data.zero_point is None and weight.zero_point is not None:
+        assert left.dtype is not None
+        inputs[2] = emitter.constant(f"{left.name}_zero_point", np.zeros((), left.dtype.numpy()))
+    while inputs[-1] is None:
+        inputs.pop()
+    output, name = node.outputs[0], emitter.name(node.outputs[0])
+    made = new_value(f"{name}_sums", ir.DataType.INT32, output)
+    if layout.kernel is Kernel.GATHERS:
+        emitter.add("ConvInteger", inputs, made, node, dict(node.attributes))
+    else:
+        emitter.add("MatMulInteger", inputs, made, node)
+    if bias is None:
+        return made
+    biased = new_value(f"{name}_biased", ir.DataType.INT32, output)
+    return emitter.add("Add", [made, _spread_bias(task, bias)], biased, node)
+
+
+def float_sums(task: Task, data: Operand, weight: Operand, bias: ir.Value | None) -> ir.Value:
+    """Write the sums with the float operator on quantized values without their zero points.
+
+    Sums are exact as long as none exceeds 2 ** 24, whatever the order of adding.
+    """
+    node, emitter = task.node, task.emitter
+    inputs = [_centred(emitter, data, node), _centred(emitter, weight, node)]
+    if bias is not None:
+        inputs.append(as_float(emitter, bias, node))
+    made = new_value(f"{emitter.name(node.outputs[0])}_sums", ir.DataType.FLOAT, node.outputs[0])
+    return emitter.add(node.op_type, inputs, made, node, dict(node.attributes))
+
+
+def as_float(emitter: Emitter, value: ir.Value, before: ir.Node) -> ir.Value:
+    """Return the integers of a tensor as float32."""
+    if value.dtype == ir.DataType.FLOAT:
+        return value
+    cast = new_value(f"{value.name}_float", ir.DataType.FLOAT, value)
+    return emitter.add("Cast", [value], cast, before, {"to": int(ir.DataType.FLOAT)})
+
+
+def _centred(emitter: Emitter, operand: Operand, before: ir.Node) -> ir.Value:
+    values = as_float(emitter, operand.quantized, before)
+    if operand.zero_point is None:
+        return values
+    constant = constant_array(operand.zero_point)
+    if constant is None:
+        zero_point = as_float(emitter, operand.zero_point, before)
+    else:
+        zero_point = emitter.constant(f"{operand.zero_point.name}_float", constant.astype(np.float32))
+    centred = new_value(f"{operand.quantized.name}_centred", ir.DataType.FLOAT, operand.quantized)
+    return emitter.add("Sub", [values, zero_point], centred, before)
+
+
+def _operand(task: Task, index: int, params: QuantParams) -> Operand:
+    value = task.node.inputs[index]
+    assert value is not None
+    quantized = task.emitter.quantized(value, params, task.node)
+    if not any(params.zero_point):
+        return Operand(quantized, None)
+    return Operand(quantized, task.emitter.param_values(task.emitter.name(value), params)[1])
+
+
+def _weight_fits(task: Task, weight: QuantParams) -> bool:
+    node, value = task.node, task.node.inputs[1]
+    if any(_number(node, name, 1.0) != 1.0 for name in ("alpha", "beta")):  # of Gemm
+        return False
+    if weight.qtype.bits not in (7, 8) or weight.block_size is not None:
+        return False
+    if weight.axis is None:
+        return True
+    if any(weight.zero_point) or value is None or value.shape is None:
+        return False
+    layout = product_layout(node)
+    return layout is not None and weight.axis == layout.axis(node, len(value.shape))
+
+
+def _channel_shape(task: Task, array: Floats) -> tuple[int, ...]:
+    """Return the shape in which one number for each output channel broadcasts with the output."""
+    return array.shape if array.ndim == 0 else _shape_beside_result(task, array.size)
+
+
+def _shape_beside_result(task: Task, size: int) -> tuple[int, ...]:
+    layout, value = product_layout(task.node), task.node.inputs[1]
+    assert layout is not None
+    assert value is not None
+    assert value.shape is not None
+    return layout.shape_beside_result(size, len(value.shape))
+
+
+def _spread_bias(task: Task, bias: ir.Value) -> ir.Value:
+    """Return the bias in a shape that broadcasts with the output."""
+    shape = _shape_beside_result(task, -1)
+    if shape == (-1,):
+        return bias
+    emitter, array = task.emitter, constant_array(bias)
+    if array is not None:
+        return emitter.constant(f"{emitter.name(task.node.outputs[0])}_bias", array.reshape(shape))
+    target = emitter.constant("bias_shape", np.array(shape, np.int64))
+    spread = ir.Value(name=f"{bias.name}_spread", type=bias.type)
+    return emitter.add("Reshape", [bias, target], spread, task.node)
+
+
+def _transposed(task: Task, quantized: ir.Value, attribute: str) -> ir.Value:
+    if not attribute or not _number(task.node, attribute, 0):
+        return quantized
+    array, name = constant_array(quantized), f"{quantized.name}_transposed"
+    if array is not None:
+        return task.emitter.constant(name, np.ascontiguousarray(array.T))
+    made = ir.Value(name=name, type=quantized.type)
+    return task.emitter.add("Transpose", [quantized], made, task.node, {"perm": [1, 0]})
+
+
+def become(node: ir.Node, op_type: str, left: ir.Value, right: ir.Value) -> None:
+    """Make a node the last step of what replaces it, so that its readers need not be changed."""
+    node.op_type, node.domain = op_type, ""
+    for name in list(node.attributes):
+        del node.attributes[name]
+    node.resize_inputs(2)
+    node.replace_input_with(0, left)
+    node.replace_input_with(1, right)
+
+
+def _number(node: ir.Node, name: str, default: float) -> float:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else float(attribute.value)
+
+
+def gather_quantized(task: Task) -> bool:
+    """Write an embedding table as Gather of quantized rows and of a scale for each, and their product.
+
+    `weight_only` would dequantize the whole table in every run.
+
+    Raises:
+        PlanError: the node is no Gather from a constant, or the scales are not one for each of its entries.
+    """
+    node, emitter = task.node, task.emitter
+    table = node.inputs[0] if node.inputs else None
+    params = None if table is None or node.op_type != "Gather" else task.params(0)
+    if table is None or params is None:
+        raise task.error(
+            "a quantized embedding table is for Gather from a constant; plan this node otherwise"
+        )
+    array = constant_array(table)
+    shape = (
+        array.shape if array is not None else tuple(table.shape.numpy()) if table.shape is not None else ()
+    )
+    axis = node.attributes.get_int("axis", 0) % max(len(shape), 1)
+    if params.axis != axis or params.block_size is not None or any(params.zero_point):
+        raise task.error(
+            f"a quantized embedding table needs a scale for each entry (axis {axis}) and zero_point 0; "
+            "change the parameters of the table"
+        )
+    output, indices = node.outputs[0], node.inputs[1]
+    name, attributes = emitter.name(output), dict(node.attributes)
+    rows = new_value(f"{name}_quantized", integer_type(params), output)
+    emitter.add("Gather", [emitter.quantized(table, params, node), indices], rows, node, attributes)
+    per_row = tuple(size if i == axis else 1 for i, size in enumerate(shape))
+    scales = emitter.constant(f"{emitter.name(table)}_scale", params.scale_array.reshape(per_row))
+    row_scales = ir.Value(name=f"{name}_scale", type=ir.TensorType(ir.DataType.FLOAT))
+    emitter.add("Gather", [scales, indices], row_scales, node, attributes)
+    become(node, "Mul", as_float(emitter, rows, node), row_scales)
+    return False

@@ -1,0 +1,156 @@
+"""Activation functions as sums and products of quantized tensors whose saturation cuts off the rest.
+
+===========  ================================================================================================
+HardSigmoid  alpha x + beta, quantized with parameters whose ends are 0 and at most 1: the input dequantized
+             with alpha times its scale, Add of beta, QuantizeLinear
+HardSwish    x times its gate: HardSigmoid with alpha 1/6 and beta 1/2, in 255ths
+PRelu        x + (slope - 1) x, the product quantized with parameters whose end is 0, so that it is 0 where x
+             is positive; where some slopes are above 1, of min(x, 0) instead of x
+===========  ================================================================================================
+
+Each is a writer as in `lowering.writers.task`. onnxruntime has no integer kernels of these functions, and
+those of Add and Mul use vector instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ..numerics.affine import QuantParams, quantize
+from ..operators.table import GATE_ALPHA, GATE_BETA, MICROSOFT, correction_of, gate_params, saturates_to_unit
+from .graph_walk import Writer
+from .graph_writer import integer_type, new_value
+from .task import Task, between_conversions
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A quantized tensor and how it is read.
+
+    Attributes:
+        name: for what is made of it.
+        quantized: the tensor.
+        params: as the reader takes it, which may be another scale or zero point than it was made with.
+    """
+
+    name: str
+    quantized: ir.Value
+    params: QuantParams
+
+
+Binary = Callable[[Task, str, tuple[Operand, Operand], QuantParams, str], Operand]
+"""Writes Add or Mul for a task, given the operator, what it reads, parameters and name of the result."""
+
+
+def between_conversions_binary(
+    task: Task, op_type: str, operands: tuple[Operand, Operand], result: QuantParams, name: str
+) -> Operand:
+    """Write DequantizeLinear -> operator -> QuantizeLinear."""
+    emitter, node = task.emitter, task.node
+    inputs = [emitter.dequantize(o.quantized, f"{o.name}_read", o.params, node) for o in operands]
+    value = emitter.add(op_type, inputs, new_value(name, ir.DataType.FLOAT, node.outputs[0]), node)
+    return Operand(name, emitter.quantize(value, name, result, node), result)
+
+
+def qlinear_binary(
+    task: Task, op_type: str, operands: tuple[Operand, Operand], result: QuantParams, name: str
+) -> Operand:
+    """Write QLinearAdd or QLinearMul where all types are equal, as the kernels want."""
+    if any(operand.params.qtype != result.qtype for operand in operands):
+        return between_conversions_binary(task, op_type, operands, result, name)
+    inputs: list[ir.Value] = []
+    for operand in operands:
+        inputs += (operand.quantized, *task.emitter.param_values(operand.name, operand.params))
+    inputs += task.emitter.param_values(name, result)
+    output = new_value(f"{name}_quantized", integer_type(result), task.node.outputs[0])
+    quantized = task.emitter.add(f"QLinear{op_type}", inputs, output, task.node, domain=MICROSOFT)
+    return Operand(name, quantized, result)
+
+
+def hard_function(
+    task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
+) -> bool:
+    """Write HardSigmoid or HardSwish.
+
+    Args:
+        task: the node.
+        binary: writes sums and products.
+        otherwise: writes a HardSigmoid whose result does not end at 0 and 1, or that falls.
+
+    Raises:
+        PlanError: it is another operator, or parameters are missing.
+    """
+    node, source, result = task.node, task.params(0), task.result()
+    if node.op_type not in ("HardSigmoid", "HardSwish"):
+        raise task.error("no function that saturates; choose another implementation")
+    if source is None or result is None:
+        raise task.error("needs parameters of input and output; add them, or make the node float")
+    name, data = task.emitter.name(node.outputs[0]), _input(task)
+    if node.op_type == "HardSwish":
+        gate = _line(task, (GATE_ALPHA, GATE_BETA), binary, gate_params(source.qtype), f"{name}_gate")
+        written = binary(task, "Mul", (data, gate), result, name)
+    else:
+        alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
+        if alpha <= 0.0 or not saturates_to_unit(result):
+            return otherwise(task)
+        written = _line(task, (alpha, beta), binary, result, name)
+    task.emitter.store(node.outputs[0], written.quantized, result)
+    return True
+
+
+def _line(task: Task, line: tuple[float, float], binary: Binary, result: QuantParams, name: str) -> Operand:
+    """Write alpha x + beta."""
+    (alpha, beta), data = line, _input(task)
+    scale = float(np.float32(data.params.scale[0] * alpha))
+    scaled = Operand(f"{data.name}_scaled", data.quantized, replace(data.params, scale=(scale,)))
+    return binary(task, "Add", (scaled, _number(task, beta, data.params)), result, name)
+
+
+def prelu(
+    task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
+) -> bool:
+    """Write PRelu.
+
+    Args:
+        task: the node.
+        binary: writes sums and products.
+        otherwise: writes a node whose slopes have parameters in which 1 is no quantized value.
+    """
+    node, emitter, result = task.node, task.emitter, task.result()
+    source, slope, value = task.params(0), task.params(1), node.inputs[1]
+    found = None if source is None or slope is None else correction_of(source, slope)
+    if found is None or value is None or source is None or slope is None or result is None:
+        return otherwise(task)
+    name, data = emitter.name(node.outputs[0]), _input(task)
+    less_one = Operand(
+        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), found.less_one
+    )
+    negative = data
+    if not found.one_sign:
+        below_zero = replace(source, zero_point=(source.qtype.high,))
+        one = _number(task, 1.0, source)
+        negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
+    correction = binary(task, "Mul", (negative, less_one), found.params, f"{name}_correction")
+    emitter.store(node.outputs[0], binary(task, "Add", (data, correction), result, name).quantized, result)
+    return True
+
+
+def _input(task: Task) -> Operand:
+    """Return the first input in the parameters in which the node reads it."""
+    value, params = task.node.inputs[0], task.params(0)
+    assert value is not None
+    assert params is not None
+    name = task.emitter.name(value)
+    return Operand(name, task.emitter.quantized(value, params, task.node), params)
+
+
+def _number(task: Task, number: float, like: QuantParams) -> Operand:
+    """Return a constant that has a scale of its own, so that it is exact to float32."""
+    step = float(np.float32(abs(number))) or 1.0
+    params = QuantParams((step,), (like.qtype.low + 1,), like.qtype)
+    name = f"{task.emitter.name(task.node.outputs[0])}_number"
+    return Operand(name, task.emitter.constant(name, quantize(np.float32(number), params)), params)

@@ -1,0 +1,306 @@
+"""The ways to write one node that several forms share; the table of a form says which is for what.
+
+Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
+node itself is no longer needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import PlanError
+from ...profiles.instrumentation.subgraphs import graph_attributes
+from ..model.graph import name_of, subgraphs
+from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
+from ..numerics.lookup_tables import build_table
+from ..operators.functions import PointwiseChain, function_of_chain, nodes_between
+from ..operators.table import DEQUANTIZE
+from ..plan.plan import ON_CODES, Kind, NodePlan
+from .emitter import Emitter
+from .graph_writer import constant_array, integer_type, new_value
+
+# Keeps float what the plan keeps float: onnxruntime quantizes nodes that stand between conversions.
+#
+# When it loads a model, onnxruntime 1.31 puts a kernel of integers in the place of DequantizeLinear,
+# operator,
+# QuantizeLinear. Most of its kernels compute what the three nodes do; of the operators
+# here they do not:
+#
+# * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the
+# whole
+#   tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
+# * Softmax: QLinearSoftmax returns 0 for the probability of a single element (see
+# `operators.conditions`).
+# * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad`
+# let it
+#   reach beyond the padding, and knows no dilations.
+#
+# A Max of one tensor, which is that tensor, between DequantizeLinear and the node hides it.
+
+FUSED = ("Conv", "ConvTranspose", "Gemm", "Softmax", "AveragePool")
+"""What onnxruntime puts another computation in the place of."""
+
+_MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "MaxPool")
+"""Operators past which it moves conversions."""
+
+
+def hide_from_fusion(node: ir.Node, entries: Mapping[str, NodePlan], emitter: Emitter) -> None:
+    """Put a Max of one tensor before a node that computes in float between quantized tensors.
+
+    Args:
+        node: reads float values already; its readers are not written yet.
+        entries: the plan's, by node name.
+        emitter: of its graph.
+    """
+    value = node.inputs[0] if node.inputs else None
+    if node.op_type not in FUSED or value is None or not _is_dequantized(value):
+        return
+    if any(_leads_to_quantized(output, entries) for output in node.outputs):
+        hidden = new_value(f"{name_of(value)}_float", ir.DataType.FLOAT, value)
+        node.replace_input_with(0, emitter.add("Max", [value], hidden, node))
+
+
+def _is_dequantized(value: ir.Value) -> bool:
+    maker = value.producer()
+    while maker is not None and maker.op_type in _MOVED and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    return maker is not None and maker.op_type == DEQUANTIZE
+
+
+def _leads_to_quantized(value: ir.Value, entries: Mapping[str, NodePlan]) -> bool:
+    readers = [use.node for use in value.uses()]
+    known = [entries[name_of(reader)] for reader in readers if name_of(reader) in entries]
+    moved = [reader for reader in readers if reader.op_type in (*_MOVED, "Relu", "Clip")]
+    return any(entry.kind in ON_CODES for entry in known) or any(
+        _leads_to_quantized(output, entries) for reader in moved for output in reader.outputs
+    )
+
+
+NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One node to write, with its entry of the plan, and the tensors and other entries of the plan."""
+
+    node: ir.Node
+    entry: NodePlan
+    tensors: Mapping[str, QuantParams]
+    emitter: Emitter
+    opset: int
+    entries: Mapping[str, NodePlan]
+
+    def params(self, index: int) -> QuantParams | None:
+        """Return the parameters in which the node reads an input, None for float."""
+        value = self.node.inputs[index]
+        if value is None:
+            return None
+        return self.entry.inputs.get(index, self.tensors.get(self.emitter.name(value)))
+
+    def result(self, index: int = 0) -> QuantParams | None:
+        """Return the parameters of an output, None for float."""
+        return self.tensors.get(self.emitter.name(self.node.outputs[index]))
+
+    def error(self, what: str) -> PlanError:
+        """Return an error that names the node."""
+        return PlanError(f"node '{self.node.name}' ({self.node.op_type}): {what}")
+
+
+def between_conversions(task: Task) -> bool:
+    """Write DequantizeLinear -> operator -> QuantizeLinear."""
+    node, emitter = task.node, task.emitter
+    if (
+        node.op_type == "AveragePool"
+    ):  # ones, which onnxruntime would give to QLinearAveragePool, without such
+        node.attributes.pop("dilations", None)
+    data = data_inputs(task)
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        params = task.params(index) if index in data else None
+        form = emitter.floating(value, node) if params is None else emitter.dequantized(value, params, node)
+        node.replace_input_with(index, form)
+    for value in reversed(node.outputs):
+        params = task.tensors.get(emitter.name(value))
+        if params is not None:
+            emitter.quantize_output(value, params, node)
+    return False
+
+
+def tanh_through_sigmoid(task: Task) -> bool:
+    """Write tanh(x) = 2 sigmoid(2x) - 1, where the runtime has a table of Sigmoid only."""
+    node, emitter = task.node, task.emitter
+    if node.op_type == "Sigmoid":
+        return between_conversions(task)
+    source, result = (unsigned(params) for params in _table_params(task))
+    if node.op_type != "Tanh" or result != QuantParams((1.0 / 128.0,), (128,), UINT8):
+        raise task.error(
+            "the sigmoid table gives Tanh in 8 bits with scale 1/128 and zero_point 0 (int8) or 128 (uint8); "
+            "change the parameters of the output, or the implementation"
+        )
+    value, output = node.inputs[0], node.outputs[0]
+    assert value is not None
+    doubled = replace(source, scale=(2.0 * source.scale[0],))
+    quantized = emitter.quantized(value, source, node)
+    twice = emitter.dequantize(quantized, f"{emitter.name(value)}_doubled", doubled, node)
+    sigmoid = new_value(f"{emitter.name(output)}_sigmoid", ir.DataType.FLOAT, output)
+    emitter.add("Sigmoid", [twice], sigmoid, node)
+    in_256ths = QuantParams((1.0 / 256.0,), (0,), UINT8)
+    emitter.store(output, emitter.quantize(sigmoid, emitter.name(output), in_256ths, node), result)
+    return True
+
+
+def portable_table(task: Task) -> bool:
+    """Write a look-up table in standard ONNX, between unsigned values (see `unsigned`)."""
+    return _gather(task, unsigned)
+
+
+def direct_table(task: Task) -> bool:
+    """Write a look-up table in standard ONNX, between quantized values of the planned types."""
+    return _gather(task, lambda params: params)
+
+
+def _gather(task: Task, stored: Callable[[QuantParams], QuantParams]) -> bool:
+    """Write a look-up table; nothing for a node that is a part of a later node's table."""
+    result = task.result()
+    if result is None and _is_part(task):
+        return True
+    if result is None:
+        raise task.error(NO_TABLE)
+    node, emitter = task.node, task.emitter
+    output, (chain, given) = node.outputs[0], table_of(task)
+    value, source, result = chain.source, stored(given), stored(result)
+    name = emitter.name(output)
+    table = emitter.constant(
+        f"{name}_table", build_table(function_of_chain(chain, task.opset), source, result)
+    )
+    index = new_value(f"{name}_index", ir.DataType.INT32, output)
+    quantized = emitter.quantized(value, source, node)
+    emitter.add("Cast", [quantized], index, node, {"to": int(ir.DataType.INT32)})
+    if source.qtype.low:
+        first = emitter.constant("lowest_code", np.array(source.qtype.low, np.int32))
+        place = new_value(f"{name}_place", ir.DataType.INT32, output)
+        index = emitter.add("Sub", [index, first], place, node)
+    looked_up = new_value(f"{name}_quantized", integer_type(result), output)
+    emitter.store(output, emitter.add("Gather", [table, index], looked_up, node, {"axis": 0}), result)
+    return True
+
+
+def weight_only(task: Task) -> bool:
+    """Store constants with parameters quantized, and compute in float."""
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index)
+        if value is None or params is None:
+            continue
+        if constant_array(value) is not None or task.emitter.stored(value) == params:
+            task.node.replace_input_with(index, task.emitter.dequantized(value, params, task.node))
+    return float_node(task)
+
+
+def folded_weight(task: Task) -> bool:
+    """Store constants with parameters quantized, written as arithmetic that is done when the model is loaded.
+
+    The operator computes in float, with the kernel that it has for constant weights.
+    """
+    for index, value in enumerate(task.node.inputs):
+        params = task.params(index)
+        if value is not None and params is not None and constant_array(value) is not None:
+            task.node.replace_input_with(index, task.emitter.folded(value, params, task.node))
+    return float_node(task)
+
+
+def float_node(task: Task) -> bool:
+    """Let a node read float values, and its inner graphs too, but for subgraphs, which are written apart."""
+    opaque = () if subgraphs(task.node) else graph_attributes(task.node)
+    for node in (task.node, *(node for graph in opaque for node in graph.all_nodes())):
+        for index, value in enumerate(node.inputs):
+            params = None if value is None else task.emitter.stored(value)
+            if value is None or params is None:
+                continue
+            if node is task.node and node.op_type in ("Shape", "Size"):  # the same of the quantized tensor
+                form = task.emitter.quantized(value, params, node)
+            else:
+                form = task.emitter.floating(value, task.node)
+            node.replace_input_with(index, form)
+    hide_from_fusion(task.node, task.entries, task.emitter)
+    return False
+
+
+def with_clip(task: Task) -> bool:
+    """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
+    task.emitter.clip_before_quantizing(task.node.outputs[0])
+    return float_node(task)
+
+
+def as_sum(task: Task) -> bool:
+    """Write a float Add as Sum, which is the same."""
+    task.node.op_type = "Sum"
+    return float_node(task)
+
+
+def unsigned(params: QuantParams) -> QuantParams:
+    """Return parameters of an unsigned type for the same float values.
+
+    Where an operator other than the two conversions reads or gives int8, onnxruntime on x86-64 leaves the
+    convolutions beside it in float, and OpenVINO has no convolution that reads it. Both handle uint8,
+    and the conversions between the two types change no value.
+    """
+    return unsigned_equivalent(params)
+
+
+def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
+    """Return the nodes that the node's table stands for, itself the last, and the parameters of their input.
+
+    Raises:
+        PlanError: they read several tensors, or one without parameters.
+    """
+
+    def is_part(value: ir.Value) -> bool:
+        maker = value.producer()
+        entry = None if maker is None else task.entries.get(name_of(maker))
+        in_table = entry is not None and entry.kind is Kind.LOOKUP_TABLE
+        return in_table and task.tensors.get(task.emitter.name(value)) is None
+
+    nodes, sources = nodes_between(
+        task.node.outputs[0], is_part, lambda value: constant_array(value) is not None
+    )
+    reads = {
+        replace(task, node=node, entry=task.entries[name_of(node)]).params(index)
+        for node in nodes
+        for index, value in enumerate(node.inputs)
+        if value in sources
+    }
+    params = next(iter(reads), None)
+    if len(sources) != 1 or len(reads) != 1 or params is None:
+        raise task.error(NO_TABLE)
+    return PointwiseChain(nodes, sources[0]), params
+
+
+def _is_part(task: Task) -> bool:
+    """Return whether look-up tables alone read the output of a node."""
+    readers = [task.entries.get(name_of(use.node)) for use in task.node.outputs[0].uses()]
+    return bool(readers) and all(entry is not None and entry.kind is Kind.LOOKUP_TABLE for entry in readers)
+
+
+def _table_params(task: Task) -> tuple[QuantParams, QuantParams]:
+    source, result = task.params(0), task.result()
+    if source is None or result is None:
+        raise task.error(NO_TABLE)
+    return source, result
+
+
+def data_inputs(task: Task) -> Sequence[int]:
+    """Return the inputs that may be read quantized.
+
+    Of pass-through nodes and clips it is the first alone: bounds and a padding value are no data, even where
+    the same constant is quantized for another node. Of look-up tables it is every input that is no constant.
+    """
+    if task.entry.kind is Kind.LOOKUP_TABLE:
+        values = enumerate(task.node.inputs)
+        return [index for index, v in values if v is not None and constant_array(v) is None]
+    one = task.entry.kind is Kind.PASS_THROUGH or task.node.op_type in ("Relu", "Clip")
+    return range(1 if one else len(task.node.inputs))

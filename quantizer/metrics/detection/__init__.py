@@ -1,1 +1,0 @@
-"""Object detection: heads, boxes, truth, F1 and mean average precision."""

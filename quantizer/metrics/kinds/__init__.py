@@ -1,1 +1,0 @@
-"""Metrics, each opened with its truth."""

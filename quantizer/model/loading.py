@@ -1,0 +1,288 @@
+"""`read_model`: a model file to an `onnx_ir.Model`, the only way in.
+
+What cannot be run is refused; what onnxruntime runs is accepted. The ONNX checker is asked first. Where it
+objects, the mended model is checked again, and where it still objects, onnxruntime decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.base.errors import ModelError
+from ...profiles.runtime.providers import RUNTIME_ERRORS, first_line, new_session, new_session_options
+from ...profiles.samples.samples import set_title
+from .external_data import check_external, located
+from .protobuf import read_proto
+from .repairs import check_proto, mend, mend_first
+
+# What onnxruntime says of a model file: whether it loads it, and the types of its outputs.
+
+
+@dataclass(frozen=True, eq=False)
+class RuntimeView:
+    """A model file as onnxruntime sees it; loaded when it is asked for the first time.
+
+    Attributes:
+        path: of the file.
+    """
+
+    path: str | os.PathLike[str]
+
+    @cached_property
+    def _loaded(self) -> ort.InferenceSession | str:
+        options = new_session_options()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 4  # errors are raised
+        options.add_session_config_entry("session.disable_prepacking", "1")  # nothing will be run
+        try:
+            return new_session(os.fspath(self.path), options, "CPUExecutionProvider")
+        except RUNTIME_ERRORS as error:
+            return first_line(error)
+
+    @property
+    def refusal(self) -> str:
+        """Why onnxruntime refuses the model, "" when it loads it."""
+        return self._loaded if isinstance(self._loaded, str) else ""
+
+    def output_values(self) -> dict[str, ir.Value]:
+        """Return the outputs that are tensors, by name, with type, and with shape where it is known and not
+        empty: onnxruntime gives an unknown rank as no dimensions. None when it refuses the model."""
+        if isinstance(self._loaded, str):
+            return {}
+        return {
+            output.name: ir.Value(
+                name=output.name,
+                type=ir.TensorType(_TYPES[output.type]),
+                shape=ir.Shape(output.shape) if output.shape else None,
+            )
+            for output in self._loaded.get_outputs()
+            if output.type in _TYPES
+        }
+
+
+_TYPES = {f"tensor({kind.name.lower()})": kind for kind in ir.DataType}
+
+
+SMALL = 1024
+"""Bytes up to which a tensor in external data is read at once: axes, shapes and scales, which shape inference
+and the opset converter look at."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model as read.
+
+    Attributes:
+        model: nodes in topological order; weights in external files are mapped on demand.
+        notes: sentences for the user: what was mended.
+    """
+
+    model: ir.Model
+    notes: tuple[str, ...]
+
+
+def read_model(path: str | os.PathLike[str]) -> LoadedModel:
+    """Read, check and mend an ONNX file.
+
+    Raises:
+        ModelError: it is no ONNX model, its data is missing or damaged, or it cannot be run.
+    """
+    proto = read_proto(path)
+    if not proto.HasField("ir_version") or not proto.HasField("graph"):
+        raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
+    first = mend_first(proto)
+    check_proto(proto, str(path))
+    check_external(proto, path)
+    notes = [*first, *mend(proto)]
+    model = converted(proto, path)
+    set_title(model, path)
+    del proto
+    notes += _sorted(model, path)
+    _attach(model, path)
+    _detach(model)
+    view = RuntimeView(path)
+    notes += _check(model, view)
+    notes += _type_outputs(model, view)
+    return LoadedModel(model, tuple(notes))
+
+
+def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
+    """Return the model of a message: the one place where the exceptions of onnx_ir become errors of qprof.
+
+    Raises:
+        ModelError: onnx_ir cannot convert it; the message begins with `path`.
+    """
+    try:
+        with _quiet():
+            return ir.from_proto(proto)
+    except (ir.serde.SerdeError, UnicodeDecodeError, ValueError, TypeError) as problem:
+        cause: BaseException = problem
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelError(f"{path}: cannot be read as a graph: {_sentence(cause)}; export it again") from None
+
+
+def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[str]:
+    """Put the nodes in topological order; onnxruntime takes them in any."""
+    before = list(model.graph.all_nodes())
+    try:
+        model.graph.sort()
+        for function in model.functions.values():
+            function.sort()
+    except ValueError:
+        raise ModelError(f"{path}: not a valid ONNX model: its nodes form a cycle; export it again") from None
+    return (
+        []
+        if before == list(model.graph.all_nodes())
+        else ["the nodes were not in topological order; they are now"]
+    )
+
+
+def _check(model: ir.Model, view: RuntimeView) -> list[str]:
+    """Ask the ONNX checker, and onnxruntime where it objects to what the mends leave."""
+    if not _objection(os.fspath(view.path)):  # by path, so that 2 GiB are no limit
+        return []
+    objection = _objection(_bare(model))
+    notes = _undeclared(model)
+    if not objection:
+        return notes
+    if view.refusal:
+        raise ModelError(f"{view.path}: not a valid ONNX model: {objection}; export it again")
+    return [*notes, f"the ONNX checker refuses the model and onnxruntime loads it: {objection}"]
+
+
+def _objection(model: str | onnx.ModelProto) -> str:
+    """Return what the ONNX checker says against a model, "" when it takes it."""
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as problem:
+        return _sentence(problem)
+    except UnicodeDecodeError as problem:  # the message quotes a name
+        return _sentence(problem.object.decode("utf-8", "backslashreplace"))
+    return ""
+
+
+def _sentence(problem: object) -> str:
+    """Return a message of a library on one line, and not a long one."""
+    sentence = re.sub(r"\s+", " ", str(problem).replace("==> Context:", " in:")).strip().rstrip(".")
+    return sentence if len(sentence) <= 300 else sentence[:297] + "..."
+
+
+def _undeclared(model: ir.Model) -> list[str]:
+    """Return notes about inputs and outputs without type or shape."""
+    outputs = [
+        f"'{value.name}'" for value in model.graph.outputs if value.type is None or value.shape is None
+    ]
+    inputs = [
+        f"'{value.name}'" for value in model.graph.inputs if value.shape is None and value.type is not None
+    ]
+    notes = [f"outputs without type or shape, which are inferred: {', '.join(outputs)}"] if outputs else []
+    return notes + ([f"inputs without shape, of which samples decide: {', '.join(inputs)}"] if inputs else [])
+
+
+def _bare(model: ir.Model) -> onnx.ModelProto:
+    """Return the model for the checker: without large values, and with a shape for every input and output."""
+    copy = model.clone()
+    for graph in copy.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING:  # has no raw bytes
+                continue
+            if isinstance(tensor, ir.ExternalTensor) or tensor.nbytes > SMALL:
+                shape = (0, *tensor.shape.numpy()[1:])
+                value.const_value = ir.Tensor(np.empty(shape, tensor.dtype.numpy()), dtype=tensor.dtype)
+    proto = ir.to_proto(copy)
+    proto.ir_version = max(proto.ir_version, 8)  # before 4 each initialiser had to be an input
+    for info in (*proto.graph.input, *proto.graph.output):
+        if not info.HasField("type"):
+            info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.shape.SetInParent()
+    return proto
+
+
+def _type_outputs(model: ir.Model, view: RuntimeView) -> list[str]:
+    """Give outputs without a type the one that onnxruntime infers, also behind nodes outside the standard."""
+    untyped = [value for value in model.graph.outputs if value.type is None]
+    inferred = view.output_values() if untyped else {}
+    if view.path and untyped and view.refusal:
+        raise ModelError(f"{view.path}: onnxruntime cannot load it: {view.refusal}; export the model again")
+    for value in untyped:
+        known = inferred.get(str(value.name))
+        if known is not None:
+            value.type = known.type
+            value.shape = known.shape if value.shape is None else value.shape
+    return []
+
+
+def _attach(model: ir.Model, path: str | os.PathLike[str]) -> None:
+    """Tell external tensors where they are; load small ones, and those of attributes, which stay inside."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                tensor = located(value.const_value, path)
+                value.const_value = _in_memory(tensor) if tensor.nbytes <= SMALL else tensor
+    functions: list[ir.Graph | ir.Function] = list(model.functions.values())
+    for block in [model.graph, *functions]:
+        for node in ir.traversal.RecursiveGraphIterator(block):
+            for name, attribute in list(node.attributes.items()):
+                outside = attribute.value if attribute.type == ir.AttributeType.TENSOR else None
+                if isinstance(outside, ir.ExternalTensor):
+                    node.attributes[name] = ir.AttrTensor(name, _in_memory(located(outside, path)))
+
+
+def _in_memory(tensor: ir.ExternalTensor) -> ir.TensorProtocol:
+    return ir.Tensor(tensor.numpy().copy(), dtype=tensor.dtype, name=tensor.name)
+
+
+def _detach(model: ir.Model) -> None:
+    """Let go of the protobuf message: reading a weight from it copies the weight, every time."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.serde.TensorProtoTensor):
+                value.const_value = _own(value.const_value)
+        for node in graph:
+            for name, attribute in list(node.attributes.items()):
+                if attribute.type == ir.AttributeType.TENSOR and isinstance(
+                    attribute.value, ir.serde.TensorProtoTensor
+                ):
+                    node.attributes[name] = ir.AttrTensor(name, _own(attribute.value))
+
+
+def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
+    """Return the tensor in memory of its own, in a shape that is written as it was read."""
+    plain = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
+    plain = plain and bool(tensor.name or not tensor.raw.HasField("name"))
+    if plain and tensor.raw.HasField("raw_data") and not tensor.doc_string and not tensor.metadata_props:
+        return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+    alone = onnx.TensorProto()
+    alone.CopyFrom(tensor.raw)
+    return ir.serde.TensorProtoTensor(alone)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep onnx_ir's log lines and warnings off the terminal: what they tell is checked above or is
+    harmless."""
+    log = logging.getLogger("onnx_ir")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,160 @@
+"""Where a command may write: never over a file that it reads, nor two results into one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ConfigError, ModelError
+from ...profiles.base.output_files import Destination, destination
+from ...profiles.samples.functions import is_function, module_file
+from ...profiles.samples.objects import PreprocessedData, Transformed
+from ...profiles.samples.preprocessing import recipe_file
+from ...profiles.samples.registry import is_sample_name
+from .external_data import external_files
+from .saving import weight_files
+
+Output: TypeAlias = str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """What a command reads: its files may not be written over.
+
+    An object, a function and None are taken too, and have no files, but for a model's weights.
+
+    Attributes:
+        models: ONNX files, or models in memory; files of external data belong to them.
+        files: profiles, plans, configurations, labels.
+        data: folders of samples, and "module:function", of samples or of a metric.
+    """
+
+    models: tuple[object, ...] = ()
+    files: tuple[object, ...] = ()
+    data: tuple[object, ...] = ()
+
+    def weights(self) -> set[Path]:
+        """Return the files of external data of the models; none of a model that cannot be read."""
+        found: set[Path] = set()
+        for model in self.models:
+            if isinstance(model, ir.Model):
+                found |= weight_files(model)
+            elif isinstance(model, str | os.PathLike):
+                with suppress(OSError, ModelError):
+                    found |= external_files(model)
+        return found
+
+
+def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
+    """Refuse, before any work, what could not be written, or would be written over what is read.
+
+    A hard link to what is read is another file as soon as it is replaced, and so is no matter.
+
+    Args:
+        outputs: files that the command writes; None for those that were not asked for.
+        read: what it reads.
+
+    Raises:
+        ConfigError: naming the output: a folder, a name that ends in a slash, a link to itself; in a folder
+            that is missing or cannot be written; another output of the same command; a file that is read.
+    """
+    taken: list[Path] = []
+    for output in outputs:
+        if output is None:
+            continue
+        target = destination(output)
+        if target.is_stream:
+            continue
+        _check_folder(output, target)
+        if any(_is_same(target.file, other) for other in taken):
+            raise ConfigError(f"{output}: is another output of this command already; choose another name")
+        taken.append(target.file)
+        for what, is_over in _inputs(read):
+            if is_over(target.file):
+                raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
+
+
+def _check_folder(output: str | os.PathLike[str], target: Destination) -> None:
+    folder = target.file.parent
+    if not folder.is_dir():
+        raise ConfigError(f"{output}: there is no folder '{Path(output).parent}'; make it, or choose another")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{output}: its folder cannot be written to; choose another, or allow it")
+
+
+def _inputs(read: FilesRead) -> Iterator[tuple[str, Callable[[Path], bool]]]:
+    """Yield what is read, in words, and the function that says whether an output would be written over it."""
+    for model in _paths(read.models):
+        yield "the model", partial(_is_same, other=model)
+    yield "a file of the model's weights", partial(_is_weights, read=read)
+    recipes = (recipe_file(d.preprocess) for d in read.data if isinstance(d, PreprocessedData))
+    for path in _paths((*read.files, *recipes)):
+        yield f"'{path}'", partial(_is_same, other=path)
+    for data in _paths(map(_named, read.data)):
+        if is_function(os.fspath(data)):
+            yield f"the module of {data}", partial(_is_module, source=data)
+        else:
+            yield f"a sample of '{data}'", partial(_is_sample, folder=data)
+
+
+def _named(data: object) -> object:
+    """Return what names the data: a folder or "module:function", where it is not an object."""
+    if isinstance(data, PreprocessedData):
+        return data.source
+    return data.data if isinstance(data, Transformed) else data
+
+
+def _paths(objects: Iterable[object]) -> list[Path]:
+    return [Path(item) for item in objects if isinstance(item, str | os.PathLike)]
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    """Return whether two names are of one entry of one folder: case, mounts and links may differ."""
+    if os.path.realpath(other) == os.fspath(file):
+        return True
+    with suppress(OSError):
+        one, two = os.stat(file), os.stat(other)
+        if os.path.samestat(one, two):
+            return one.st_nlink == 1 or _is_same_entry(file, Path(os.path.realpath(other)))
+    return False
+
+
+def _is_same_entry(file: Path, other: Path) -> bool:
+    """Tell hard links, which are two entries, from two ways to write one name."""
+    return file.name.casefold() == other.name.casefold() and os.path.samefile(file.parent, other.parent)
+
+
+def _is_weights(file: Path, read: FilesRead) -> bool:
+    return file.exists() and any(_is_same(file, data) for data in read.weights())
+
+
+def _is_module(file: Path, source: Path) -> bool:
+    with suppress(OSError):
+        found = module_file(os.fspath(source))
+        return found is not None and _is_same(file, found)
+    return False
+
+
+def _is_sample(file: Path, folder: Path) -> bool:
+    """Return whether a file is a sample of a folder, or would be one; only links in it are followed."""
+    real = Path(os.path.realpath(folder))
+    if is_sample_name(file.name) and real in (file, file.parent, file.parent.parent):
+        return True
+    if not file.exists():
+        return False
+    with suppress(OSError), os.scandir(real) as entries:
+        return any(entry.is_symlink() and _is_linked(file, entry) for entry in entries)
+    return False
+
+
+def _is_linked(file: Path, entry: os.DirEntry[str]) -> bool:
+    """Return whether a link of a folder of samples leads to a file, or to the folder in which it is."""
+    real = Path(os.path.realpath(entry.path))
+    return real == file or (real == file.parent and is_sample_name(file.name))

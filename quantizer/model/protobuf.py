@@ -1,0 +1,161 @@
+"""The protobuf message of a model file, and walks over its graphs and tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import onnx
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from ...profiles.base.errors import ModelError
+
+# Whether the text of a model file is UTF-8: asked before anything else reads its message.
+
+_FREE_TEXT = ("doc_string", "producer_name", "producer_version", "denotation", "metadata_props")
+"""Fields on whose text nothing depends; `readable_texts` mends them."""
+
+
+def check_texts(proto: onnx.ModelProto, where: str) -> None:
+    """Check that names, operators and all other text on which something depends are UTF-8.
+
+    Args:
+        proto: as parsed.
+        where: the file, for messages.
+
+    Raises:
+        ModelError: text is not UTF-8.
+    """
+    for place in _undecodable(proto, ""):
+        raise not_utf8(where, place)
+
+
+def not_utf8(where: str, place: str) -> ModelError:
+    """Return the error of a file with text that is not UTF-8; `place` is where in it, "" where unknown."""
+    return ModelError(
+        f"{where}: {place or 'model'}: text that is not UTF-8; the file is damaged: export or "
+        "download it again"
+    )
+
+
+def field_of(problem: UnicodeDecodeError) -> str:
+    """Return the field that protobuf's implementation in Python names where it refuses text, "" for none."""
+    _, _, name = problem.reason.rpartition(" in field: ")
+    return f"field {name}" if name != problem.reason else ""
+
+
+def _undecodable(message: Any, place: str) -> Iterator[str]:
+    """Yield the places of text fields that are no UTF-8, which protobuf hands out as bytes."""
+    if isinstance(message, onnx.TensorProto):  # the fields with the numbers are not touched
+        texts = [message.name, *(entry.key for entry in message.external_data)]
+        if any(isinstance(text, bytes) for text in (*texts, *(e.value for e in message.external_data))):
+            yield f"{place}, tensor {_text(message.name)!r}".strip(", ")
+        return
+    place = _place(message, place)
+    for field, value in message.ListFields():
+        if field.name in _FREE_TEXT:
+            continue
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if isinstance(value, bytes) or (
+                not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
+            ):
+                yield f"{place}, field {field.name}".strip(", ")
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from _undecodable(inner, place)
+
+
+def _place(message: Any, place: str) -> str:
+    match message:
+        case onnx.NodeProto():
+            return f"node {_text(message.name)!r} ({_text(message.op_type)})"
+        case onnx.ValueInfoProto():
+            return f"value {_text(message.name)!r}"
+        case onnx.FunctionProto():
+            return f"function {_text(message.name)!r}"
+    return place
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+
+
+Block: TypeAlias = onnx.GraphProto | onnx.FunctionProto
+"""What holds nodes: a graph or a model-local function."""
+
+
+def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """Return what a model file holds, its text checked; weights in other files are not read.
+
+    Raises:
+        ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off, or text in
+            it is not UTF-8.
+    """
+    name = shown(path)
+    if name != os.fspath(path):
+        raise ModelError(f"{name}: the name is not UTF-8, which onnxruntime needs; rename the file")
+    if Path(path).is_dir():
+        raise ModelError(f"{name}: is a folder; name an .onnx file")
+    try:
+        proto = onnx.load_model(path, format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise ModelError(f"{name}: no such file; check the path of the model") from None
+    except OSError as problem:
+        raise ModelError(f"{name}: cannot be read: {problem.strerror or problem}; check the path") from None
+    except DecodeError:
+        raise ModelError(f"{name}: not an ONNX model, or cut off; export or download it again") from None
+    except UnicodeDecodeError as problem:  # of protobuf in Python; its C code hands such text out as bytes
+        raise not_utf8(name, field_of(problem)) from None
+    check_texts(proto, name)
+    return proto
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path for messages; bytes that are no UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def subgraphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the graphs that a node has as attributes."""
+    single = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return single + [graph for attribute in node.attribute for graph in attribute.graphs]
+
+
+def blocks(proto: onnx.ModelProto) -> Iterator[Block]:
+    """Yield the main graph and the functions, each followed by the graphs inside."""
+    for block in (proto.graph, *proto.functions):
+        yield from graphs_in(block)
+
+
+def graphs_in(block: Block) -> Iterator[Block]:
+    """Yield a graph or function and the graphs inside of it, at any depth."""
+    waiting = [block]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting += reversed([graph for node in current.node for graph in subgraphs_of(node)])
+
+
+def tensors_in(block: Block) -> Iterator[onnx.TensorProto]:
+    """Yield the initialisers of one graph, and the tensors in attributes of its nodes."""
+    if isinstance(block, onnx.GraphProto):
+        yield from block.initializer
+    for node in block.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def all_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the dense tensors of a model: initialisers and those in attributes, of functions too."""
+    for block in blocks(proto):
+        yield from tensors_in(block)
+
+
+def is_outside(tensor: onnx.TensorProto) -> bool:
+    """Tell whether the data of a tensor is in a file of its own."""
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)

@@ -1,0 +1,470 @@
+"""Which values of each activation its quantized values should cover. Pure; a step of planning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import PlanError
+from ...profiles.records.profile import Profile, TensorProfile
+from ..model.graph import Graph, name_of, output_name
+from ..numerics.affine import TYPES, QuantParams, QuantType, UnaryFunction
+from ..numerics.calibrators import Range, calibrate, parse_calibrator
+from ..numerics.density import Density, density
+from ..numerics.quantization_noise import Noise, expected_noise
+from ..numerics.schemas import SCHEMAS
+from ..operators.functions import PointwiseChain, function_of_chain
+from ..operators.operands import outputs_of
+from ..operators.table import (
+    OPERAND_SCALING,
+    STANDARD_DOMAINS,
+    Constraint,
+    Rule,
+    average,
+    is_clip,
+    rule_of,
+    window,
+)
+from ..targets.config import QuantConfig
+from ..targets.target import Recipe
+
+# The following activation function: what all readers of a tensor together compute of it. Pure.
+#
+# A convolution is often followed by x * sigmoid(x), LeakyRelu or another activation that is flat, or
+# nearly, on
+# one side. Quantized values of the convolution's output that lie there are wasted. What counts is the
+# error
+# after the function, and by that the range of the tensor is chosen (see `calibrators`).
+
+LONGEST = 8
+"""Most nodes of a function: a decomposed HardSwish has four, a tanh-GELU eight."""
+
+STEEPEST = 1.5
+"""Largest slope of a function that is taken into account, that of HardSwish. The readers of a steeper one,
+such as a logarithm or a root, are not linear either, and squared error after it is not what they suffer
+from."""
+
+PLACES = 1024
+"""Points at which the slope is computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class FollowingFunction:
+    """The nodes that together compute a function of one activation.
+
+    Equal ones compute the same function: of the same nodes, by name, and the same constants, as objects.
+
+    Attributes:
+        chain: the nodes, and the activation.
+    """
+
+    chain: PointwiseChain
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        constants = (v.const_value for n in self.chain.nodes for v in n.inputs if v is not None)
+        return (*(node.name for node in self.chain.nodes), *(None if c is None else id(c) for c in constants))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FollowingFunction) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
+    """Return the function that the readers of a tensor compute of it together.
+
+    Args:
+        graph: the prepared model.
+        name: an activation.
+        tensor: its profile.
+        opset: version of the default operator domain.
+
+    Returns:
+        The function up to the first tensor that nothing else leads around; None where there is none, where it
+        is only a clip (which takes the range of its output, see `planning.shared_scales`), or where it is
+        steep or not finite somewhere in the range of the tensor.
+    """
+    found = find_following(graph, name)
+    return None if found is None else evaluated(found, tensor, opset)
+
+
+def find_following(graph: Graph, name: str) -> FollowingFunction | None:
+    """Return the nodes after a tensor that are a function of it, None where there are none or only a clip."""
+    uses = graph.consumers(name)
+    return None if len(uses) == 1 and is_clip(uses[0][0]) else find_following_or_clip(graph, name)
+
+
+def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
+    """Return the nodes after a tensor that are a function of it, a clip too; None where there are none."""
+    if not any(_bends(n) for n, _ in graph.consumers(name)):
+        return None
+    made, nodes = [name], list[ir.Node]()
+    for _ in range(LONGEST + 1):
+        readers = {t: [n for n, _ in graph.consumers(t) if n not in nodes] for t in made}
+        open_ends = [t for t in made if graph.is_result(t) or readers[t]]
+        if open_ends != [name] and len(open_ends) == 1 and any(map(_bends, nodes)):
+            return FollowingFunction(PointwiseChain(tuple(nodes), graph.values[name]))
+        further = (n for t in open_ends for n in readers[t] if _is_a_function_of(n, made, graph))
+        node = next(further, None)
+        if node is None:
+            return None
+        nodes.append(node)
+        made.append(output_name(node))
+    return None
+
+
+def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
+    """Return the function that nodes compute, None where it is steep or not finite in the tensor's range."""
+    try:
+        curve = function_of_chain(following.chain, opset)
+    except PlanError:
+        return None
+    return curve if _is_gentle(curve, tensor) else None
+
+
+def _is_a_function_of(node: ir.Node, made: Sequence[str], graph: Graph) -> bool:
+    """Whether a node reads nothing but tensors of these, and numbers."""
+    if node.domain not in STANDARD_DOMAINS or len(node.outputs) != 1:
+        return False
+    names = [name for name in graph.inputs_of(node) if name]
+    rule = rule_of(node)
+    if rule is not None and rule.scaling in OPERAND_SCALING:  # two terms or factors
+        return all(name in made or _is_number(graph, name) for name in names)
+    return _bends(node) and names[0] in made and all(_has_one_element(graph, name) for name in names[1:])
+
+
+def _has_one_element(graph: Graph, name: str) -> bool:
+    value = graph.constant(name)
+    return value is not None and value.size == 1
+
+
+def _is_number(graph: Graph, name: str) -> bool:
+    value = graph.constant(name)
+    return _has_one_element(graph, name) and value is not None and value.dtype.kind == "f"
+
+
+def _bends(node: ir.Node) -> bool:
+    """Whether a node is a function of one variable that is not linear."""
+    rule = rule_of(node)
+    return rule is not None and (rule.unary or is_clip(node))
+
+
+def _is_gentle(curve: UnaryFunction, tensor: TensorProfile) -> bool:
+    """Whether a function is finite and nowhere steep between 0 and the ends of a tensor's range."""
+    low, high = min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)
+    if not low < high:
+        return False
+    places = np.linspace(low, high, PLACES)
+    with np.errstate(all="ignore"):
+        values = curve(places)
+    if not np.isfinite(values).all():
+        return False
+    steepest = float(np.abs(np.diff(values)).max()) / float(places[1] - places[0])
+    return steepest <= STEEPEST * (1.0 + 1e-6)
+
+
+Interval = tuple[float, float]
+"""Low and high, which may be infinite."""
+
+
+@dataclass(eq=False)
+class RangeCache:
+    """What was computed of tensors: kept from plan to plan.
+
+    Keyed by a tensor's profile itself, not by its name: where the float model is adjusted, a tensor whose
+    values change gets another profile, and only that one is calibrated again.
+
+    Attributes:
+        profiles: by identity; they must not vanish as long as their identity is a key.
+        densities: of the values of a profile.
+        ranges: calibrated, by profile, type and what follows.
+        functions: what follows, by profile and nodes, where it can be computed and is nowhere steep.
+    """
+
+    profiles: dict[int, TensorProfile] = field(default_factory=dict)
+    densities: dict[int, Density] = field(default_factory=dict)
+    ranges: dict[tuple[int, str, FollowingFunction | None], Range] = field(default_factory=dict)
+    functions: dict[tuple[int, FollowingFunction], UnaryFunction | None] = field(default_factory=dict)
+
+    def key(self, tensor: TensorProfile) -> int:
+        """Return what stands for a profile in the other tables."""
+        return id(self.profiles.setdefault(id(tensor), tensor))
+
+    def density(self, tensor: TensorProfile) -> Density:
+        """Return how the values of a tensor are spread."""
+        key = self.key(tensor)
+        if key not in self.densities:
+            self.densities[key] = density(tensor)
+        return self.densities[key]
+
+    def calibrated(
+        self,
+        tensor: TensorProfile,
+        config: QuantConfig,
+        qtype: QuantType,
+        followed: FollowingFunction | None = None,
+    ) -> Range:
+        """Return the range that a tensor should cover in a type.
+
+        Args:
+            tensor: its profile.
+            config: names calibrator and schema, the same in all calls.
+            qtype: the type.
+            followed: the function after it by whose error the range is chosen, one of `functions`.
+        """
+        key = (self.key(tensor), qtype.name, followed)
+        if key not in self.ranges:
+            curve = None if followed is None else self.functions[key[0], followed]
+            self.ranges[key] = calibrate(tensor, config.calibrator, SCHEMAS[config.schema], qtype, curve)
+        return self.ranges[key]
+
+
+class ActivationRanges:
+    """The ranges of a model's activations, each computed when it is first asked for: many are never
+    quantized.
+
+    Attributes:
+        graph, profile: of the model.
+        opset: version of the default operator domain.
+        names: every float activation that was observed.
+    """
+
+    def __init__(
+        self, graph: Graph, profile: Profile, recipe: Recipe, opset: int, cache: RangeCache | None = None
+    ) -> None:
+        """Take what ranges follow from.
+
+        Args:
+            graph, profile: of the model.
+            recipe: names the calibrator, the schema, and what the runtime demands.
+            opset: of the model.
+            cache: what is known already.
+        """
+        self.graph, self.profile, self.opset = graph, profile, opset
+        self.names = tuple(n for n, tensor in profile.items() if tensor.dtype == "float" and tensor.count)
+        self._recipe = recipe
+        self._cache = RangeCache() if cache is None else cache
+        self._observed = frozenset(self.names)
+        self._aims = parse_calibrator(recipe.config.calibrator)[0].for_function is not None
+        self._following: dict[str, FollowingFunction | None] = {}
+        self._effective: dict[str, Interval] = {}
+        self._noise: dict[tuple[str, QuantParams], Noise] = {}
+
+    def calibrated(self, name: str, qtype: QuantType | None = None) -> Range:
+        """Return the range that one activation should cover in a type; None for the activation type."""
+        config, bounds = self._recipe.config, self._bounds(name)
+        producer = self.graph.producer(name)
+        full = producer is not None and producer.op_type in self._recipe.target.full_range
+        if full and bounds is not None and math.isfinite(bounds[0]) and math.isfinite(bounds[1]):
+            return Range(*bounds)
+        qtype = qtype or TYPES[config.activation_type]
+        followed = self._followed(name) if qtype == TYPES[config.activation_type] else None
+        chosen = self._cache.calibrated(self.profile[name], config, qtype, followed)
+        return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._changes(name))
+
+    def effective(self, name: str) -> Interval:
+        """Return the interval of an activation outside which no reader tells one value from another.
+
+        Of one whose range was chosen by the error after the following function that is the range: what is cut
+        off was weighed there.
+        """
+        if name in self._observed and self._followed(name) is not None:
+            chosen = self.calibrated(name)
+            return chosen.low, chosen.high
+        return self._changes(name)
+
+    def noise(self, name: str, params: QuantParams) -> Noise:
+        """Return the expected noise of quantizing an activation, within its effective range."""
+        if (name, params) not in self._noise:
+            tensor = self.profile[name]
+            seen = self._cache.density(tensor) if tensor.histogram.total else None
+            self._noise[name, params] = expected_noise(tensor, params, self.effective(name), seen)
+        return self._noise[name, params]
+
+    def _bounds(self, name: str) -> Interval | None:
+        """Return the smallest and the largest value that the mathematics allows, where it bounds them."""
+        producer = self.graph.producer(name)
+        rule = None if producer is None else rule_of(producer)
+        return None if rule is None else rule.bounds
+
+    def _changes(self, name: str) -> Interval:
+        if name not in self._effective:
+            self._effective[name] = effective_range(self.graph, name)
+        return self._effective[name]
+
+    def _followed(self, name: str) -> FollowingFunction | None:
+        """Return the function after an activation by whose error its range is chosen; None without one."""
+        if name not in self._following:
+            self._following[name] = self._found(name) if self._aims else None
+        return self._following[name]
+
+    def _found(self, name: str) -> FollowingFunction | None:
+        followed = find_following(self.graph, name)
+        if followed is None:
+            return None
+        key = (self._cache.key(self.profile[name]), followed)
+        if key not in self._cache.functions:
+            self._cache.functions[key] = evaluated(followed, self.profile[name], self.opset)
+        return None if self._cache.functions[key] is None else followed
+
+
+def clamp_range(chosen: Range, limits: Interval) -> Range:
+    """Return a range cut to an interval; 0 stays in it."""
+    return Range(min(max(chosen.low, limits[0]), 0.0), max(min(chosen.high, limits[1]), 0.0))
+
+
+def effective_range(graph: Graph, name: str) -> Interval:
+    """Return the interval outside which no reader of a tensor tells one value from another.
+
+    What is only passed through is looked at where it arrives.
+    """
+    uses = graph.consumers(name)
+    if not uses or graph.is_result(name):
+        return -math.inf, math.inf
+    low, high = math.inf, -math.inf
+    for reader, index in uses:
+        rule = rule_of(reader)
+        if rule is None or index != 0:
+            return -math.inf, math.inf
+        intervals = []
+        if rule.effective_range is not None:
+            intervals = [rule.effective_range(reader, graph)]
+        elif rule.constraint is Constraint.SAME and not rule.refusal(reader, graph):
+            if len(outputs_of(reader)) < len(reader.outputs):
+                # Beside values there are indices (TopK): it matters which of two values is the larger.
+                return -math.inf, math.inf
+            intervals = [effective_range(graph, output) for output in outputs_of(reader)]
+        if not intervals:
+            return -math.inf, math.inf
+        low, high = min(low, *(i[0] for i in intervals)), max(high, *(i[1] for i in intervals))
+    return low, high
+
+
+# Which values the activations of a model can hold at all, by what the operator table knows. Pure.
+
+ANY: Interval = (-math.inf, math.inf)
+"""Nothing is known."""
+
+AVERAGES = (average, window)
+"""Gains of the operators whose outputs are averages of inputs, and of zeros of the padding."""
+
+
+def possible_values(graph: Graph) -> dict[str, Interval]:
+    """Return the interval that each activation cannot leave, whatever the inputs of the model are.
+
+    Results of nodes that nothing is known of are not in it. Zero is in every interval, as in every quantized
+    type.
+    """
+    found: dict[str, Interval] = {}
+    for node in graph.nodes:
+        rule = rule_of(node)
+        interval = ANY if rule is None else _of_node(node, rule, graph, found)
+        if interval != ANY:
+            found.update(dict.fromkeys(outputs_of(node), interval))
+    return found
+
+
+def _of_node(node: ir.Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Interval:
+    if rule.bounds is not None:
+        return _with_zero(rule.bounds)
+    if rule.constraint is Constraint.CLAMP and rule.effective_range is not None:
+        # Outside of the limits a clip does not change: inside of them is what it yields.
+        return clipped_interval(interval_of(node.inputs[0], graph, found), rule.effective_range(node, graph))
+    if passes_values_on(node, rule, graph) or rule.gain in AVERAGES:
+        return joint_interval(_of_inputs(node, rule, graph, found))
+    if node.op_type in ARITHMETIC:
+        return reduce(ARITHMETIC[node.op_type], _of_inputs(node, rule, graph, found))
+    return ANY
+
+
+def _of_inputs(node: ir.Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]) -> Iterator[Interval]:
+    return (interval_of(node.inputs[i], graph, found) for i in rule.activations(node))
+
+
+def passes_values_on(node: ir.Node, rule: Rule, graph: Graph) -> bool:
+    """Whether the results of a node hold nothing but values that it reads, and zeros."""
+    return rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) and not rule.refusal(node, graph)
+
+
+def interval_of(value: ir.Value | None, graph: Graph, found: Mapping[str, Interval]) -> Interval:
+    """Return the interval of an input of a node: of a constant its values, else what is found of it."""
+    name = name_of(value)
+    constant = graph.constant(name)
+    if constant is None:
+        return found.get(name, ANY)
+    low, high = (float(np.min(constant)), float(np.max(constant))) if constant.size else (0.0, 0.0)
+    return _with_zero((low, high)) if math.isfinite(low) and math.isfinite(high) else ANY
+
+
+def clipped_interval(interval: Interval, limits: Interval) -> Interval:
+    """Return what a clip makes of an interval; zero stays in it."""
+    low, high = limits
+    if not low <= high:
+        return ANY
+    return _with_zero((min(max(interval[0], low), high), max(min(interval[1], high), low)))
+
+
+def joint_interval(intervals: Iterable[Interval]) -> Interval:
+    """Return the smallest interval that holds some, of which there is at least one."""
+    lows, highs = zip(*intervals, strict=True)
+    return min(lows), max(highs)
+
+
+def _with_zero(interval: Interval) -> Interval:
+    return min(interval[0], 0.0), max(interval[1], 0.0)
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    ends = [x * y if x and y else 0.0 for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _sum(a: Interval, b: Interval) -> Interval:
+    return a[0] + b[0], a[1] + b[1]
+
+
+ARITHMETIC: Mapping[str, Callable[[Interval, Interval], Interval]] = {
+    "Mul": _product,
+    "Add": _sum,
+    "Sum": _sum,
+}
+"""What becomes of the intervals of the inputs, by operator."""
+
+
+# An activation that only a Relu or Clip reads is calibrated with the profile of the clip's output. Pure.
+
+
+def clip_outputs(graph: Graph) -> dict[str, str]:
+    """Return the tensors that nothing but one clip reads, each with the output of the clip.
+
+    What the clip cuts off needs no quantized values, and the rest is the same in both, so the profile of the
+    output serves for the input: the runtime may then fuse the clip with the operator before it.
+    """
+    found: dict[str, str] = {}
+    for node in reversed(graph.nodes):
+        if not is_clip(node):
+            continue
+        source, output = node.inputs[0], node.outputs[0].name
+        name = source.name if source is not None else None
+        maker = graph.producer(name) if name else None
+        if not name or not output or maker is None or maker.graph is not node.graph:
+            continue  # a subgraph runs another number of times than the graph around it
+        if len(graph.consumers(name)) == 1 and not graph.is_result(name):
+            found[name] = found.get(output, output)
+    return found
+
+
+def with_clip_profiles(profile: Profile, graph: Graph) -> Profile:
+    """Return the profile in which a tensor that only a clip reads has the profile of the clip's output.
+
+    So a profile of all tensors and one of the needed tensors lead to the same plan.
+    """
+    clipped = {name: profile[to] for name, to in clip_outputs(graph).items() if to in profile}
+    return replace(profile, tensors={**profile.tensors, **clipped})

@@ -1,0 +1,268 @@
+"""How much quantization noise each output, and each step inside a model, can bear. Pure.
+
+Each kind of output has a limit in dB (DECISIONS.md, 32), over its power or over what varies in it, and an
+output with a long skip another one over what the network adds. The setting `min_output_sqnr` overrules all:
+then every output has that limit over its power, and steps have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.records.profile import Profile
+from ..model.graph import Graph
+from ..numerics.density import density, mean_of, signal_power
+from ..operators.table import is_clip, rule_of
+from ..targets.config import OutputKind, QuantConfig, split_kinds
+from .output_kinds import (
+    Step,
+    before_move,
+    downstream,
+    find_steps,
+    is_decision,
+    moves_values,
+    output_kinds,
+    upstream,
+)
+
+# Outputs that are the sum of an input, moved or resized, and of what the network computes. Pure.
+#
+# A network of super-resolution or denoising adds details to a picture that it was given. The picture has
+# nearly
+# all of the power, and is exact; what the network is worth is in the other part, so that noise is held
+# against
+# this one.
+
+SUMS = ("Add", "Sub", "Sum")
+RESIZING = ("Resize", "Upsample", "AveragePool", "Slice", "Pad", "Concat")
+
+
+def computed_part(graph: Graph, name: str) -> str | None:
+    """Return the tensor that is added to a moved or resized input to make another, None where none is.
+
+    Args:
+        graph: of the model.
+        name: an output; it may be clipped or moved after the sum.
+    """
+    source: str | None = name
+    while source is not None:
+        node = graph.producer(source)
+        if node is not None and node.op_type in SUMS:
+            names = [n for n in dict.fromkeys(graph.inputs_of(node)) if n and not graph.is_constant(n)]
+            computed = [n for n in names if not _is_input(graph, n)]
+            if len(names) > 1:
+                return computed[0] if len(computed) == 1 else None
+        source = before_move(graph, source)
+    return None
+
+
+def _is_input(graph: Graph, name: str) -> bool:
+    """Whether a tensor is a float input of the model after nothing but moves, resizing, and constants that
+    are added or multiplied."""
+    found = name in graph.inputs
+    for node in upstream(graph, [name]):
+        rule = rule_of(node)
+        constants = sum(graph.is_constant(n) for n in graph.inputs_of(node) if n)
+        affine = node.op_type in ("Add", "Sub", "Mul", "Div") and constants == len(node.inputs) - 1
+        shape = rule is None and not graph.is_float(graph.inputs_of(node)[0] if node.inputs else name)
+        if not (moves_values(node) or is_clip(node) or affine or node.op_type in RESIZING or shape):
+            return False
+        found = found or any(n in graph.inputs and graph.is_float(n) for n in graph.inputs_of(node))
+    return found
+
+
+DECISION_DB = 15.0
+"""SQNR of an output that is a decision or an embedding, over its power. Estimates from measured noise are a
+little too careful, by 3 dB in the median; of models that lose nothing the nearest are estimated 14 to 19 dB
+(silero, minilm, ppocr-rec, parts of captcha-det), and measured 19 to 25."""
+
+VALUES_DB = 20.0
+"""Over what varies: noise of 1 % of it takes half a point of correlation (DECISIONS.md, 23)."""
+
+SIGNAL_DB = 38.0
+"""Over what varies: in a picture whose brightness has a deviation of a quarter of the range this is a PSNR of
+50 dB, of which a network of 38 dB loses 0.3 dB, and one of 35 dB 0.14. Estimates were 2 to 3 dB too good."""
+
+BOXES_DB = 20.0
+"""Of the numbers beside scores, over what varies in them, as of other values. On tuning data 12 lost nothing,
+and 30 made the detector with such parts 1.2 times as slow."""
+
+SKIP_DB = 25.0
+"""Of what a network adds to its input, over the power of that."""
+
+STEP_SHARE = 1.0 / 40.0
+"""Deviation of the noise where values are rounded, in steps: 2 % of them become another number."""
+
+COMPARED_DB = 30.0
+"""Of what is compared, over what varies: the order of 1 % of the pairs changes."""
+
+LEAST_VARYING = 1e-3
+"""Least part of its power that is taken to vary in a tensor: few samples may all give the same."""
+
+LIMITS: Mapping[OutputKind, tuple[float, bool]] = {
+    "decision": (DECISION_DB, False),
+    "detections": (BOXES_DB, True),
+    "embedding": (DECISION_DB, False),
+    "signal": (SIGNAL_DB, True),
+    "state": (0.0, False),
+    "values": (VALUES_DB, True),
+}
+"""SQNR in dB of each kind, and whether it is over what varies; 0 for none."""
+
+WORDS: Mapping[OutputKind, str] = {
+    "decision": "a decision",
+    "detections": "detections",
+    "embedding": "an embedding",
+    "signal": "a signal",
+    "state": "a state",
+    "values": "values",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseLimits:
+    """The limits of one model.
+
+    Attributes:
+        graph, profile: of the prepared model.
+        kinds: of its outputs, by name; those with limits.
+        least: dB that every output keeps whatever it is; None where the kind says.
+        steps: inside of it.
+    """
+
+    graph: Graph
+    profile: Profile
+    kinds: Mapping[str, OutputKind]
+    least: float | None
+    steps: tuple[Step, ...]
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The tensors inside of the model at which noise is judged beside its outputs."""
+        found = (step.tensor for step in self.steps if not step.chooses)
+        return tuple(name for name in found if self._power(name) > 0.0)
+
+    def allowed(self, tensor: str) -> float:
+        """Return the most noise power over signal power at a tensor at which noise is judged.
+
+        Args:
+            tensor: an output, or one of those that it is put together from; or one of `compared`.
+        """
+        if self.least is not None:
+            return _share(self.least)
+        step = next((step for step in self.steps if step.tensor == tensor), None)
+        if step is not None and tensor not in self.kinds:
+            return self._at_step(step)
+        return self._at_output(tensor, self.output_of(tensor))
+
+    def output_of(self, tensor: str) -> str:
+        """Return the output that a tensor is a part of: the nearest; "" for none."""
+        if tensor in self.kinds:
+            return tensor
+        uses = downstream(self.graph, [tensor])
+        names = (value.name or "" for node, _ in uses for value in node.outputs)
+        return next((name for name in names if name in self.kinds), "")
+
+    def words(self, tensor: str) -> str:
+        """Return what a tensor at which noise is judged is, for people: "a signal", "rounded by Ceil"."""
+        step = next((step for step in self.steps if step.tensor == tensor), None)
+        if step is not None and tensor not in self.kinds:
+            return f"{'compared' if step.width is None else 'rounded'} by {step.operator}"
+        return WORDS[self.kinds.get(self.output_of(tensor), "decision")]
+
+    def _at_output(self, tensor: str, output: str) -> float:
+        kind = self.kinds.get(output, "decision")
+        if kind == "state" and any(other != "state" for other in self.kinds.values()):
+            return inf
+        if kind == "detections" and is_decision(self.graph, self.profile, tensor):
+            kind = "decision"
+        decibels, over_variance = LIMITS[kind]
+        share = _share(decibels) * (self._varying(tensor) if over_variance else 1.0)
+        computed = computed_part(self.graph, output) if kind == "signal" else None
+        if computed is not None and self._power(computed) > 0.0:
+            share = min(share, _share(SKIP_DB) * self._power(computed) / self._power(tensor))
+        return share
+
+    def _at_step(self, step: Step) -> float:
+        if step.width is not None:
+            return (STEP_SHARE * step.width) ** 2 / self._power(step.tensor)
+        return _share(COMPARED_DB) * self._varying(step.tensor)
+
+    def _power(self, name: str) -> float:
+        tensor = self.profile.get(name)
+        return 0.0 if tensor is None else signal_power(tensor)
+
+    def _varying(self, name: str) -> float:
+        """Return the variance of a tensor over its power."""
+        power = self._power(name)
+        if power <= 0.0:
+            return 1.0
+        mean = mean_of(density(self.profile[name]), lambda x: x)
+        return max(1.0 - mean**2 / power, LEAST_VARYING)
+
+    def sentences(self) -> Iterator[str]:
+        """Yield what each kind of output keeps, for people."""
+        if self.least is not None:
+            return
+        by_kind: dict[OutputKind, list[str]] = {}
+        for name, kind in self.kinds.items():
+            by_kind.setdefault(kind, []).append(name)
+        for kind, names in by_kind.items():
+            what = (
+                WORDS[kind]
+                if len(names) == 1
+                else f"{WORDS[kind].removeprefix('an ').removeprefix('a ')} each"
+            )
+            yield f"{_named(names)}: {what}, {_kept(kind, self._skips(names))}"
+
+    def _skips(self, names: list[str]) -> bool:
+        return any(computed_part(self.graph, name) is not None for name in names)
+
+
+def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
+    """Return how much noise the outputs of a model and the steps inside of it can bear.
+
+    Args:
+        graph: of the prepared model.
+        profile: of its activations.
+        config: the settings; kinds that they give overrule those that are told from the graph.
+
+    Raises:
+        ConfigError: a kind is given for what is no output.
+    """
+    given = split_kinds(config.output_kind)
+    for name in given:
+        if name not in graph.outputs:
+            raise ConfigError(
+                f"output_kind '{name}': the model has no such output; it has "
+                f"{', '.join(graph.outputs)}.{nearest(name, list(graph.outputs))}"
+            )
+    kinds: dict[str, OutputKind] = {**output_kinds(graph, profile), **given}
+    steps = find_steps(graph) if config.min_output_sqnr is None else ()
+    return NoiseLimits(graph, profile, kinds, config.min_output_sqnr, steps)
+
+
+def _share(decibels: float) -> float:
+    return float(np.power(10.0, -decibels / 10.0)) if decibels > 0.0 else inf
+
+
+def _named(names: list[str]) -> str:
+    shown = [f"'{name}'" for name in names[:2]] + ([f"{len(names) - 2} more"] if len(names) > 2 else [])
+    listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
+    return f"output{'s' if len(names) > 1 else ''} {listed}"
+
+
+def _kept(kind: OutputKind, skips: bool) -> str:
+    decibels, over_variance = LIMITS[kind]
+    if kind == "state":
+        return "judged by what is made of it"
+    if kind == "detections":
+        return f"keeps {DECISION_DB:g} dB in scores and {decibels:g} dB over what varies beside them"
+    over = " over what varies" if over_variance else ""
+    skip = f", and {SKIP_DB:g} dB over what is added to the input" if skips and kind == "signal" else ""
+    return f"keeps {decibels:g} dB{over}{skip}"

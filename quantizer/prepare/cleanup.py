@@ -1,0 +1,341 @@
+"""Removal of what is not used: dead nodes, unused outputs and constants, copies of constants.
+
+The passes of onnx_ir for unused nodes and equal initialisers do more than these, and would change what is
+prepared. RemoveUnusedNodesPass blanks unused outputs in the middle of a node (the first output of an LSTM
+whose last state alone is read), and counts the subgraphs of an If that it has removed as users.
+DeduplicateInitializersPass merges vectors of floats, which `merge_equal_initializers` keeps apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ..model.editing import (
+    ORIGIN,
+    FreeNames,
+    bypass,
+    discard,
+    feeding,
+    has_input,
+    is_captured,
+    is_standard,
+    origins,
+    replace_constant,
+    static_shape,
+    value_names,
+)
+from ..model.graph import constant_of
+
+
+def remove_dead(model: ir.Model) -> int:
+    """Remove nodes that no output depends on, and unused initialisers; return how many."""
+    graph = model.graph
+    removed = 0
+    for node in reversed(list(graph)):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            discard(node)
+            removed += 1
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+            graph.initializers.pop(name)
+            removed += 1
+    return removed
+
+
+def trim_outputs(model: ir.Model) -> int:
+    """Cut off trailing optional outputs that are not used; return how many.
+
+    BatchNormalization keeps its outputs: before opset 14 their number tells training from inference.
+    """
+    trimmed = 0
+    version = model.graph.opset_imports.get("", 1)
+    for node in model.graph:
+        if not is_standard(node) or len(node.outputs) < 2 or node.op_type == "BatchNormalization":
+            continue
+        try:
+            formal = onnx.defs.get_schema(node.op_type, version, "").outputs
+        except onnx.defs.SchemaError:
+            continue
+        keep = len(node.outputs)
+        while keep > 1 and keep <= len(formal) and _is_unused(node.outputs[keep - 1], formal[keep - 1]):
+            keep -= 1
+        trimmed += len(node.outputs) - keep
+        if keep < len(node.outputs):
+            node.resize_outputs(keep)
+    return trimmed
+
+
+def _is_unused(value: ir.Value, formal: onnx.defs.OpSchema.FormalParameter) -> bool:
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    return formal.option == optional and not value.uses() and not value.is_graph_output()
+
+
+def trim_inputs(model: ir.Model) -> int:
+    """Cut off trailing inputs that are left out: without them the node means the same; return how many."""
+    trimmed = 0
+    for node in model.graph.all_nodes():
+        used = len(node.inputs)
+        while used and node.inputs[used - 1] is None:
+            used -= 1
+        trimmed += len(node.inputs) - used
+        node.resize_inputs(used)
+    return trimmed
+
+
+def merge_equal_initializers(model: ir.Model) -> int:
+    """Merge initialisers of equal type, shape and content into the first of them; return how many went.
+
+    Those that are graph outputs, and those that a subgraph reads by name, stay. So do vectors of floats: a
+    bias gets the scale of its own operator, and equal ones are often equal by chance (all zero).
+    """
+    graph = model.graph
+    first: dict[tuple[object, ...], ir.Value] = {}
+    sizes: dict[tuple[object, ...], int] = {}
+    candidates = []
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if (
+            tensor is None
+            or tensor.dtype == ir.DataType.STRING
+            or value.is_graph_output()
+            or value.is_graph_input()
+        ):
+            continue
+        if tensor.dtype.is_floating_point() and len(tensor.shape) == 1:
+            continue
+        kind = (tensor.dtype, tuple(tensor.shape.numpy()))
+        sizes[kind] = sizes.get(kind, 0) + 1
+        candidates.append((value, kind))
+    merged = 0
+    for value, kind in candidates:
+        if sizes[kind] == 1 or is_captured(value):
+            continue
+        assert value.name is not None
+        assert value.const_value is not None
+        key = (*kind, hashlib.sha256(value.const_value.tobytes()).digest())
+        kept = first.setdefault(key, value)
+        if kept is not value:
+            value.replace_all_uses_with(kept)
+            graph.initializers.pop(value.name)
+            merged += 1
+    return merged
+
+
+# Nodes without effect at inference are removed, and equal operators written in one way.
+#
+# onnx_ir's IdentityEliminationPass knows Identity only, removes one between two graph outputs, of which
+# one
+# then loses its name, and one whose output a subgraph reads.
+
+
+def drop_noops(model: ir.Model) -> int:
+    """Remove nodes of the main graph whose first output equals their first input; return how many.
+
+    A node stays where a graph output or a name that a subgraph reads would be lost, and where another of
+    its outputs is used (the mask of Dropout).
+    """
+    dropped = 0
+    for node in list(model.graph):
+        has_no_effect = NOOPS.get(node.op_type) if is_standard(node) else None
+        if has_no_effect is None or not node.inputs or node.inputs[0] is None or not has_no_effect(node):
+            continue
+        if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+            continue
+        dropped += bypass(node, node.inputs[0])
+    return dropped
+
+
+def sums_to_adds(model: ir.Model) -> int:
+    """Turn every `Sum` of two inputs into `Add`, the operator that quantization supports."""
+    changed = 0
+    for node in list(model.graph):
+        if is_standard(node, "Sum") and len(node.inputs) == 2:
+            node.op_type = "Add"
+            changed += 1
+    return changed
+
+
+def scalar_ranges(model: ir.Model) -> int:
+    """Turn one-element vectors that Range reads into scalars, as it requires; return how many.
+
+    Runtimes accept such vectors when they are computed, and refuse them as constants.
+    """
+    changed = 0
+    taken = value_names(model)
+    for node in list(model.graph):
+        for index, value in enumerate(node.inputs) if is_standard(node, "Range") else ():
+            array = constant_of(value)
+            if array is not None and array.ndim and array.size == 1:
+                replace_constant(node, index, array.reshape(()), taken)
+                changed += 1
+    return changed
+
+
+def merge_transposes(model: ir.Model) -> int:
+    """Merge a Transpose with the one before it, when that has no other consumer; return how many."""
+    merged = 0
+    for node in list(model.graph):
+        first = feeding(node.inputs[0], "Transpose") if is_standard(node, "Transpose") else None
+        inner, outer = (None, None) if first is None else (_permutation(first), _permutation(node))
+        if first is None or inner is None or outer is None:
+            continue
+        node.attributes["perm"] = ir.AttrInt64s("perm", [inner[axis] for axis in outer])
+        node.replace_input_with(0, first.inputs[0])
+        node.meta[ORIGIN] = origins((first, node))
+        model.graph.remove(first, safe=True)
+        merged += 1
+    return merged
+
+
+def _permutation(node: ir.Node) -> list[int] | None:
+    given = node.attributes.get("perm")
+    if given is not None:
+        return list(given.as_ints())
+    value = node.inputs[0]
+    return None if value is None or value.shape is None else list(reversed(range(len(value.shape))))
+
+
+def _always(node: ir.Node) -> bool:
+    return True
+
+
+def _single(node: ir.Node) -> bool:
+    return len(node.inputs) == 1
+
+
+def _dropout(node: ir.Node) -> bool:
+    """Dropout of inference: no training_mode input, or a constant false one (opset 12 and later)."""
+    if not has_input(node, 2):
+        return True
+    training = constant_of(node.inputs[2])
+    return training is not None and not bool(training)
+
+
+def _same_type(node: ir.Node) -> bool:
+    value = node.inputs[0]
+    return value is not None and value.dtype is not None and value.dtype == node.attributes["to"].as_int()
+
+
+def _same_order(node: ir.Node) -> bool:
+    perm = _permutation(node)
+    return perm is not None and perm == sorted(perm)
+
+
+def _same_shape(node: ir.Node) -> bool:
+    """Reshape of a tensor of known shape to the same shape."""
+    before, target = static_shape(node.inputs[0]), constant_of(node.inputs[1])
+    if before is None or target is None or target.size != len(before):
+        return False
+    zero_copies = "allowzero" not in node.attributes or not node.attributes["allowzero"].as_int()
+    wanted = [int(dim) for dim in target]
+    if 0 in before or (0 in wanted and not zero_copies):
+        return False
+    return all(
+        dim in (-1, have) or (dim == 0 and zero_copies) for dim, have in zip(wanted, before, strict=True)
+    )
+
+
+def _no_padding(node: ir.Node) -> bool:
+    pads = constant_of(node.inputs[1]) if has_input(node, 1) else None
+    return pads is not None and not np.any(pads)
+
+
+NOOPS: Mapping[str, Callable[[ir.Node], bool]] = {
+    "Identity": _always,
+    "Sum": _single,
+    "Max": _single,
+    "Min": _single,
+    "Mean": _single,
+    "Concat": _single,
+    "Dropout": _dropout,
+    "Cast": _same_type,
+    "Transpose": _same_order,
+    "Reshape": _same_shape,
+    "Pad": _no_padding,
+}
+"""Operator to a function that tells whether a node passes its first input on unchanged."""
+
+
+# Unique names for all nodes and values, and the original nodes that each node stands for.
+#
+# onnx_ir's NameFixPass makes node names unique within each graph only and numbers copies in another way:
+# names
+# are part of a profile, so they cannot change.
+
+
+def name_nodes(model: ir.Model) -> int:
+    """Give every node, those of subgraphs too, a unique name; return how many changed.
+
+    A unique name stays. A node without a name becomes `<operator>_<first output>`; of several nodes with one
+    name the first keeps it and the others get a number. Node names depend on the file alone.
+    """
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    names = FreeNames({node.name for node in nodes if node.name})
+    used: set[str] = set()
+    changed = 0
+    for node in nodes:
+        if node.name and node.name not in used:
+            used.add(node.name)
+            continue
+        first = next((value.name for value in node.outputs if value.name), "")
+        node.name = names.take(node.name or f"{node.op_type}_{first}")
+        used.add(node.name)
+        changed += 1
+    return changed
+
+
+def name_values(model: ir.Model) -> int:
+    """Give every used node output that has no name one after its node; return how many changed."""
+    names = FreeNames(value_names(model))
+    changed = 0
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for index, value in enumerate(node.outputs):
+            if not value.name and (value.uses() or value.is_graph_output()):
+                value.name = names.take(f"{node.name}_output_{index}")
+                changed += 1
+    return changed
+
+
+def unshare_names(model: ir.Model) -> int:
+    """Give values of subgraphs (of If, Loop, Scan) names that no other graph has; return how many changed.
+
+    ONNX lets the two branches of an If use the same names. Profiles and plans identify a tensor by its name
+    alone. The main graph keeps its names; of several subgraphs with one name the first keeps it.
+    """
+    names = FreeNames(value_names(model))
+    used: set[str] = set()
+    changed = 0
+    for graph in model.graphs():
+        results = (value for node in graph for value in node.outputs)
+        for value in dict.fromkeys((*graph.inputs, *graph.initializers.values(), *results)):
+            if value.name in used and graph is not model.graph:
+                value.name = names.take(value.name)
+                changed += 1
+            if value.name:
+                used.add(value.name)
+    return changed
+
+
+def mark_origin(model: ir.Model) -> int:
+    """Record for every node of the main graph without an origin that it stands for itself."""
+    for node in model.graph:
+        if ORIGIN not in node.meta:
+            node.meta[ORIGIN] = (node.name,)
+    return 0
+
+
+def forget_origin(model: ir.Model) -> int:
+    """Remove the origins that an earlier `prepare` of the same object recorded."""
+    for node in model.graph:
+        node.meta.pop(ORIGIN, None)
+    return 0
+
+
+def collect_origin(model: ir.Model) -> Mapping[str, tuple[str, ...]]:
+    """Return, for every node of the main graph in order, the original nodes that it stands for."""
+    return {str(node.name): tuple(node.meta.get(ORIGIN, ())) for node in model.graph}

@@ -1,0 +1,253 @@
+"""Constant folding: nodes whose inputs are all constants are computed by onnx's reference evaluator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+
+from ..model.editing import Array, add_initializer, is_standard, static_shape
+from ..model.graph import constant_of
+
+LIMIT = 64 << 20
+"""Bytes that a folded constant may have when it is larger than the constants that it is computed from."""
+
+MOVES = frozenset(
+    {
+        *("Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten"),
+        *("Gather", "GatherElements", "GatherND", "Identity", "Pad", "Range", "Reshape", "Slice"),
+        *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Foldable operators that are computed in the type of their inputs: they move values, or the type matters."""
+
+COMPUTES = frozenset(
+    {
+        *("Abs", "Add", "And", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor"),
+        *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Min", "Mod"),
+        *("Mul", "Neg", "NonZero", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean"),
+        *("ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Resize", "Round", "ScatterElements", "ScatterND"),
+        *("Shape", "Sigmoid", "Sign", "Sin", "Size", "Sqrt", "Sub", "Sum", "Tanh", "Trilu"),
+        *("Where", "Xor"),
+    }
+)
+"""Foldable operators that are computed in float64.
+
+Operators in neither set stay in the graph: they draw random numbers, belong to the quantization of a
+quantized model (QuantizeLinear, DequantizeLinear, ...), or are too rare on constants to rely on their
+evaluation.
+"""
+
+SMALL = 1024
+"""Elements up to which the values of an input are given to shape inference."""
+
+_EVALUATOR_ERRORS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError),
+    *(RuntimeError, TypeError, ValueError),
+    *(onnx.checker.ValidationError, onnx.shape_inference.InferenceError, onnx.defs.SchemaError),
+)
+"""What the reference evaluator and shape inference raise for a node that they cannot compute."""
+
+_NUMPY = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BOOL} | {
+    *(ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
+    *(ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64),
+}
+
+
+def lift_constants(model: ir.Model) -> int:
+    """Turn the Constant nodes into initialisers of the same name, in subgraphs too; return how many.
+
+    A Constant that is an output of its graph stays, and so do strings (onnx_ir's
+    LiftConstantsToInitializersPass lifts them, and would prepare another model).
+    """
+    lifted = 0
+    for node in list(model.graph.all_nodes()):
+        if not is_standard(node, "Constant") or node.outputs[0].is_graph_output():
+            continue
+        array = _array_of(node)
+        if array is not None:
+            _replace(node, [array])
+            lifted += 1
+    return lifted
+
+
+def fold_constants(model: ir.Model) -> int:
+    """Compute the nodes of the main graph whose inputs are all constants; return how many.
+
+    `Shape` and `Size` of a value whose shape is fully known fold too, and what takes known sizes alone out of
+    a shape: of the position embedding of a model with a free batch too. Float32 and narrower inputs are
+    converted to float64 and the result is rounded once: additions, products, quotients and square roots are
+    correctly rounded on every machine, and other functions are in all but a few of many million values.
+    A subgraph does not get a large constant computed from one outside that has other consumers: each of them
+    would get a copy. Operators that are neither in `MOVES` nor in `COMPUTES`, those that the evaluator cannot
+    compute, graph outputs, and results above `LIMIT` stay in the graph.
+    """
+    folded = 0
+    versions = model.graph.opset_imports
+    for node in list(model.graph):
+        if not is_standard(node, *MOVES, *COMPUTES) or not node.outputs:
+            continue
+        if any(value.is_graph_output() for value in node.outputs):
+            continue
+        results = _known_shape(node) if node.op_type in ("Shape", "Size") else None
+        if results is None:
+            inputs = _constant_inputs(node)
+            results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
+        if results is None and node.op_type in ("Gather", "Slice"):
+            results = _known_sizes(node, versions.get("", 1))
+        if results is not None and not _is_copy(node, results):
+            _replace(node, results)
+            folded += 1
+    return folded
+
+
+def _is_copy(node: ir.Node, results: Sequence[Array]) -> bool:
+    """Tell whether a subgraph would copy a large constant from outside that has other consumers."""
+    shared = any(v is not None and v.graph is not node.graph and len(v.uses()) > 1 for v in node.inputs)
+    return shared and any(array.size > SMALL for array in results)
+
+
+def _replace(node: ir.Node, arrays: Sequence[Array]) -> None:
+    """Replace a node by initialisers under the names of its outputs."""
+    graph = node.graph
+    assert graph is not None
+    for value, array in zip(node.outputs, arrays, strict=True):
+        if value.name and value.uses():
+            name = value.name
+            value.name = None
+            value.replace_all_uses_with(add_initializer(graph, name, array))
+    graph.remove(node, safe=True)
+
+
+def _array_of(node: ir.Node) -> Array | None:
+    """Return the array of a Constant node, None for strings.
+
+    `ir.convenience.get_const_tensor` does the same, but names the tensor, which the original model shares.
+    """
+    (attribute,) = node.attributes.values()
+    match attribute.name:
+        case "value":
+            tensor = attribute.as_tensor()
+            return None if tensor.dtype == ir.DataType.STRING else tensor.numpy()
+        case "value_int" | "value_ints":
+            return np.array(attribute.value, np.int64)
+        case "value_float" | "value_floats":
+            return np.array(attribute.value, np.float32)
+    return None
+
+
+def _known_shape(node: ir.Node) -> list[Array] | None:
+    """Return the result of Shape (with start and end) or Size when the shape is static, else None."""
+    shape = static_shape(node.inputs[0])
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return [np.array(int(np.prod(shape)), np.int64)]
+    return [_part_of_shape(node, shape)]
+
+
+def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
+    """Return what Shape gives for a tensor of these sizes."""
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(sizes))
+    return np.array(sizes[start:end], np.int64)
+
+
+def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
+    """Return the result of a node that takes sizes out of a Shape, None where one of them is not known.
+
+    The result is known where it does not depend on what stands for the sizes that are not.
+    """
+    shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
+    others = [constant_of(value) for value in node.inputs[1:]]
+    if shape_node is None or not is_standard(shape_node, "Shape") or not others:
+        return None
+    shape = None if shape_node.inputs[0] is None else shape_node.inputs[0].shape
+    if shape is None or any(a is None and v for a, v in zip(others, node.inputs[1:], strict=True)):
+        return None
+    results = []
+    for unknown in (-1, -2):
+        sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
+        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
+    first, second = results
+    return first if first and second and all(map(np.array_equal, first, second)) else None
+
+
+def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
+    """Return the inputs (None where left out); None when one is not a constant, or the node has none."""
+    arrays = [constant_of(value) for value in node.inputs]
+    if not arrays or any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+        return None
+    if any(v is not None and v.dtype not in _NUMPY for v in node.inputs):
+        return None
+    return arrays
+
+
+def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
+    """Return the outputs; None when the evaluator fails, a type is unknown, or a result is too large."""
+    given = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
+    proto = ir.to_proto(node)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(f"i{index}" if array is not None else "" for index, array in enumerate(inputs))
+    proto.output.extend(f"o{index}" if value.name else "" for index, value in enumerate(node.outputs))
+    allowed = max(LIMIT, sum(array.nbytes for array in given.values()))
+    types = _output_types(proto, given, version, allowed)
+    if types is None:
+        return None
+    if node.op_type in COMPUTES:
+        narrow = (np.float16, np.float32)
+        given = {name: a.astype(np.float64) if a.dtype in narrow else a for name, a in given.items()}
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(_one_node_model(proto, given, version)).run(None, given)
+            arrays = [np.asarray(a).astype(types[i]) for i, a in zip(_named(proto), results, strict=True)]
+    except _EVALUATOR_ERRORS:
+        return None
+    if sum(array.nbytes for array in arrays) > allowed:
+        return None
+    by_name = dict(zip(_named(proto), arrays, strict=True))
+    return [by_name.get(name, np.zeros(0)) for name in proto.output]
+
+
+def _named(proto: onnx.NodeProto) -> list[str]:
+    return [name for name in proto.output if name]
+
+
+def _output_types(
+    proto: onnx.NodeProto, given: Mapping[str, Array], version: int, allowed: int
+) -> dict[str, np.dtype[np.generic]] | None:
+    """Return the type of every output; None when one is unknown, or known to take more bytes than allowed."""
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, version, "")
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema,
+            proto,
+            {name: _type_of(array) for name, array in given.items()},
+            {name: onnx.numpy_helper.from_array(a) for name, a in given.items() if a.size <= SMALL},
+            opset_imports=[onnx.helper.make_opsetid("", version)],
+        )
+    except _EVALUATOR_ERRORS:
+        return None
+    types: dict[str, np.dtype[np.generic]] = {}
+    for name in _named(proto):
+        tensor = inferred[name].tensor_type if name in inferred else None
+        if tensor is None or ir.DataType(tensor.elem_type) not in _NUMPY:
+            return None
+        types[name] = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if math.prod(dim.dim_value or 1 for dim in tensor.shape.dim) * types[name].itemsize > allowed:
+            return None
+    return types
+
+
+def _type_of(array: Array) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def _one_node_model(proto: onnx.NodeProto, given: Mapping[str, Array], version: int) -> onnx.ModelProto:
+    inputs = [onnx.helper.make_value_info(name, _type_of(array)) for name, array in given.items()]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in _named(proto)]
+    graph = onnx.helper.make_graph([proto], "fold", inputs, outputs)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])

@@ -1,0 +1,210 @@
+"""Models in float16 and bfloat16 converted to float32, between casts at their inputs and outputs.
+
+Quantized values are computed from float32 and dequantized to it: below opset 19 QuantizeLinear takes no other
+type, and runtimes have integer kernels for no other. Every float16 and bfloat16 value is a float32 value, so
+weights keep their values and results only get more exact. `narrow_constants` stores the constants that stay
+float in half the bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from ..model.editing import Array, free_name, is_standard, value_names
+
+NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+WIDE = ir.DataType.FLOAT
+
+LEAST = 1024
+"""Elements from which a constant is stored in half the bytes, with a Cast after it."""
+
+_TYPE_ATTRIBUTES = ("to", "dtype")
+"""Attributes of standard operators that hold an element type."""
+
+
+def narrow_type(model: ir.Model) -> ir.DataType | None:
+    """Return the type of a model in float16 or bfloat16, the one with more tensors and bytes; else None."""
+    weight = dict.fromkeys(NARROW, 0)
+    for graph in model.graphs():
+        for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+            if value.dtype in NARROW:
+                weight[value.dtype] += 1
+        for tensor in _constants(graph):
+            if tensor.dtype in NARROW:
+                weight[tensor.dtype] += tensor.nbytes
+    heavier = max(NARROW, key=lambda dtype: weight[dtype])
+    return heavier if weight[heavier] else None
+
+
+def widen(model: ir.Model) -> tuple[str, ...]:
+    """Convert every float16 and bfloat16 tensor to float32, except the inputs and outputs of the model.
+
+    Types have to be inferred. Subgraphs are converted too. Operators of other domains are assumed to compute
+    in any type they are given.
+    """
+    names = value_names(model)
+    border = _cast_inputs(model, names) | _cast_outputs(model, names)
+    changed = 0
+    for graph in model.graphs():
+        inputs = () if graph is model.graph else graph.inputs
+        for value in (*inputs, *(v for node in graph if node not in border for v in node.outputs)):
+            changed += _widen_type(value)
+        for value in list(graph.initializers.values()):
+            changed += _widen_initializer(value)
+        for node in graph:
+            if node not in border:
+                changed += _widen_attributes(node)
+    if not changed:
+        return ()
+    return (
+        "a model in 16-bit floats: it computes in float32 where it does not compute in integers; "
+        "its inputs and outputs stay as they were",
+    )
+
+
+def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
+    """Return the model with large float32 constants stored in `dtype` where that changes no value.
+
+    Each gets a Cast after it, which runtimes compute once, when they load the model.
+    """
+    model = model.clone()
+    names = value_names(model)
+    for graph in model.graphs():
+        casts = []
+        for name, value in list(graph.initializers.items()):
+            narrow = _narrowed(value, dtype)
+            if narrow is None:
+                continue
+            graph.initializers.pop(name)
+            stored = ir.Value(
+                name=free_name(f"{name}_{dtype.name.lower()}", names),
+                type=ir.TensorType(dtype),
+                shape=value.shape,
+                const_value=narrow,
+            )
+            graph.register_initializer(stored)
+            casts.append(_cast(stored, WIDE, f"{name}_Cast", name))
+            value.replace_all_uses_with(casts[-1].outputs[0])
+        if casts:
+            graph.insert_before(graph[0], casts)
+    return model
+
+
+def _narrowed(value: ir.Value, dtype: ir.DataType) -> ir.TensorProtocol | None:
+    """Return a large float32 constant in `dtype`; None where a value would change, and for all others."""
+    tensor = value.const_value
+    if tensor is None or tensor.dtype != WIDE or tensor.size < LEAST:
+        return None
+    if value.is_graph_output() or value.is_graph_input():
+        return None
+    array = tensor.numpy()
+    with np.errstate(over="ignore"):
+        narrow = array.astype(dtype.numpy())
+    same = np.array_equal(narrow.astype(np.float32), array, equal_nan=True)
+    return ir.Tensor(narrow, dtype=dtype) if same else None
+
+
+def _cast_inputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
+    """Put a Cast after each narrow input; return all such casts."""
+    casts = set()
+    for value in model.graph.inputs:
+        if value.dtype not in NARROW or value.is_initializer() or not value.uses():
+            continue
+        users = {use.node for use in value.uses()}
+        if all(_is_cast(node, WIDE) for node in users):
+            casts |= users
+            continue
+        uses = list(value.uses())
+        cast = _cast(value, WIDE, f"{value.name}_Cast", free_name(f"{value.name}_float", names))
+        model.graph.insert_before(model.graph[0], cast)
+        for use in uses:
+            use.node.replace_input_with(use.idx, cast.outputs[0])
+        casts.add(cast)
+    return casts
+
+
+def _cast_outputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
+    """Put a Cast before each narrow output; return all such casts."""
+    casts = set()
+    for index, value in enumerate(model.graph.outputs):
+        if value.dtype not in NARROW or value.is_graph_input():
+            continue
+        producer = value.producer()
+        if producer is not None and is_standard(producer, "Cast") and not value.uses():
+            casts.add(producer)
+            continue
+        name, dtype, shape = value.name, value.dtype, value.shape
+        value.name = free_name(f"{name}_float", names)
+        cast = _cast(value, dtype, f"{name}_Cast", str(name))
+        cast.outputs[0].shape = shape
+        model.graph.append(cast)
+        model.graph.outputs[index] = cast.outputs[0]
+        casts.add(cast)
+    return casts
+
+
+def _cast(source: ir.Value, dtype: ir.DataType, name: str, output: str) -> ir.Node:
+    result = ir.Value(name=output, type=ir.TensorType(dtype), shape=source.shape)
+    return ir.Node("", "Cast", [source], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
+
+
+def _is_cast(node: ir.Node, dtype: ir.DataType) -> bool:
+    return is_standard(node, "Cast") and node.attributes["to"].as_int() == dtype
+
+
+def _widen_type(value: ir.Value) -> int:
+    kind = value.type
+    while isinstance(kind, ir.SequenceType | ir.OptionalType):
+        kind = kind.elem_type
+    if not isinstance(kind, ir.TensorType) or kind.dtype not in NARROW:
+        return 0
+    value.type = _with_dtype(value.type)
+    return 1
+
+
+def _with_dtype(kind: ir.TypeProtocol | None) -> ir.TypeProtocol:
+    match kind:
+        case ir.SequenceType():
+            return ir.SequenceType(_with_dtype(kind.elem_type))
+        case ir.OptionalType():
+            return ir.OptionalType(_with_dtype(kind.elem_type))
+    return ir.TensorType(WIDE)
+
+
+def _widen_initializer(value: ir.Value) -> int:
+    tensor = value.const_value
+    if tensor is None or tensor.dtype not in NARROW:
+        return 0
+    value.const_value = _wide(tensor)
+    value.type = ir.TensorType(WIDE)
+    return 1
+
+
+def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    array: Array = tensor.numpy().astype(np.float32)
+    return ir.Tensor(array, dtype=WIDE, name=tensor.name)
+
+
+def _widen_attributes(node: ir.Node) -> int:
+    changed = 0
+    for name, attribute in list(node.attributes.items()):
+        if attribute.type == ir.AttributeType.TENSOR and attribute.value.dtype in NARROW:
+            node.attributes[name] = ir.AttrTensor(name, _wide(attribute.value))
+            changed += 1
+        elif is_standard(node) and name in _TYPE_ATTRIBUTES and attribute.value in NARROW:
+            node.attributes[name] = ir.AttrInt64(name, int(WIDE))
+            changed += 1
+    return changed
+
+
+def _constants(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            yield value.const_value
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.TENSOR:
+                yield attribute.value

@@ -1,0 +1,653 @@
+"""Pad has amounts for all axes; zeros before a convolution move into the convolution's own pads."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.editing import (
+    ORIGIN,
+    Array,
+    add_initializer,
+    feeding,
+    free_name,
+    has_input,
+    is_standard,
+    merge_into,
+    origins,
+    rank,
+    replace_constant,
+    sole_user,
+    take_over,
+    value_names,
+)
+from ..model.graph import constant_of
+from ..operators.table import product_layout
+from ..operators.weight_layout import WeightLayout
+
+# Per-channel scaling and shifting folded into the linear operator before it.
+#
+# The output of a convolution or matrix product, times a constant for each channel, plus a constant for
+# each
+# channel, is the same operator with other weights: `f * (W x + b) + s = (f W) x + (f b + s)`. The new
+# weights
+# are computed in float64 and rounded once. BatchNormalization of inference is such a pair: with scale g,
+# bias
+# b, mean m and variance v (ONNX operator specification), `f = g / sqrt(v + epsilon)` and `s = b - f m`.
+
+Float64 = npt.NDArray[np.float64]
+
+
+def fold_batch_normalizations(model: ir.Model) -> int:
+    """Fold BatchNormalization into the Conv, ConvTranspose, Gemm or MatMul + Add before it; return how many.
+
+    The operator before must have no other user, and its weights and all parameters must be constants. A
+    BatchNormalization in training mode stays.
+    """
+    folded = 0
+    taken = value_names(model)
+    for node in list(model.graph):
+        pair = _batch_normalization(node)
+        if pair is None:
+            continue
+        before = feeding(node.inputs[0])
+        if before is not None and _may_absorb(before) and _absorb(before, *pair, axis=1, taken=taken):
+            merge_into(before, node)
+            folded += 1
+    return folded
+
+
+def split_batch_normalizations(model: ir.Model) -> int:
+    """Turn every other BatchNormalization of inference into Mul and Add by constants; return how many.
+
+    One whose input has unknown rank, or another type than its parameters, stays.
+    """
+    split = 0
+    taken = value_names(model)
+    for node in list(model.graph):
+        pair = _batch_normalization(node)
+        dims = rank(node.inputs[0]) if pair is not None else None
+        if pair is None or dims is None or dims < 2:
+            continue
+        graph, source, output = model.graph, node.inputs[0], node.outputs[0]
+        scale, shift = node.inputs[1], node.inputs[2]
+        assert source is not None
+        assert scale is not None
+        assert shift is not None
+        if source.dtype != scale.dtype or scale.dtype is None:
+            continue
+        kind = scale.dtype.numpy()
+        per_channel = (-1, *(1,) * (dims - 2))
+        with np.errstate(over="ignore"):
+            factors = [np.asarray(a.astype(kind)).reshape(per_channel) for a in pair]
+        if not all(np.isfinite(a).all() for a in factors):
+            continue
+        names = [free_name(f"{value.name}_{node.name}", taken) for value in (scale, shift)]
+        constants = [add_initializer(graph, n, a) for n, a in zip(names, factors, strict=True)]
+        scaled = ir.Node("", "Mul", [source, constants[0]], name=f"{node.name}_scale")
+        scaled.outputs[0].name = free_name(f"{output.name}_scaled", taken)
+        scaled.outputs[0].type, scaled.outputs[0].shape = output.type, output.shape
+        shifted = ir.Node("", "Add", [scaled.outputs[0], constants[1]], name=f"{node.name}_shift")
+        graph.insert_before(node, [scaled, shifted])
+        scaled.meta[ORIGIN] = shifted.meta[ORIGIN] = origins((node,))
+        merge_into(shifted, node)
+        split += 1
+    return split
+
+
+def fold_scales_and_shifts(model: ir.Model) -> int:
+    """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before; return how many.
+
+    An Add after MatMul stays: there is no bias input to put it in.
+    """
+    folded = 0
+    taken = value_names(model)
+    for node in list(model.graph):
+        if not is_standard(node, "Mul", "Div", "Add", "Sub"):
+            continue
+        for index in (0, 1) if node.op_type in ("Mul", "Add") else (0,):
+            array = constant_of(node.inputs[1 - index])
+            before = feeding(node.inputs[index])
+            layout = None if before is None else product_layout(before)
+            if array is None or before is None or layout is None or array.dtype.kind != "f":
+                continue
+            if layout.bias is None and node.op_type in ("Add", "Sub"):
+                continue
+            vector = _per_channel(array, before)
+            pair = None if vector is None else _factor_and_shift(node.op_type, vector)
+            if pair is not None and _absorb(before, *pair, axis=None, taken=taken):
+                merge_into(before, node)
+                folded += 1
+                break
+    return folded
+
+
+def _may_absorb(node: ir.Node) -> bool:
+    """Whether a node is a product, or an Add, which may be the bias of one."""
+    return product_layout(node) is not None or is_standard(node, "Add")
+
+
+def _factor_and_shift(operator: str, vector: Float64) -> tuple[Float64, Float64] | None:
+    one, zero = np.ones(1), np.zeros(1)
+    match operator:
+        case "Mul":
+            return vector, zero
+        case "Div":
+            return None if np.any(vector == 0) else (1 / vector, zero)
+        case "Add":
+            return one, vector
+        case _:
+            return one, -vector
+
+
+def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
+    """Return factor and shift of a BatchNormalization of inference with constant parameters, each [C]."""
+    if not is_standard(node, "BatchNormalization") or len(node.outputs) != 1:
+        return None
+    if "training_mode" in node.attributes and node.attributes["training_mode"].as_int():
+        return None
+    arrays = [constant_of(value) for value in node.inputs[1:5]]
+    if any(a is None for a in arrays):
+        return None
+    scale, bias, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
+    epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + np.float64(np.float32(epsilon)))
+    shift = bias - factor * mean
+    return (factor, shift) if np.isfinite(factor).all() and np.isfinite(shift).all() else None
+
+
+def _per_channel(array: Array, linear: ir.Node) -> Float64 | None:
+    """Return a constant that meets the output of `linear` as [C] or [1]; None when it varies otherwise."""
+    layout, weight = product_layout(linear), constant_of(linear.inputs[1])
+    if layout is None or weight is None:
+        return None
+    if layout.bias is None:  # MatMul, whose output may have any rank; channels are its last axis
+        if array.size == 1 and array.ndim <= 1:
+            return array.astype(np.float64).reshape(1)
+        fits = array.ndim == 1 and weight.ndim == 2 and array.shape[0] == weight.shape[1]
+        return array.astype(np.float64) if fits and linear.outputs[0].dtype is not None else None
+    dims = weight.ndim  # the output of a convolution or Gemm has the rank of its weight
+    if array.size == 1 and array.ndim <= dims:
+        return array.astype(np.float64).reshape(1)
+    shape = (1,) * (dims - array.ndim) + array.shape
+    if len(shape) != dims or any(size != 1 for axis, size in enumerate(shape) if axis != layout.result_axis):
+        return None
+    return array.astype(np.float64).reshape(-1)
+
+
+def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, taken: set[str]) -> bool:
+    """Multiply the output of `linear` by `factor` and add `shift` by other constants; False if impossible.
+
+    Args:
+        linear: the node: a product, or an Add after one.
+        factor, shift: float64 [C] or [1].
+        axis: axis of the channels in the output, None for the axis that the operator has them on.
+        taken: names of values in use, extended.
+    """
+    layout = product_layout(linear)
+    if layout is None:
+        return axis == 1 and _absorb_biased_matmul(linear, factor, shift, taken)
+    if layout.bias is not None:
+        return _absorb_biased(linear, layout, factor, shift, taken)
+    weight = constant_of(linear.inputs[layout.index])
+    if axis is not None or np.any(shift) or weight is None or weight.ndim != 2:
+        return False
+    return _set(linear, {layout.index: weight * factor}, weight, taken)
+
+
+def _absorb_biased(
+    node: ir.Node, layout: WeightLayout, factor: Float64, shift: Float64, taken: set[str]
+) -> bool:
+    """Absorb into a product with a bias input; its bias is multiplied by `beta`, an attribute of Gemm."""
+    assert layout.bias is not None
+    weight = constant_of(node.inputs[layout.index])
+    bias = constant_of(node.inputs[layout.bias]) if has_input(node, layout.bias) else None
+    if weight is None or (has_input(node, layout.bias) and bias is None):
+        return False
+    axes = layout.axes(node, weight.shape)
+    channels = axes.output_channels
+    if bias is not None and bias.size != 1 and bias.shape not in ((channels,), (1, channels)):
+        return False  # a bias that differs from row to row
+    if factor.size not in (1, channels) or shift.size not in (1, channels):
+        return False
+    per_channel = np.broadcast_to(factor, channels)
+    new: dict[int, Array] = {}
+    if np.any(factor != 1):
+        new[layout.index] = weight * axes.along_outputs(per_channel)
+    if bias is not None or np.any(shift):
+        old = 0.0 if bias is None else node.attributes.get_float("beta", 1.0) * bias.astype(np.float64)
+        new[layout.bias] = np.broadcast_to(np.reshape(old, -1) * per_channel + shift, channels)
+    if not _set(node, new, weight, taken):
+        return False
+    if layout.bias in new:
+        node.attributes.pop("beta", None)
+    return True
+
+
+def _absorb_biased_matmul(add: ir.Node, factor: Float64, shift: Float64, taken: set[str]) -> bool:
+    """MatMul + Add of a constant, of rank 2: axis 1 is the last, the one that the weight's columns make."""
+    for index in (0, 1):
+        bias = constant_of(add.inputs[1 - index])
+        product = feeding(add.inputs[index], "MatMul")  # the product whose bias an Add is
+        weight = constant_of(product.inputs[1]) if product is not None else None
+        if bias is None or product is None or weight is None or weight.ndim != 2 or rank(add.outputs[0]) != 2:
+            continue
+        if bias.size not in (1, weight.shape[1]) or (bias.size != 1 and bias.shape[-1] != bias.size):
+            continue
+        if factor.size != weight.shape[1]:
+            continue
+        vector = bias.astype(np.float64).reshape(-1) * factor + shift
+        scaled = weight * factor
+        kind = weight.dtype
+        if not (_finite(scaled, kind) and _finite(vector, kind)):
+            return False
+        replace_constant(product, 1, scaled.astype(kind), taken)
+        replace_constant(add, 1 - index, vector.astype(kind), taken)
+        return True
+    return False
+
+
+def _finite(array: Array, kind: np.dtype[np.generic]) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(array.astype(kind)).all())
+
+
+def _set(node: ir.Node, new: dict[int, Array], like: Array, taken: set[str]) -> bool:
+    """Set the constants by input index, in the type of `like`; False and nothing done when one overflows."""
+    if not all(_finite(array, like.dtype) for array in new.values()):
+        return False
+    for index, array in new.items():
+        if has_input(node, index):
+            replace_constant(node, index, array.astype(like.dtype), taken)
+            continue
+        graph = node.graph
+        assert graph is not None
+        node.resize_inputs(index + 1)
+        name = free_name(f"{node.outputs[0].name}_bias", taken)
+        node.replace_input_with(index, add_initializer(graph, name, array.astype(like.dtype)))
+    return True
+
+
+# MatMul with a bias written as Gemm, and the bias of a Gemm as a vector.
+
+
+def join_biases(model: ir.Model) -> int:
+    """Fuse MatMul by a constant matrix and the Add of a constant row after it into Gemm; return how many.
+
+    Runtimes fuse them too, but not across the conversions that quantization puts between the two. The integer
+    kernel is for a Gemm with its bias, which is quantized as int32.
+    """
+    joined = 0
+    for node in list(model.graph):
+        if node.graph is None or not is_standard(node, "Add"):
+            continue
+        for product, bias in (node.inputs, node.inputs[::-1]):
+            matmul = feeding(product, "MatMul")
+            if matmul is not None and _fits(matmul, bias):
+                _join(model.graph, matmul, node, bias)
+                joined += 1
+                break
+    return joined
+
+
+def flatten_biases(model: ir.Model) -> int:
+    """Write constant biases of Gemm as [N], one element for each column; return how many.
+
+    They may be [1, N], and one number for all columns: [], [1] or [1, 1].
+    """
+    changed = 0
+    taken: set[str] = set()
+    for node in model.graph:
+        if not is_standard(node, "Gemm") or not has_input(node, 2):
+            continue
+        row = constant_of(node.inputs[2])
+        columns = _columns(node)
+        if row is None:
+            continue
+        if row.size == 1 and columns is not None and row.shape != (columns,):
+            vector = np.repeat(row.reshape(-1), columns)
+        elif row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
+            vector = row.reshape(-1)
+        else:
+            continue
+        taken = taken or value_names(model)
+        replace_constant(node, 2, vector, taken)
+        changed += 1
+    return changed
+
+
+def _columns(gemm: ir.Node) -> int | None:
+    """Return how many columns the result of a Gemm has, None where its second operand is not constant."""
+    weight = constant_of(gemm.inputs[1])
+    return None if weight is None else weight.shape[0 if gemm.attributes.get_int("transB", 0) else 1]
+
+
+def _fits(matmul: ir.Node, bias: ir.Value | None) -> bool:
+    """Tell whether the product is of two matrices, the second constant, and the bias one constant row."""
+    weight, row = constant_of(matmul.inputs[1]), constant_of(bias)
+    if weight is None or row is None or weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
+        return False
+    return (
+        weight.dtype.kind == "f"
+        and row.dtype == weight.dtype
+        and row.shape
+        in (
+            (weight.shape[1],),
+            (1, weight.shape[1]),
+        )
+    )
+
+
+def _join(graph: ir.Graph, matmul: ir.Node, add: ir.Node, bias: ir.Value | None) -> None:
+    gemm = ir.Node("", "Gemm", [*matmul.inputs, bias], name=matmul.name)
+    gemm.meta[ORIGIN] = origins((matmul, add))
+    output = add.outputs[0]
+    graph.insert_before(add, gemm)
+    take_over(gemm.outputs[0], output)
+    for node in (add, matmul):
+        graph.remove(node, safe=True)
+
+
+# HardSwish and HardSigmoid fused from the small operators that exporters write them in.
+#
+# With the fused operator the intermediate tensors (x * (x + 3), ...) are neither profiled nor planned,
+# and
+# runtimes have a kernel for the whole function.
+
+HARD_SWISH_OPSET = 14
+SIXTH = {"alpha": 1 / 6, "beta": 0.5}
+"""Of the HardSigmoid that HardSwish multiplies x by."""
+
+
+def fuse_hard_swish(model: ir.Model) -> int:
+    """Fuse x * clip(x + 3, 0, 6) / 6, in any order of its factors, into HardSwish; return how many.
+
+    HardSigmoid with slope 1/6 and offset 1/2 is accepted for the clip divided by 6. HardSwish is an operator
+    since opset 14; models of older opsets get that HardSigmoid, and Mul by x.
+    """
+    fused = 0
+    for node in list(model.graph):
+        if node.graph is None or not is_standard(node, "Mul"):
+            continue
+        for gate, source in (node.inputs[::-1], node.inputs):
+            parts = _gate(gate, source)
+            if parts is not None and _fuse(model, node, source, *parts):
+                fused += 1
+                break
+    return fused
+
+
+def fuse_hard_sigmoid(model: ir.Model) -> int:
+    """Fuse clip(x + b, 0, c) / c, the sum being optional, into HardSigmoid; return how many."""
+    fused = 0
+    for node in list(model.graph):
+        found = None if node.graph is None else _hard_sigmoid(node)
+        if found is not None:
+            nodes, source, attributes = found
+            _replace(model, nodes, [ir.node("HardSigmoid", [source], attributes, name=node.name)])
+            fused += 1
+    return fused
+
+
+def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[str, float]] | None:
+    """Return the nodes up to this one that compute a HardSigmoid, what they read, and its attributes."""
+    scaled = _product(node, None)
+    clip = None if scaled is None else feeding(scaled[0], "Clip")
+    if scaled is None or clip is None or len(clip.inputs) != 3 or rank(clip.inputs[0]) == 0:
+        return None
+    (source, *bounds), alpha = clip.inputs, scaled[1]
+    low, high = (_scalar(value, source) for value in bounds)
+    if low != 0.0 or high is None or not np.isclose(high * alpha, 1.0, rtol=1e-6):
+        return None
+    add = feeding(source, "Add")
+    for inner, term in () if add is None else (add.inputs, add.inputs[::-1]):
+        offset = _scalar(term, inner)
+        if add is not None and offset is not None:
+            return [add, clip, node], inner, {"alpha": alpha, "beta": offset * alpha}
+    return [clip, node], source, {"alpha": alpha, "beta": 0.0}
+
+
+def _gate(value: ir.Value | None, source: ir.Value | None) -> tuple[list[ir.Node], float] | None:
+    """Return the nodes that compute `value` = clip(source + 3, 0, 6) * factor, and the factor."""
+    hard_sigmoid = feeding(value, "HardSigmoid")
+    if hard_sigmoid is not None and hard_sigmoid.inputs[0] is source:
+        alpha = hard_sigmoid.attributes.get_float("alpha", 0.2)
+        beta = hard_sigmoid.attributes.get_float("beta", 0.5)
+        return ([hard_sigmoid], 1 / 6) if np.isclose(alpha, 1 / 6, rtol=1e-6) and beta == 0.5 else None
+    scaled = _scaled(value, source)
+    if scaled is not None:
+        node, inner, factor = scaled
+        gate = _gate(inner, source)
+        return None if gate is None else ([*gate[0], node], gate[1] * factor)
+    clip = feeding(value, "Clip")
+    if clip is None or len(clip.inputs) != 3 or [_scalar(v, source) for v in clip.inputs[1:]] != [0.0, 6.0]:
+        return None
+    add = feeding(clip.inputs[0], "Add")
+    if add is None or source is None:
+        return None
+    terms = [v for v in add.inputs if v is not source]
+    return ([add, clip], 1.0) if len(terms) == 1 and _scalar(terms[0], source) == 3.0 else None
+
+
+def _scaled(value: ir.Value | None, source: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | None:
+    """Return node, operand and factor of a product with, or quotient by, a constant that is used once."""
+    node = feeding(value, "Mul", "Div")
+    product = None if node is None else _product(node, source)
+    return None if node is None or product is None else (node, *product)
+
+
+def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, float] | None:
+    """Return operand and factor where the node computes operand * factor with a constant factor."""
+    if not is_standard(node, "Mul", "Div"):
+        return None
+    by = _scalar(node.inputs[1], source)
+    if by is not None and by != 0.0:
+        return node.inputs[0], by if node.op_type == "Mul" else 1.0 / by
+    by = _scalar(node.inputs[0], source)
+    return (node.inputs[1], by) if by is not None and node.op_type == "Mul" else None
+
+
+def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
+    """Return a constant that is one number; None where it would add dimensions to those of `source`.
+
+    A source of unknown rank is taken for one of at least one dimension.
+    """
+    array, most = constant_of(value), rank(source)
+    if array is None or array.size != 1 or array.ndim > (1 if most is None else most):
+        return None
+    return float(array.reshape(-1)[0])
+
+
+def _fuse(
+    model: ir.Model, product: ir.Node, source: ir.Value | None, parts: list[ir.Node], factor: float
+) -> bool:
+    """Replace x * gate, and a division by 6 after it, when the product of the factors is 1/6."""
+    last, nodes = product, [*parts, product]
+    if not np.isclose(factor, 1 / 6, rtol=1e-6):
+        after = sole_user(product.outputs[0])
+        scaled = None if after is None else _product(after, source)
+        if after is None or scaled is None or scaled[0] is not product.outputs[0]:
+            return False
+        if not np.isclose(factor * scaled[1], 1 / 6, rtol=1e-6):
+            return False
+        last, nodes = after, [*nodes, after]
+    if model.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
+        _replace(model, nodes, [ir.node("HardSwish", [source], name=last.name)])
+        return True
+    if parts[0].op_type == "HardSigmoid":
+        return False
+    gate, output = ir.node("HardSigmoid", [source], SIXTH), last.outputs[0]
+    gate.outputs[0].name = free_name(f"{output.name}_gate", value_names(model))
+    gate.outputs[0].type, gate.outputs[0].shape = output.type, output.shape
+    _replace(model, nodes, [gate, ir.node("Mul", [source, gate.outputs[0]], name=last.name)])
+    return True
+
+
+def _replace(model: ir.Model, nodes: list[ir.Node], new: list[ir.Node]) -> None:
+    """Put new nodes in the place of others; the last of each makes the result."""
+    for node in new:
+        node.meta[ORIGIN] = origins(nodes)
+    model.graph.insert_before(nodes[-1], new)
+    take_over(new[-1].outputs[0], nodes[-1].outputs[0])
+    for node in reversed(nodes):
+        model.graph.remove(node, safe=True)
+
+
+# Mul and Add by constants fused: normalisation and scaling are often exported as four such nodes.
+
+
+def merge_affine_chains(model: ir.Model) -> int:
+    """Fuse Mul with a Mul before it, Add with an Add, and Mul with Mul + Add; return how many.
+
+    `(x c1) c2 = x (c1 c2)`, `(x + c1) + c2 = x + (c1 + c2)` and `(x c0 + c1) c2 = x (c0 c2) + c1 c2`, all
+    constants of floating type and computed in float64. A product that would be larger than both constants
+    (an outer product) is not formed. The outputs of the fused nodes must have no other consumer.
+    """
+    merged = 0
+    taken = value_names(model)
+    for node in list(model.graph):
+        if not is_standard(node, "Mul", "Add"):
+            continue
+        operands = _operands(node)
+        before = None if operands is None else feeding(node.inputs[operands[0]], "Mul", "Add")
+        operands_before = None if before is None else _operands(before)
+        if operands is None or before is None or operands_before is None:
+            continue
+        last, inner = operands[2], [(before, operands_before)]
+        if node.op_type == "Mul" and before.op_type == "Add":
+            first = feeding(before.inputs[operands_before[0]], "Mul")
+            operands_first = None if first is None else _operands(first)
+            if first is None or operands_first is None:
+                continue
+            inner.append((first, operands_first))
+        elif node.op_type != before.op_type:
+            continue
+        combine = np.multiply if node.op_type == "Mul" else np.add
+        new = [_combined(combine, parts[2], last) for _, parts in inner]
+        if any(array is None for array in new):
+            continue
+        for (changed, parts), array in zip(inner, new, strict=True):
+            if array is not None:
+                replace_constant(changed, parts[1], array, taken)
+        merge_into(before, node)
+        merged += 1
+    return merged
+
+
+def _operands(node: ir.Node) -> tuple[int, int, Array] | None:
+    """Return (index of the variable input, index of the constant, the constant) of a Mul or Add."""
+    for index in (0, 1):
+        array = constant_of(node.inputs[1 - index])
+        if array is not None and array.dtype.kind == "f" and constant_of(node.inputs[index]) is None:
+            return index, 1 - index, array
+    return None
+
+
+def _combined(combine: np.ufunc, a: Array, b: Array) -> Array | None:
+    """Return the combined constant in the type of `a`; None when it grows or overflows."""
+    with np.errstate(all="ignore"):
+        try:
+            result: Array = combine(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        except ValueError:  # shapes that only the variable input reconciles
+            return None
+    return result if result.size <= max(a.size, b.size) and np.isfinite(result).all() else None
+
+
+def fold_pads(model: ir.Model) -> int:
+    """Fold Pad with constant zeros into the Conv after it; return how many.
+
+    The Pad must have no other consumer and pad spatial axes only, not by negative numbers, and the
+    convolution must have explicit pads (`auto_pad` NOTSET or VALID).
+    """
+    folded = 0
+    for node in list(model.graph):
+        if not is_standard(node, "Conv"):
+            continue
+        pad = feeding(node.inputs[0], "Pad")
+        weight = node.inputs[1]
+        if pad is None or weight is None or weight.shape is None:
+            continue
+        amounts = _spatial_zeros(pad, len(weight.shape))
+        mode = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else "NOTSET"
+        if amounts is None or mode not in ("NOTSET", "VALID"):
+            continue
+        own = (
+            list(node.attributes["pads"].as_ints()) if "pads" in node.attributes and mode == "NOTSET" else []
+        )
+        total = [a + b for a, b in zip(amounts, own or [0] * len(amounts), strict=True)]
+        node.attributes.pop("auto_pad", None)
+        node.attributes["pads"] = ir.AttrInt64s("pads", total)
+        node.replace_input_with(0, pad.inputs[0])
+        node.meta[ORIGIN] = origins((pad, node))
+        assert node.graph is not None
+        node.graph.remove(pad, safe=True)
+        folded += 1
+    return folded
+
+
+def pad_all_axes(model: ir.Model) -> int:
+    """Write the amounts of Pad for all axes where its input `axes` is constant; return how many.
+
+    A value is dropped in modes that do not read it. onnxruntime 1.31 mishandles `axes` beside an integer
+    Conv: its layout optimizer gathers the amounts of axes that are not there.
+    """
+    changed = 0
+    taken: set[str] = set()
+    for node in model.graph:
+        if not is_standard(node, "Pad"):
+            continue
+        if has_input(node, 2) and node.attributes.get_string("mode", "constant") != "constant":
+            node.replace_input_with(2, None)
+            changed += 1
+        amounts, dims = _amounts(node), rank(node.inputs[0])
+        if not has_input(node, 3) or amounts is None or dims is None:
+            continue
+        taken = taken or value_names(model)
+        pads = [amounts.get(axis, (0, 0)) for axis in range(dims)]
+        array = np.array([begin for begin, _ in pads] + [end for _, end in pads], np.int64)
+        replace_constant(node, 1, array, taken)
+        node.resize_inputs(3 if has_input(node, 2) else 2)
+        changed += 1
+    return changed
+
+
+def _amounts(pad: ir.Node) -> dict[int, tuple[int, int]] | None:
+    """Return the amounts at begin and end by axis; None where they or the axes are not constant, or an axis
+    is named twice."""
+    dims, pads = rank(pad.inputs[0]), constant_of(pad.inputs[1]) if has_input(pad, 1) else None
+    axes = constant_of(pad.inputs[3]) if has_input(pad, 3) else np.arange(dims or 0)
+    if dims is None or pads is None or axes is None or pads.size != 2 * axes.size:
+        return None
+    numbers = [int(axis) % dims for axis in axes.reshape(-1)]
+    if len(set(numbers)) < len(numbers):
+        return None
+    ends = pads.reshape(2, -1)
+    return {axis: (int(ends[0, i]), int(ends[1, i])) for i, axis in enumerate(numbers)}
+
+
+def _spatial_zeros(pad: ir.Node, dims: int) -> list[int] | None:
+    """Return begins and ends of the spatial axes; None unless the Pad adds zeros on those axes alone."""
+    mode = pad.attributes["mode"].as_string() if "mode" in pad.attributes else "constant"
+    pads = constant_of(pad.inputs[1]) if has_input(pad, 1) else None
+    if mode != "constant" or pads is None or np.any(pads < 0):
+        return None
+    if has_input(pad, 2):
+        value = constant_of(pad.inputs[2])
+        if value is None or np.any(value != 0):
+            return None
+    axes = list(range(dims))
+    if has_input(pad, 3):
+        padded = constant_of(pad.inputs[3])
+        if padded is None:
+            return None
+        axes = [int(axis) % dims for axis in padded]
+    if pads.size != 2 * len(axes):
+        return None
+    begins, ends = [0] * dims, [0] * dims
+    for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        begins[axis], ends[axis] = int(begin), int(end)
+    if any(begins[:2]) or any(ends[:2]):
+        return None
+    return begins[2:] + ends[2:]

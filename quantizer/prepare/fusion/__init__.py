@@ -1,6 +1,0 @@
-"""Passes that fuse several nodes into one.
-
-Enters: a model.
-Leaves: how much was changed.
-Imports: model.
-"""

@@ -1,0 +1,242 @@
+"""One form for one graph: functions inlined, weights not inputs, Ifs with constant conditions replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from ...profiles.base.errors import ModelError
+from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard, value_names
+from ..model.graph import constant_of
+
+OPSET = 14
+"""Opset of the default domain that a model without any of its operators gets."""
+
+MOST_NODES = 1_000_000
+"""Most nodes of a model whose functions are inlined: 5 kB of functions can make 2^60."""
+
+AT_ONCE = 1000
+"""Calls that are inlined in one pass of onnx_ir, whose time grows with the square of the functions."""
+
+INLINED = "qprof."
+"""Begins the overload of a function that is the copy for one call."""
+
+IR_VERSION = 8
+"""Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
+
+
+def unlist_initializers(model: ir.Model) -> tuple[str, ...]:
+    """Remove initialisers from the list of graph inputs (IR version 3 lists every weight there).
+
+    onnx_ir's RemoveInitializersFromInputsPass does so in subgraphs too, where it shifts the inputs of a Loop.
+    """
+    inputs = model.graph.inputs
+    weights = [value for value in inputs if value.is_initializer() and value.const_value is not None]
+    if not weights:
+        return ()
+    kept = [value for value in inputs if value not in weights]
+    inputs.clear()
+    inputs.extend(kept)
+    return (f"{len(weights)} initialisers were listed as graph inputs and are constants now",)
+
+
+def raise_ir_version(model: ir.Model) -> tuple[str, ...]:
+    """Raise the IR version to `IR_VERSION`; give the default domain one name, ""."""
+    imports = model.graph.opset_imports
+    if "ai.onnx" in imports:
+        version = imports.pop("ai.onnx")
+        imports.setdefault("", version)
+    imports.setdefault("", OPSET)  # a model of other domains alone may leave it out
+    if model.ir_version >= IR_VERSION:
+        return ()
+    before, model.ir_version = model.ir_version, IR_VERSION
+    return (f"IR version raised from {before} to {IR_VERSION}",)
+
+
+def inline_functions(model: ir.Model) -> tuple[str, ...]:
+    """Replace calls of model-local functions by their nodes, whose names become `<call>/<inner>`.
+
+    So do those of tensors, but for the results of a call, which keep the names that the caller gives them. A
+    nameless node inside is called `<operator>_<first output>`, as one of the graph is.
+
+    Raises:
+        ModelError: a function is recursive, takes graphs, or has operators that the opset of the model does
+            not have; or the nodes would be more than `MOST_NODES`.
+    """
+    count = len(model.functions)
+    if not count:
+        return ()
+    nodes = _inlined_nodes(model)
+    if nodes > MOST_NODES:
+        raise ModelError(
+            f"model-local functions: they stand for {nodes} nodes, more than {MOST_NODES} at most; "
+            "export the model without them"
+        )
+    notes = dict.fromkeys(note for f in model.functions.values() for note in _take_opset_of(model, f))
+    functions = dict(model.functions)
+    try:
+        while calls := _calls(model, functions):
+            model.functions.clear()
+            for number, call in enumerate(calls[:AT_ONCE]):
+                own = _named_for(call, functions[call.op_identifier()], str(number))
+                call.overload = own.overload
+                model.functions[own.identifier()] = own
+            InlinePass()(model)
+    except (ValueError, ir.passes.PreconditionError, ir.passes.PassError) as problem:
+        cause = problem.__cause__ or problem
+        raise ModelError(
+            f"model-local functions cannot be inlined: {cause}; export the model without them"
+        ) from None
+    model.functions.clear()
+    return (*notes, f"{count} model-local functions inlined")
+
+
+def _calls(model: ir.Model, functions: Mapping[ir.OperatorIdentifier, ir.Function]) -> list[ir.Node]:
+    """Return the nodes that call a function, those of subgraphs too."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    return [node for node in nodes if node.op_identifier() in functions]
+
+
+def _named_for(call: ir.Node, function: ir.Function, overload: str) -> ir.Function:
+    """Return a copy of a function for one call, with the path of the call in all its names.
+
+    onnx_ir numbers the names of what it inlines, which does not tell where a node comes from.
+    """
+    copy = function.clone()
+    copy.overload = f"{INLINED}{overload}"
+    for node in ir.traversal.RecursiveGraphIterator(copy):
+        first = next((value.name for value in node.outputs if value.name), "")
+        node.name = f"{call.name}/{node.name or f'{node.op_type}_{first}'}"
+    for node in ir.traversal.RecursiveGraphIterator(copy):
+        for value in node.outputs:
+            if value.name:
+                value.name = f"{call.name}/{value.name}"
+    return copy
+
+
+def _inlined_nodes(model: ir.Model) -> int:
+    """Return how many nodes the model has when every call is replaced, without replacing any.
+
+    Raises:
+        ModelError: a function calls itself, directly or by others.
+    """
+    sizes: dict[ir.OperatorIdentifier, int] = {}
+    open_calls: set[ir.OperatorIdentifier] = set()
+
+    def size(block: ir.Graph | ir.Function) -> int:
+        return sum(
+            called(node.op_identifier()) if node.op_identifier() in model.functions else 1
+            for node in ir.traversal.RecursiveGraphIterator(block)
+        )
+
+    def called(identifier: ir.OperatorIdentifier) -> int:
+        if identifier not in sizes:
+            if identifier in open_calls:
+                raise ModelError(
+                    f"function '{identifier[1]}' of domain '{identifier[0]}': calls itself; export the model "
+                    "without model-local functions"
+                )
+            open_calls.add(identifier)
+            sizes[identifier] = size(model.functions[identifier])
+            open_calls.remove(identifier)
+        return sizes[identifier]
+
+    return size(model.graph)
+
+
+def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[str]:
+    """Give a function the opsets of the model, as onnxruntime does; yield a note where operators differ.
+
+    The standard forbids operators that changed between the two. onnxruntime runs those of the model's opset
+    where it can, and refuses the model where it cannot.
+
+    Raises:
+        ModelError: the opset of the model does not have an operator.
+    """
+    for domain, version in function.opset_imports.items():
+        common = model.graph.opset_imports.setdefault(domain, version)
+        for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
+            if node.domain != domain or signature(node, version) == signature(node, common):
+                continue
+            if signature(node, common) is None:
+                raise ModelError(
+                    f"node '{node.name}' ({node.op_type}) of function '{function.name}': is of opset "
+                    f"{version}, and opset {common} of the model has no such operator; export it with one "
+                    "opset"
+                )
+            yield (
+                f"function '{function.name}' is of opset {version}, and {node.op_type} is another in opset "
+                f"{common} of the model, which holds, as in onnxruntime"
+            )
+        function.opset_imports[domain] = common
+
+
+def signature(node: ir.Node, version: int) -> object:
+    """Return inputs, outputs and attributes of the operator of a node in an opset; None where there is none.
+
+    Later versions that only allow more types have the same. Changes of what is computed came with another
+    input, attribute or default.
+    """
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    operands = [(value.name, value.option) for value in (*schema.inputs, *schema.outputs)]
+    attributes = [(a.name, a.type, a.default_value.SerializeToString()) for a in schema.attributes.values()]
+    return operands, sorted(attributes, key=lambda attribute: attribute[0])
+
+
+def take_constant_branches(model: ir.Model) -> int:
+    """Replace every If with a constant condition by the branch that is taken; return how many.
+
+    An If whose outputs are read by name in a subgraph stays.
+    """
+    replaced = 0
+    names = value_names(model)
+    for node in list(model.graph):
+        condition = constant_of(node.inputs[0]) if is_standard(node, "If") else None
+        if condition is None or condition.size != 1 or any(is_captured(value) for value in node.outputs):
+            continue
+        branch = node.attributes["then_branch" if bool(condition.reshape(())) else "else_branch"].as_graph()
+        computed = {value for inner in branch for value in inner.outputs}
+        if not computed.issuperset(branch.outputs) or len(set(branch.outputs)) != len(branch.outputs):
+            continue  # an output that is a constant, or the same value twice: rare, and a name would be lost
+        if any(value.dtype == ir.DataType.STRING for value in branch.initializers.values()):
+            continue
+        _hoist(model.graph, node, branch, names)
+        replaced += 1
+    return replaced
+
+
+def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) -> None:
+    """Move the nodes and constants of `branch` before the If, and let them make its outputs."""
+    outer = {value.name for value in graph.inputs} | set(graph.initializers)
+    outer |= {value.name for other in graph for value in other.outputs}
+    for name, value in list(branch.initializers.items()):
+        branch.initializers.pop(name)
+        assert value.const_value is not None
+        new_name = free_name(f"{node.name}/{name}", names) if name in outer else name
+        copy = add_initializer(graph, new_name, value.const_value.numpy())
+        value.replace_all_uses_with(copy)
+    inner_nodes, results = list(branch), list(branch.outputs)
+    branch.outputs.clear()
+    branch.remove(inner_nodes)
+    for inner in inner_nodes:
+        inner.meta[ORIGIN] = (*node.meta.get(ORIGIN, ()), str(inner.name))
+        for value in inner.outputs:
+            if is_standard(inner):
+                value.shape = value.type = None  # only a hint in the file; they are inferred again
+            if value.name and value.name in outer:
+                value.name = free_name(f"{node.name}/{value.name}", names)
+    graph.insert_before(node, inner_nodes)
+    for output, result in zip(node.outputs, results, strict=True):
+        output_name, shape, kind = output.name, output.shape, output.type
+        output.replace_all_uses_with(result, replace_graph_outputs=True)
+        if output_name:
+            result.name = output_name
+        if result.is_graph_output():
+            result.shape, result.type = shape, kind
+    discard(node)

@@ -1,0 +1,354 @@
+"""The opset raised to 14, which has per-channel QuantizeLinear (13) and HardSwish, with the same numbers.
+
+The rules below are the breaking changes of the default domain between opsets 7 and 14, taken from the
+operator changelog; every other operator of these opsets means the same in 14. onnx's version converter is not
+used for them: it drops the coordinate rule of Resize (other numbers) and node names, and names new tensors
+differently in different versions. It converts models below opset 7 to 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ...profiles.base.errors import ModelError
+from ..model.editing import (
+    ORIGIN,
+    Array,
+    add_initializer,
+    free_name,
+    has_input,
+    is_standard,
+    rank,
+    value_names,
+)
+from ..model.graph import constant_of
+from ..model.opsets import in_opset
+from .shapes import IN_DEFAULT_DOMAIN
+
+# Scan of opset 8, whose inputs and outputs have a batch axis in front, as a Scan inside a Scan.
+
+
+def scan_over_batch(node: ir.Node, names: set[str]) -> None:
+    """Let a Scan of opset 8 without lengths of sequences run over the batch, and one inside over a sequence.
+
+    The outer one has no states: it slices the states and the sequences of each element of the batch, and
+    stacks what the inner one returns. The names of outputs stay.
+
+    Args:
+        node: is changed in place; its first input is left out.
+        names: all names of values; new ones are added.
+    """
+    outputs = [_like(value, f"{node.name}_{index}", names) for index, value in enumerate(node.outputs)]
+    sources = [value for value in node.inputs[1:] if value is not None]
+    inputs = [_like(value, f"{value.name}_element", names) for value in sources]
+    attributes = [attribute for attribute in node.attributes.values() if attribute.name != "directions"]
+    directions = node.attributes.get("directions")
+    if directions is not None:
+        attributes.append(ir.AttrInt64s("scan_input_directions", directions.as_ints()))
+    node.attributes.clear()
+    inner = ir.Node("", "Scan", inputs, attributes, outputs=outputs, name=f"{node.name}_sequence")
+    assert node.graph is not None
+    graph = ir.Graph(inputs, outputs, nodes=[inner], name=f"{node.name}_element")
+    node.attributes["body"] = ir.AttrGraph("body", graph)
+    node.attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", len(inputs))
+    node.resize_inputs(len(sources))
+    for index, value in enumerate(sources):
+        node.replace_input_with(index, value)
+
+
+def _like(value: ir.Value, name: str, names: set[str]) -> ir.Value:
+    """Return a new value for one element of the batch of another."""
+    shape = None if value.shape is None else ir.Shape(list(value.shape)[1:])
+    return ir.Value(name=free_name(name, names), type=value.type, shape=shape)
+
+
+TARGET = 14
+CONVERTER_TARGET = 7
+
+Change = Callable[[ir.Node, "Names"], None]
+Names = set[str]
+
+
+def raise_opset(model: ir.Model) -> tuple[str, ...]:
+    """Raise the default domain to opset 14 when it is below 13; nodes keep their names.
+
+    Raises:
+        ModelError: an operator has no counterpart in opset 14; the message names node and operator.
+    """
+    before = model.graph.opset_imports.get("", TARGET)
+    if before >= TARGET - 1:  # 13 has all that quantization needs
+        return ()
+    if before < CONVERTER_TARGET:
+        _convert_old(model, before)
+    names = value_names(model)
+    for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        if is_standard(node):
+            for version, change in CHANGES.get(node.op_type, ()):
+                if before < version:
+                    change(node, names)
+    model.graph.opset_imports[""] = TARGET
+    _check(model, before)
+    return (f"opset raised from {before} to {TARGET}, which per-channel quantization needs",)
+
+
+def _check(model: ir.Model, before: int) -> None:
+    """Raise for the first node that opset 14 does not have or whose attributes it does not take.
+
+    Operators of `IN_DEFAULT_DOMAIN` that the model's opset has not either mean what they meant.
+    """
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        if not is_standard(node) or (node.op_type in IN_DEFAULT_DOMAIN and not _has(node, before)):
+            continue
+        try:
+            schema = onnx.defs.get_schema(node.op_type, TARGET, "")
+        except onnx.defs.SchemaError:
+            raise _failure(node, "there is no such operator") from None
+        unknown = sorted(set(node.attributes) - set(schema.attributes))
+        if schema.deprecated or unknown:
+            raise _failure(
+                node, f"its attribute '{unknown[0]}' is gone" if unknown else "the operator is gone"
+            )
+
+
+def _has(node: ir.Node, opset: int) -> bool:
+    return bool(onnx.defs.has(node.op_type, max_inclusive_version=opset))
+
+
+def _failure(node: ir.Node, what: str) -> ModelError:
+    return ModelError(
+        f"node '{node.name}' ({node.op_type}): cannot be raised to opset {TARGET}: {what}; export the model "
+        f"with opset {TARGET} or later"
+    )
+
+
+def _convert_old(model: ir.Model, before: int) -> None:
+    """Take a model below opset 7 to 7 with onnx's converter, keeping weights and node names."""
+    _align_operands(model)
+    names = {tuple(v.name for v in node.outputs): (node.name, node.meta.get(ORIGIN)) for node in model.graph}
+    try:
+        converted = in_opset(model, CONVERTER_TARGET)
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as problem:
+        message = " ".join(str(problem).split())[:200]
+        raise ModelError(
+            f"the model cannot be raised from opset {before} to {TARGET}: {message}; export it with "
+            f"opset {TARGET}"
+        ) from None
+    taken = {str(name) for name, _ in names.values()}
+    for node in converted.graph:
+        first = next((v.name for v in node.outputs if v.name), "")
+        name, origin = names.get(tuple(v.name for v in node.outputs), (None, None))
+        node.name = name or free_name(f"{node.op_type}_{first}", taken)
+        node.meta[ORIGIN] = origin or ()
+    converted.graph.opset_imports.update({d: v for d, v in model.graph.opset_imports.items() if d})
+    model.graph = converted.graph
+
+
+def _align_operands(model: ir.Model) -> None:
+    """Below opset 7 the second operand was aligned at `axis` of the first: append the axes of size 1.
+
+    The slope of PRelu was aligned at the channels, axis 1. onnx's converter leaves that one as it is, and
+    refuses the axis of the others when both shapes are known.
+    """
+    names = value_names(model)
+    for node in list(model.graph):
+        if not is_standard(node) or ("broadcast" not in node.attributes and node.op_type != "PRelu"):
+            continue
+        given = node.attributes.get("axis")
+        left, right = rank(node.inputs[0]), rank(node.inputs[1])
+        if left is None or right is None or (given is None and node.op_type != "PRelu"):
+            continue
+        node.attributes.pop("axis", None)
+        missing = left - (1 if given is None else given.as_int() % left) - right
+        if missing > 0:
+            axes = ir.AttrInt64s("axes", range(right, right + missing))
+            wider = ir.Node("", "Unsqueeze", [node.inputs[1]], [axes], name=f"{node.name}_align")
+            model.graph.insert_before(node, wider)
+            wider.outputs[0].name = free_name(f"{node.name}_aligned", names)
+            node.replace_input_with(1, wider.outputs[0])
+
+
+def _add_input(node: ir.Node, index: int, array: Array, what: str, names: Names) -> None:
+    """Give the node a constant as input `index`, named after node and role."""
+    assert node.graph is not None
+    if len(node.inputs) <= index:
+        node.resize_inputs(index + 1)
+    name = free_name(f"{node.name}_{what}", names)
+    node.replace_input_with(index, add_initializer(node.graph, name, array))
+
+
+def _take(node: ir.Node, name: str) -> ir.Attr | None:
+    return node.attributes.pop(name, None)
+
+
+def _ints_to_input(attribute: str, index: int) -> Change:
+    """Return the change of an attribute of integers into an input."""
+
+    def change(node: ir.Node, names: Names) -> None:
+        given = _take(node, attribute)
+        if given is not None:
+            _add_input(node, index, np.array(given.as_ints(), np.int64), attribute, names)
+
+    return change
+
+
+def _slice(node: ir.Node, names: Names) -> None:
+    for index, attribute in enumerate(("starts", "ends", "axes"), start=1):
+        _ints_to_input(attribute, index)(node, names)
+
+
+def _top_k(node: ir.Node, names: Names) -> None:
+    k = _take(node, "k")
+    if k is not None:
+        _add_input(node, 1, np.array([k.as_int()], np.int64), "k", names)
+
+
+def _float_type(node: ir.Node) -> np.dtype[np.generic]:
+    value = node.inputs[0]
+    kind = None if value is None else value.dtype
+    return np.dtype(np.float32) if kind is None else kind.numpy()
+
+
+def _clip(node: ir.Node, names: Names) -> None:
+    for index, attribute in ((1, "min"), (2, "max")):
+        limit = _take(node, attribute)
+        if (
+            limit is not None
+            and np.isfinite(limit.as_float())
+            and abs(limit.as_float()) < np.finfo(np.float32).max
+        ):
+            _add_input(node, index, np.array(limit.as_float(), _float_type(node)), attribute, names)
+
+
+def _pad(node: ir.Node, names: Names) -> None:
+    _ints_to_input("pads", 1)(node, names)
+    value = _take(node, "value")
+    if value is not None and value.as_float() != 0:
+        _add_input(node, 2, np.array(value.as_float(), _float_type(node)), "value", names)
+
+
+def _dropout(node: ir.Node, names: Names) -> None:
+    ratio = _take(node, "ratio")
+    if ratio is not None:
+        _add_input(node, 1, np.array(ratio.as_float(), np.float32), "ratio", names)
+
+
+def _dropout_mask(node: ir.Node, names: Names) -> None:
+    """Before opset 10 the mask had the type of the data."""
+    if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        raise _failure(node, "its mask is used, which was of another type")
+
+
+def _batch_normalization(node: ir.Node, names: Names) -> None:
+    spatial = _take(node, "spatial")
+    if spatial is not None and spatial.as_int() != 1:
+        raise _failure(node, "spatial=0 is gone")
+
+
+def _batch_normalization_of_training(node: ir.Node, names: Names) -> None:
+    """Before opset 14 more than one output meant training."""
+    if len(node.outputs) > 1:
+        raise _failure(node, "it trains, with other outputs")
+
+
+def _upsample_scales(node: ir.Node, names: Names) -> None:
+    scales = _take(node, "scales")
+    if scales is not None:
+        _add_input(node, 1, np.array(scales.as_floats(), np.float32), "scales", names)
+
+
+def _resize(node: ir.Node, names: Names) -> None:
+    """Upsample, and Resize of opset 10: coordinates divided by the scale, then rounded down.
+
+    Shrinking rounds up, as onnxruntime does for opset 10; the changelog does not say.
+    """
+    scales = node.inputs[1]
+    node.op_type = "Resize"
+    node.resize_inputs(3)
+    node.replace_input_with(1, None)
+    node.replace_input_with(2, scales)
+    mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "nearest"
+    node.attributes["mode"] = ir.AttrString("mode", "linear" if mode == "bilinear" else mode)
+    node.attributes["coordinate_transformation_mode"] = ir.AttrString(
+        "coordinate_transformation_mode", "asymmetric"
+    )
+    if mode == "nearest":
+        factors = constant_of(scales)
+        shrinks = factors is not None and bool(np.any(factors < 1))
+        if factors is not None and shrinks and np.any(factors > 1):
+            raise _failure(node, "axes that grow and axes that shrink were rounded differently")
+        node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", "ceil" if shrinks else "floor")
+
+
+def _scatter(node: ir.Node, names: Names) -> None:
+    node.op_type = "ScatterElements"
+
+
+def _scan(node: ir.Node, names: Names) -> None:
+    if has_input(node, 0):
+        raise _failure(node, "it has lengths of sequences, which Scan does not take any more")
+    scan_over_batch(node, names)
+
+
+def _softmax(node: ir.Node, names: Names) -> None:
+    """Before opset 13 the input is made a matrix at `axis`, and the whole row is one distribution."""
+    given = _take(node, "axis")
+    axis = 1 if given is None else given.as_int()
+    source, graph, output = node.inputs[0], node.graph, node.outputs[0]
+    assert graph is not None
+    assert source is not None
+    dims = rank(source)
+    if dims is not None and dims > 0 and source.shape is not None:
+        after = list(source.shape)[axis % dims + 1 :]
+        if all(dim == 1 for dim in after):  # the row is this axis alone
+            node.attributes["axis"] = ir.AttrInt64("axis", axis % dims if after else -1)
+            return
+    node.attributes["axis"] = ir.AttrInt64("axis", -1)
+    if axis == -1:
+        return
+    shape = ir.Node("", "Shape", [source], name=f"{node.name}_shape")
+    matrix = ir.Node("", "Flatten", [source], [ir.AttrInt64("axis", axis)], name=f"{node.name}_matrix")
+    kind, form = output.type, output.shape
+    name = output.name
+    node.replace_input_with(0, matrix.outputs[0])
+    back = ir.Node("", "Reshape", [output, shape.outputs[0]], name=f"{node.name}_back")
+    graph.insert_before(node, [shape, matrix])
+    graph.insert_after(node, [back])
+    uses = [use for use in output.uses() if use.node is not back]
+    result = back.outputs[0]
+    for use in uses:
+        use.node.replace_input_with(use.idx, result)
+    for index, value in enumerate(graph.outputs):
+        if value is output:
+            graph.outputs[index] = result
+    result.name, result.type, result.shape = name, kind, form
+    output.name, output.type, output.shape = free_name(f"{name}_matrix", names), kind, None
+    shape.outputs[0].name = free_name(f"{node.name}_shape", names)
+    matrix.outputs[0].name, matrix.outputs[0].type = free_name(f"{node.name}_matrix", names), kind
+    for new in (shape, matrix, back):
+        new.meta[ORIGIN] = node.meta.get(ORIGIN, ())
+
+
+CHANGES: Mapping[str, Sequence[tuple[int, Change]]] = {
+    "BatchNormalization": ((9, _batch_normalization), (14, _batch_normalization_of_training)),
+    "Clip": ((11, _clip),),
+    "Dropout": ((10, _dropout_mask), (12, _dropout)),
+    "Hardmax": ((13, _softmax),),
+    "LogSoftmax": ((13, _softmax),),
+    "Pad": ((11, _pad),),
+    "ReduceSum": ((13, _ints_to_input("axes", 1)),),
+    "Resize": ((11, _resize),),
+    "Scan": ((9, _scan),),
+    "Scatter": ((11, _scatter),),
+    "Slice": ((10, _slice),),
+    "Softmax": ((13, _softmax),),
+    "Split": ((13, _ints_to_input("split", 1)),),
+    "Squeeze": ((13, _ints_to_input("axes", 1)),),
+    "TopK": ((10, _top_k),),
+    "Unsqueeze": ((13, _ints_to_input("axes", 1)),),
+    "Upsample": ((9, _upsample_scales), (13, _resize)),
+}
+"""Operator to pairs of the first opset with a change and the function that follows it, in ascending order."""

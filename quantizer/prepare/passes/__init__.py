@@ -1,6 +1,0 @@
-"""Normalisation passes that keep every operator what it is.
-
-Enters: a model.
-Leaves: how much was changed.
-Imports: model.
-"""

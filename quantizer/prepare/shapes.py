@@ -1,0 +1,382 @@
+"""Shapes and types of all values, inferred afresh from the graph inputs.
+
+onnx_ir's ShapeInferencePass replaces the declared shapes of outputs, and leaves the rank of a Reshape to a
+computed shape unknown. ONNX's own inference (1.23) counts the windows of a pool with `ceil_mode` that begin
+beyond the tensor, which the operator leaves out: such a pool is written without `ceil_mode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+
+from ...profiles.runtime.session import has_map
+from ..model.editing import has_input, is_in_onnx, is_standard, rank, static_shape
+from ..model.graph import name_of
+from ..model.protobuf import graphs_in
+
+# Types and shapes of outputs of onnxruntime's own operators, which ONNX's shape inference does not know.
+#
+# Source: onnxruntime's docs/ContribOperators.md. What is not here gets its type alone, from onnxruntime.
+
+DOMAIN = "com.microsoft"
+Dims = Sequence[int | ir.SymbolicDim]
+
+LIKE_FIRST_INPUT: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("BiasDropout", "BiasGelu", "FastGelu", "Gelu", "Inverse", "QuickGelu"), (0,)),
+    **dict.fromkeys(("GroupNorm", "RotaryEmbedding", "SkipGroupNorm"), (0,)),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), (0, 3)),
+    **dict.fromkeys(("LayerNormalization", "SimplifiedLayerNormalization"), (0,)),
+}
+"""Operator to its outputs with type and shape of the first input."""
+
+IN_DEFAULT_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime has in the default domain, in opsets where ONNX does not have them."""
+
+AS_STANDARD: Mapping[str, tuple[str, int]] = {
+    "FusedConv": ("Conv", 3),
+    "FusedGemm": ("Gemm", 3),
+    "Pad": ("Pad", 3),
+    "Trilu": ("Trilu", 2),
+}
+"""Operator to the one of ONNX whose output has the same type and shape, and how many inputs that takes."""
+
+
+def write_as_standard(proto: onnx.ModelProto) -> None:
+    """Replace operators of `AS_STANDARD` in a model of which only types and shapes are wanted."""
+    opset = next((entry.version for entry in proto.opset_import if entry.domain == ""), 0)
+    for node in (node for graph in graphs_in(proto.graph) for node in graph.node):
+        if node.domain != DOMAIN or node.op_type not in AS_STANDARD:
+            continue
+        op_type, count = AS_STANDARD[node.op_type]
+        if not onnx.defs.has(op_type, opset, ""):
+            continue
+        node.domain, node.op_type = "", op_type
+        del node.input[count:]
+        known = onnx.defs.get_schema(op_type, opset, "").attributes
+        for index in reversed(range(len(node.attribute))):
+            if node.attribute[index].name not in known:
+                del node.attribute[index]
+
+
+def set_contrib_shapes(model: ir.Model) -> int:
+    """Give outputs of onnxruntime's operators type and shape where these are unknown; return how many."""
+    changed = 0
+    for node in model.graph.all_nodes():
+        for index, source, dims in _known(node):
+            output = node.outputs[index] if index < len(node.outputs) else None
+            if output is None or not output.name:
+                continue
+            if output.type is None and source.type is not None:
+                output.type = source.type
+                changed += 1
+            if output.shape is None and dims is not None and output.type is not None:
+                output.shape = ir.Shape(dims)
+                changed += 1
+    return changed
+
+
+def _known(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
+    """Yield outputs by index, a value of the same type, and the dimensions, None where they are unknown."""
+    if node.domain not in ("", DOMAIN) or not node.inputs or node.inputs[0] is None:
+        return
+    first = node.inputs[0]
+    if (node.domain == "") != (node.op_type in IN_DEFAULT_DOMAIN):
+        return
+    if node.op_type in LIKE_FIRST_INPUT:
+        for index in LIKE_FIRST_INPUT[node.op_type]:
+            yield index, first, _dims(first)
+    elif node.op_type == "EmbedLayerNormalization":
+        table = _input(node, 2)
+        if table is not None:
+            yield from ((index, table, _embedded(node)) for index in (0, 2))
+    elif node.op_type in _RULES:
+        yield 0, first, _RULES[node.op_type](node)
+
+
+def _dims(value: ir.Value | None, wanted: int | None = None) -> list[int | ir.SymbolicDim] | None:
+    """Return the dimensions; None when they are unknown, or not as many as wanted."""
+    if value is None or value.shape is None or wanted not in (None, rank(value)):
+        return None
+    return list(value.shape)
+
+
+def _input(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _int(node: ir.Node, name: str) -> int:
+    """Return an attribute, 0 where there is no such integer."""
+    attribute = node.attributes.get(name)
+    return attribute.as_int() if attribute is not None and attribute.type == ir.AttributeType.INT else 0
+
+
+def _divided(dim: int | ir.SymbolicDim, count: int) -> int | ir.SymbolicDim:
+    return dim // count if isinstance(dim, int) and count > 0 else ir.SymbolicDim(None)
+
+
+def _embedded(node: ir.Node) -> Dims | None:
+    tokens, table = _dims(node.inputs[0], 2), _dims(_input(node, 2), 2)
+    return None if tokens is None or table is None else [*tokens, table[1]]
+
+
+def _attention(node: ir.Node) -> Dims | None:
+    """Input (batch, length, width), weights (width, those of query, key and value)."""
+    source, weights = _dims(node.inputs[0], 3), _dims(_input(node, 1), 2)
+    if source is None or weights is None:
+        return None
+    sizes = node.attributes.get("qkv_hidden_sizes")
+    given = sizes.as_ints() if sizes is not None and sizes.type == ir.AttributeType.INTS else ()
+    if len(given) != 3 or min(given) < 0:
+        return [*source[:2], _divided(weights[1], 3)]
+    return [*source[:2], given[2]]
+
+
+def _multi_head_attention(node: ir.Node) -> Dims | None:
+    """Query (batch, length, width), and the value (batch, length, width) or (batch, heads, length, width).
+
+    Or the query is all three, (batch, length, heads, 3, width), or the key is key and value.
+    """
+    query = _dims(node.inputs[0])
+    if query is None or len(query) == 5:
+        return None if query is None else [*query[:2], _product(query[2], query[4])]
+    if not has_input(node, 2):
+        return query
+    value = _dims(_input(node, 2))
+    if value is None or len(query) != 3 or len(value) not in (3, 4):
+        return None
+    return [*query[:2], value[2] if len(value) == 3 else _product(value[1], value[-1])]
+
+
+def _product(left: int | ir.SymbolicDim, right: int | ir.SymbolicDim) -> int | ir.SymbolicDim:
+    if isinstance(left, int) and isinstance(right, int) and min(left, right) >= 0:
+        return left * right
+    return ir.SymbolicDim(None)
+
+
+def _group_query_attention(node: ir.Node) -> Dims | None:
+    """Query (batch, length, width); without a key it holds the heads of keys and values too."""
+    query = _dims(node.inputs[0], 3)
+    if query is None or has_input(node, 1):
+        return query
+    heads = _int(node, "num_heads")
+    head = _divided(query[2], heads + 2 * _int(node, "kv_num_heads"))
+    return [*query[:2], _product(heads, head)]
+
+
+def _matmul(node: ir.Node) -> Dims | None:
+    left, right = _dims(node.inputs[0]), _dims(_input(node, 1))
+    batches = any(_int(node, name) for name in ("transBatchA", "transBatchB"))
+    if left is None or right is None or min(len(left), len(right)) < 2 or batches:
+        return None
+    rows = left[-1] if _int(node, "transA") else left[-2]
+    columns = right[-2] if _int(node, "transB") else right[-1]
+    if len(right) == 2:
+        return [*left[:-2], rows, columns]
+    if left[:-2] == right[:-2]:
+        return [*left[:-2], rows, columns]
+    free = [ir.SymbolicDim(None) for _ in range(max(len(left), len(right)) - 2)]
+    return [*free, rows, columns]
+
+
+_RULES: Mapping[str, Callable[[ir.Node], Dims | None]] = {
+    "Attention": _attention,
+    "FusedMatMul": _matmul,
+    "GroupQueryAttention": _group_query_attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "TransposeMatMul": _matmul,
+}
+"""Operator to the dimensions of its first output, which has the type of the first input."""
+
+
+SMALL = 1024
+"""Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
+
+
+POOLS = ("AveragePool", "MaxPool", "LpPool")
+"""Operators with `ceil_mode`."""
+
+
+def clean_shapes(model: ir.Model) -> int:
+    """Remove what the file says about intermediate values, and negative dimensions, which have no meaning.
+
+    Value info of exporters can be stale; decisions must depend on the graph alone. Types of outputs of
+    custom operators stay, because they cannot be inferred.
+    """
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.outputs):
+            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+                dims = (None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape)
+                value.shape = ir.Shape(dims)
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if is_in_onnx(node) and not value.is_graph_output():
+                value.shape = None
+                value.type = None
+    return 0
+
+
+def infer_shapes(model: ir.Model) -> int:
+    """Infer types and shapes of all values, of subgraphs too; return how many became known or better known.
+
+    Names have to be unique over all graphs. What cannot be inferred stays unknown; an inconsistent graph
+    gets no shapes. Large constants enter with their type and shape only, so models of any size can be
+    inferred.
+    """
+    changed = _infer(model)
+    while _set_ranks(model) + set_contrib_shapes(model):
+        changed += 1 + _infer(model)
+    return changed
+
+
+def _set_ranks(model: ir.Model) -> int:
+    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many.
+
+    An output of unknown type is left: a shape without a type cannot be written.
+    """
+    changed = 0
+    for node in model.graph:
+        if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
+            continue
+        if node.outputs[0].type is None:
+            continue
+        target = static_shape(node.inputs[-1])
+        if target is not None and len(target) == 1:
+            node.outputs[0].shape = ir.Shape([None] * target[0])
+            changed += 1
+    return changed
+
+
+def _infer(model: ir.Model) -> int:
+    inferred, changed = _inferred(model), 0
+    while _drop_ceil_mode(model, inferred):
+        inferred, changed = _inferred(model), changed + 1
+    for graph in model.graphs():
+        inputs = () if graph is model.graph else graph.inputs
+        for value in (*inputs, *(value for node in graph for value in node.outputs)):
+            info = inferred.get(name_of(value))
+            if info is not None and not _is_known(value, info):
+                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
+    return changed
+
+
+def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
+    """Return what is inferred, by name; nothing of an inconsistent graph."""
+    proto = skeleton(model)
+    write_as_standard(proto)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {info.name: info for info in _infos(inferred.graph) if not has_map(info.type)}
+
+
+def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
+    """Take `ceil_mode` from the first pool where it adds empty windows alone; return whether there is one.
+
+    What was inferred of tensors after that pool is wrong until shapes are inferred again.
+    """
+    for node in model.graph.all_nodes():
+        if not is_standard(node, *POOLS) or not node.attributes.get_int("ceil_mode", 0):
+            continue
+        info = inferred.get(name_of(node.inputs[0]))
+        dims = () if info is None else info.type.tensor_type.shape.dim[2:]
+        known = [d.dim_value for d in dims if d.HasField("dim_value")]
+        if len(known) == len(dims) and _adds_empty_windows(node, known):
+            node.attributes.pop("ceil_mode")
+            return True
+    return False
+
+
+def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
+    """Whether all windows that `ceil_mode` adds to a pool begin beyond the tensor and its padding before it.
+
+    Args:
+        node: a pool with `ceil_mode`.
+        sizes: of its input along the axes of the kernel.
+    """
+    kernel, axes, ones = node.attributes.get_ints("kernel_shape", ()), len(sizes), (1,) * len(sizes)
+    if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or not axes or len(kernel) != axes:
+        return False
+    strides, dilations = (node.attributes.get_ints(name, ones) for name in ("strides", "dilations"))
+    pads = node.attributes.get_ints("pads", (0,) * 2 * axes)
+    if not len(strides) == len(dilations) == len(pads) / 2 == axes or min(strides) < 1:
+        return False
+    empty = []
+    for axis, size in enumerate(sizes):
+        room = size + pads[axis] + pads[axes + axis] - dilations[axis] * (kernel[axis] - 1) - 1
+        if room % strides[axis]:
+            begin = (room // strides[axis] + 1) * strides[axis]
+            empty.append(begin >= size + pads[axis])
+    return bool(empty) and all(empty)
+
+
+def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """Yield the inferred types and shapes, those of subgraphs too."""
+    yield from graph.value_info
+    yield from graph.input
+    yield from graph.output
+    for node in graph.node:
+        for attribute in node.attribute:
+            for subgraph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _infos(subgraph)
+
+
+def _is_known(value: ir.Value, info: onnx.ValueInfoProto) -> bool:
+    """Whether a value has all that was inferred: a type, and these very dimensions.
+
+    Where a model was inferred before, this holds of nearly every value, and takes less time than `_refine`.
+    """
+    if value.type is None or value.shape is None or not info.type.HasField("tensor_type"):
+        return False
+    dims = info.type.tensor_type.shape.dim
+    return len(dims) == len(value.shape) and all(
+        dim.HasField("dim_value") and dim.dim_value == known
+        for dim, known in zip(dims, value.shape, strict=True)
+    )
+
+
+def _refine(value: ir.Value, inferred: ir.Value) -> int:
+    """Take what was inferred; no shape without a type, which cannot be written."""
+    changed = 0
+    if value.type is None and inferred.type is not None:
+        value.type = inferred.type
+        changed = 1
+    if inferred.shape is None or value.type is None or (value.is_graph_output() and value.shape is not None):
+        return changed
+    if value.shape is None or len(value.shape) != len(inferred.shape):
+        value.shape = inferred.shape
+        return 1
+    dims = [
+        new if isinstance(new, int) else old for old, new in zip(value.shape, inferred.shape, strict=True)
+    ]
+    if dims != list(value.shape):
+        value.shape = ir.Shape(dims)
+        changed = 1
+    return changed
+
+
+def skeleton(model: ir.Model) -> onnx.ModelProto:
+    """Return the model as a protobuf in which large constants are inputs, without their values."""
+    graph = model.graph
+    small: list[ir.Value] = []
+    large: list[ir.Value] = []
+    for value in graph.initializers.values():
+        known = value.const_value
+        (large if known is not None and known.nbytes > SMALL else small).append(value)
+    bare = ir.GraphView(
+        [*graph.inputs, *(value for value in large if not value.is_graph_input())],
+        graph.outputs,
+        nodes=graph,
+        initializers=small,
+        doc_string=graph.doc_string,
+        opset_imports=graph.opset_imports,
+        name=graph.name,
+        metadata_props=graph.metadata_props,
+    )
+    view = cast(ir.Graph, bare)  # documented, but not in its signature
+    return ir.to_proto(ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values())))

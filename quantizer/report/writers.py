@@ -1,0 +1,288 @@
+"""Writes the files of a report into a folder: whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.json_values import to_jsonable
+from ...profiles.base.output_files import replacing_together, write_atomically
+from ...profiles.base.presentation import decibels, percent, size_text
+from .assemble import is_unsure, reached_sqnr, sqnr_of
+from .content import GateResult, NodeRecord, Report, file_name
+from .html import page, percent_text, ratio_text, visible
+
+# junit.xml: a test case for each gate. Pure.
+#
+# It keeps to the schema that most readers check, that of Ant's JUnit task (JUnit.xsd); a report has no
+# time of
+# its own, so that the same results give the same bytes. Cases are named by files without their folders: a
+# service knows a case by its name from one run to the next.
+
+NO_TIME = "1970-01-01T00:00:00"
+"""Stands where the schema demands a time."""
+
+
+def junit(report: Report) -> str:
+    """Return the gates as JUnit XML: one suite with a case for each."""
+    failed = sum(not gate.passed for gate in report.gates)
+    root = ElementTree.Element("testsuites")
+    counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
+    title, seen = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
+    names = {"name": _allowed(title), "package": "qprof", "id": "0", "hostname": "localhost"}
+    suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": NO_TIME})
+    properties = ElementTree.SubElement(suite, "properties")
+    for fact in report.provenance:
+        ElementTree.SubElement(properties, "property", name=_allowed(fact.name), value=_allowed(fact.text))
+    for gate in report.gates:
+        seen[gate.title] += 1
+        _case(suite, gate, title, seen[gate.title])
+    ElementTree.SubElement(suite, "system-out").text = _allowed(report.verdict.sentence)
+    ElementTree.SubElement(suite, "system-err").text = _allowed("\n".join(report.notes))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: ElementTree.Element, gate: GateResult, title: str, number: int) -> None:
+    """Add a case; `number` counts those of the same name from 1."""
+    name = gate.title if number == 1 else f"{gate.title} {number}"
+    attributes = {"name": _allowed(name), "classname": _allowed(f"qprof.{title}"), "time": "0"}
+    case = ElementTree.SubElement(suite, "testcase", attributes)
+    if not gate.passed:
+        words = _allowed("; ".join(gate.failures))
+        ElementTree.SubElement(case, "failure", message=words, type="gate").text = words
+
+
+def _allowed(text: str) -> str:
+    """Return a text without what XML has no sign for."""
+    return "".join(c if _is_allowed(ord(c)) else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _is_allowed(code: int) -> bool:
+    return code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
+
+
+# report.md: a summary for continuous integration. Pure.
+
+SIGNS = {"good": "✅", "passed": "✅", "fair": "🟡", "poor": "❌", "failed": "❌", "unknown": "❔"}
+
+WORST = 5
+"""Tensors, changes and drifts that are listed."""
+
+
+def markdown(report: Report) -> str:
+    """Return the verdict, the gates, the worst layers and drift: short."""
+    lines = "\n".join(_lines(report)).split("\n")
+    return "\n".join(a for a, b in zip(lines, [*lines[1:], "end"], strict=True) if a or b) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    verdict = report.verdict
+    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.words}\n"
+    yield _text(verdict.sentence) + "\n"
+    yield from (f"* {_text(cause)}" for cause in verdict.causes)
+    yield from _table(("", ""), _figures(report))
+    gates = [
+        (
+            _code(g.name),
+            g.limit_text,
+            "✅ passed" if g.passed else "❌ failed",
+            _text("; ".join((*filter(None, [g.subject]), *g.failures))),
+        )
+        for g in report.gates
+    ]
+    yield from _table(("gate", "limit", "result", "where"), gates)
+    yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), _worst(report))
+    yield from _drift(report)
+    yield from _changes(report)
+
+
+def _figures(report: Report) -> Iterator[tuple[str, ...]]:
+    if report.outputs:
+        worst = report.outputs[0]
+        how = "expected" if worst.measured is None else "measured"
+        yield "worst output", f"{_code(worst.name)}: {decibels(sqnr_of(worst))} dB {how}"
+    size = report.size
+    if size is not None and size.quantized_bytes is not None:
+        ratio = ratio_text(size.float_bytes, size.quantized_bytes)
+        yield "size", f"{size_text(size.quantized_bytes)}, {ratio}"
+    if report.speed is not None:
+        yield "speed", f"{report.speed.speedup:.2f} times float, {report.speed.how}"
+    if report.int8_share is not None:
+        yield "in int8", f"{percent(report.int8_share, 1)} of the multiply-adds"
+    yield from ((fact.name, _text(fact.text)) for fact in report.facts)
+
+
+def _worst(report: Report) -> list[tuple[str, ...]]:
+    known = [
+        (r.estimated if r.measured is None else r.measured, r)
+        for r in report.tensor_noise
+        if not r.is_equalized
+    ]
+    ranked = sorted(
+        ((v, at, r) for at, (v, r) in enumerate(known) if v is not None), key=lambda found: found[:2]
+    )
+    return [
+        (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured))
+        for _, _, r in ranked[:WORST]
+    ]
+
+
+def _drift(report: Report) -> Iterator[str]:
+    for night in report.drift:
+        result = "✅ within limits" if night.passed else "❌ exceeds limits"
+        yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
+        rows = [
+            (
+                _code(t.tensor),
+                "-" if t.distance is None else f"{t.distance:.3g}",
+                percent_text(t.clipping),
+                f"{t.range_growth:.3g}",
+            )
+            for t in night.tensors[:WORST]
+        ]
+        yield from _table(("tensor", "JS distance", "clipped", "range growth"), rows)
+
+
+def _changes(report: Report) -> Iterator[str]:
+    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
+    if not helpful or report.verdict.level in ("good", "passed"):
+        return
+    yield "<details><summary>What to try</summary>\n"
+    for change in helpful[:WORST]:
+        reached = reached_sqnr(change, report.outputs)
+        parts = [] if change.gained is None else [f"{change.gained:+.1f} dB"]
+        parts = [f"{part} to {reached:.1f}" for part in parts] if reached is not None else parts
+        parts += [] if change.speedup is None else [f"{change.speedup:.2f} times float"]
+        how = "measured" if change.is_measured else "estimated"
+        how += ", unsure" if is_unsure(change, report.outputs) else ""
+        yield f"{change.title}: {', '.join(parts)} ({how})\n"
+        yield f"    {' '.join(change.command.splitlines())}\n"
+    yield "</details>"
+
+
+def _table(
+    header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
+) -> Iterator[str]:
+    found = list(rows)
+    if found:
+        yield ""
+        for line in (header, ["---"] * len(header), *found):
+            yield f"| {' | '.join(line)} |"
+        yield ""
+
+
+def _text(words: str) -> str:
+    """Return a text in which nothing is markup; names of models and tensors may hold anything."""
+    words = visible(" ".join(words.split()))
+    for sign in ("\\", "|", "*", "_", "`", "[", "#", "@"):
+        words = words.replace(sign, f"\\{sign}")
+    return words.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _code(name: str) -> str:
+    """Return a name as code, or escaped where code cannot hold it."""
+    words = visible(" ".join(name.split()))
+    return _text(words) if "`" in words or "|" in words or not words else f"`{words}`"
+
+
+# Node data for Model Explorer: one value for each node, with colours.
+#
+# The format is `GraphNodeData` of google-ai-edge/model-explorer (node_data_builder.py): values by the
+# name of a
+# node's output tensor, and a gradient from the smallest to the largest; words have a colour each.
+
+VALUES = ("noise", "time", "sqnr", "kind")
+"""What a node can be coloured by."""
+
+DARK_IS_MORE = ({"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#5d8fdb"})
+DARK_IS_LESS = (
+    {"stop": 0, "bgColor": "#d9776f"},
+    {"stop": 0.5, "bgColor": "#f3ded0"},
+    {"stop": 1, "bgColor": "#ffffff"},
+)
+
+KIND_COLOURS = {"float": "#f8ecd9", "weight-only": "#f3dfbd"}
+INT8_COLOUR = "#cdeae8"
+
+
+def node_data(report: Report, by: str = "noise") -> dict[str, Any]:
+    """Return the node data of the nodes that have a value.
+
+    Args:
+        report: with nodes.
+        by: "noise" (percent of the noise at the output with the lowest SQNR), "time" (predicted microseconds,
+            as planned), "sqnr" (dB at the node's outputs, measured, else estimated) or "kind" (words).
+    """
+    sqnr = {r.tensor: r.estimated if r.measured is None else r.measured for r in report.tensor_noise}
+    results: dict[str, dict[str, Any]] = {}
+    for node in report.nodes:
+        for output in node.outputs[:1] if by != "sqnr" else node.outputs:
+            value = _value(node, output, by, sqnr)
+            if value is not None:
+                results[output] = {"value": value}
+                if by == "kind":
+                    results[output]["bgColor"] = KIND_COLOURS.get(node.kind, INT8_COLOUR)
+    gradient = {"gradient": list(DARK_IS_LESS if by == "sqnr" else DARK_IS_MORE)}
+    return {"results": results, **({} if by == "kind" else gradient)}
+
+
+def _value(node: NodeRecord, output: str, by: str, sqnr: Mapping[str, float | None]) -> float | str | None:
+    if by == "kind":
+        return node.kind
+    found = sqnr.get(output)
+    value = {"noise": 100.0 * (node.noise or 0.0), "time": node.planned_us, "sqnr": found}[by]
+    return None if value is None or abs(value) == float("inf") else float(f"{value:.4g}")
+
+
+def write_node_data(report: Report, path: str | os.PathLike[str], by: str = "noise") -> None:
+    """Write the node data of a report as JSON.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    write_atomically(path, json.dumps(node_data(report, by), indent=1) + "\n")
+
+
+FORMAT = "qprof-report/1"
+"""Name and version of report.json."""
+
+NAMES = ("report.html", "report.md", "junit.xml", "report.json")
+"""The files of a report."""
+
+
+def report_texts(report: Report) -> dict[str, str]:
+    """Return the files of a report by name; the same report gives the same bytes."""
+    document = {"format": FORMAT, **to_jsonable(report)}
+    texts = (
+        page(report),
+        markdown(report),
+        junit(report),
+        json.dumps(document, indent=1, allow_nan=False) + "\n",
+    )
+    return dict(zip(NAMES, texts, strict=True))
+
+
+def write_report(report: Report, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the files of a report into a folder, which is made if it is not there; other files in it stay.
+
+    Raises:
+        ConfigError: the folder cannot be made, or is a file.
+    """
+    where = Path(folder)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: cannot be made into a folder ({error.strerror}); choose another name"
+        ) from None
+    with replacing_together() as batch:
+        for name, text in report_texts(report).items():
+            write_atomically(where / name, text, batch)
+    return tuple(where / name for name in NAMES)

@@ -1,0 +1,166 @@
+"""What a search asks for, and what it gets: candidates, forecasts, trials. Values only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..evaluation.metrics.score import Score
+
+TIE = 0.05
+"""Latencies that differ by less than this fraction count as equal."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """Settings that candidates start from.
+
+    Attributes:
+        name: for people.
+        settings: fields of `QuantConfig` that differ from the recipe's, with their values.
+    """
+
+    name: str
+    settings: Mapping[str, str | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One plan to try.
+
+    Attributes:
+        base: its settings.
+        keep_float: names of the nodes that are left float besides those of the recipe.
+    """
+
+    base: Base
+    keep_float: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is known of a candidate before it is run.
+
+    Attributes:
+        plan_digest: identifies its plan; "" where none can be made.
+        objective: value of the objective as predicted, larger is better; of objective latency the share of
+            the arithmetic in int8 for a target without a table of kernel times.
+    """
+
+    plan_digest: str
+    objective: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result of one candidate.
+
+    Attributes:
+        candidate: what was tried.
+        score: of the quantized model against the float one, on the tuning samples, or on the first of them
+            where these leave no doubt that the target is missed; None when the plan could not be made or run.
+        value: of the objective, larger is better; None where it was not measured.
+        quantized_nodes: number of nodes that compute in integers or have quantized weights.
+        predicted: the objective as it is predicted, see `Forecast`; None without a plan.
+        sqnr: in dB, of the worst group of channels of the worst output on the first tuning samples; None
+            where nothing differs.
+        plan_digest: identifies the plan; equal plans are run once and share their score.
+        error: why there is no score; "" otherwise.
+    """
+
+    candidate: Candidate
+    score: Score | None
+    value: float | None
+    quantized_nodes: int
+    predicted: float | None
+    sqnr: float | None
+    plan_digest: str = ""
+    error: str = ""
+
+    @property
+    def drop(self) -> float:
+        """Drop of the score in percentage points; inf for a plan that could not be tried."""
+        return math.inf if self.score is None else self.score.drop
+
+    @property
+    def noise(self) -> float:
+        """Noise over signal in the worst group of channels; 0 where nothing differs."""
+        return 0.0 if self.sqnr is None else 10.0 ** (-self.sqnr / 10.0)
+
+
+@dataclass(frozen=True)
+class RankedNode:
+    """A node, or several that are left float together, in the order in which that is worth its time.
+
+    Attributes:
+        nodes: their names.
+        noise: that they add at the outputs, over the signal.
+        microseconds: that float is predicted to take longer, with the conversions around it; 1 for each node
+            where nothing is predicted.
+    """
+
+    nodes: tuple[str, ...]
+    noise: float
+    microseconds: float
+
+
+@dataclass(frozen=True)
+class Foresee:
+    """Asks for the forecast of each candidate: nothing is run."""
+
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Try:
+    """Asks for the trial of each candidate. They run side by side."""
+
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class RankNodes:
+    """Asks for the quantized nodes of a candidate's plan, those first whose noise is worth most time."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Asks for the objective of a candidate as it is measured, with nothing running beside it."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Asks for the score of a candidate on the held-out samples."""
+
+    candidate: Candidate
+
+
+Request = Foresee | Try | RankNodes | Measure | Verify
+Result = tuple[Forecast, ...] | tuple[Trial, ...] | tuple[RankedNode, ...] | float | Score | None
+"""None for a request that came after the time was up."""
+
+
+def meets(trial: Trial, max_drop: float) -> bool:
+    """Return whether a trial meets the target: its drop is at most `max_drop`, and some node is quantized."""
+    return trial.drop <= max_drop and trial.quantized_nodes > 0
+
+
+def best_of(trials: Sequence[Trial], max_drop: float, tie: float = 0.0) -> Trial | None:
+    """Return the trial to choose; None when no plan with quantized nodes could be run.
+
+    Among the trials that meet the target: the one with the best objective; among those within the fraction
+    `tie` of it, the one with the least noise, which tells more than the drop of few samples. When none meets
+    the target: the one with the smallest drop.
+    """
+    good = [t for t in trials if meets(t, max_drop) and t.value is not None]
+    if good:
+        top = max(t.value for t in good if t.value is not None)
+        good = [t for t in good if t.value is not None and t.value >= top - abs(top) * tie]
+        return min(good, key=lambda t: (t.noise, t.drop, -t.quantized_nodes))
+    scored = [t for t in trials if t.score is not None and t.quantized_nodes > 0]
+    return min(scored, key=lambda t: (t.drop, t.noise, -t.quantized_nodes), default=None)

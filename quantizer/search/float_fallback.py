@@ -1,0 +1,603 @@
+"""Is the quantized model faster than float, and which plan is the fastest? Measured.
+
+1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or ones
+   made up from the profile.
+2. Both are run with onnxruntime's profiler: what each node costs in int8 and in float, and what onnxruntime
+   executes otherwise than planned.
+3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
+   One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
+4. Where float is faster still, the whole model is left in float: with int8 weights, where these cost no time.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.base.errors import ConfigError, DataError, check_finite
+from ...profiles.records.profile import Profile
+from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.samples.random_samples import random_array
+from ...profiles.samples.samples import input_specs, open_samples
+from ...profiles.samples.values import InputSpec
+from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
+from ..costs.predicted import Costs
+from ..evaluation.latency import QUICK, Latency, measure, node_times
+from ..evaluation.runtimes import Inputs, open_session, run
+from ..lowering.lower import lower
+from ..lowering.written import WrittenNames
+from ..model.graph import Graph, name_of, output_name
+from ..model.saving import save_model
+from ..plan.plan import ON_CODES, Kind, QuantPlan
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, model_facts, plan_from
+from .node_costs import Undone, find_costs, find_undone
+
+# Other plans for a model, from what was measured of the one that there is. Pure.
+#
+# Each entry of `ALTERNATIVES` is a function from findings to changes of the plan, the most promising
+# first. The
+# search (`float_fallback`) makes and times them in this order and keeps what is faster.
+
+LEAST_LOSS = 0.01
+"""Share of the model's time that a node must lose for a change of its own to be tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What was measured of a plan.
+
+    Attributes:
+        planned: the plan.
+        costs: of its nodes, in integers and in float.
+        undone: what onnxruntime executes otherwise than planned.
+    """
+
+    planned: PlannedModel
+    costs: Costs
+    undone: tuple[Undone, ...]
+
+    def lost(self, name: str) -> float:
+        """Return the microseconds that a node takes more than in the float model."""
+        return self.costs.integer.get(name, 0.0) - self.costs.floating.get(name, 0.0)
+
+    def loses(self, name: str) -> bool:
+        """Whether that is enough to try a change for this node."""
+        return self.lost(name) > LEAST_LOSS * sum(self.costs.integer.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another plan.
+
+    Attributes:
+        sentence: what is done, for people.
+        regions: nodes that fall back to float because they are slower in int8.
+        floats: further nodes that stay float, each with the reason.
+        usual: nodes that are written in the usual way, not in the target's.
+    """
+
+    sentence: str
+    regions: tuple[FloatRegion, ...] = ()
+    floats: FloatReasons = field(default_factory=dict)
+    usual: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The same for changes that do the same."""
+        nodes = {name for region in self.regions for name in region.nodes}
+        return frozenset(nodes | set(self.floats)), self.usual
+
+
+Alternative = Callable[[Findings], Iterable[Change]]
+
+
+def slower_regions(found: Findings) -> Iterator[Change]:
+    """Yield all regions that are slower in int8 back in float; then those with the larger half of it."""
+    facts = found.planned.facts
+    assert facts is not None
+    regions: Sequence[FloatRegion] = [
+        region
+        for region in find_float_regions(found.planned.graph, found.planned.plan, facts.profile, found.costs)
+        if region.gain_ms > 0.0
+    ]
+    while regions:
+        count = sum(len(region.nodes) for region in regions)
+        yield Change(f"{count} nodes that are slower in int8 fall back to float", tuple(regions))
+        regions = _better_half(regions)
+
+
+def _better_half(regions: Sequence[FloatRegion]) -> Sequence[FloatRegion]:
+    """Return the first regions with half of the expected gain, at least one less than all."""
+    half, sum_so_far = sum(region.gain_ms for region in regions) / 2.0, 0.0
+    for number, region in enumerate(regions):
+        sum_so_far += region.gain_ms
+        if sum_so_far >= half:
+            return regions[: min(number + 1, len(regions) - 1)]
+    return ()
+
+
+def float_neighbours(found: Findings) -> Iterator[Change]:
+    """Yield the quantized readers in float of a float node that is executed on integers.
+
+    Then there is no conversion after it that onnxruntime could move in front of it.
+    """
+    graph, plan = found.planned.graph, found.planned.plan
+    for undone in found.undone:
+        if undone.planned_float and found.loses(undone.node):
+            readers = [n for n in _readers(undone.node, graph) if plan.nodes[n].kind in ON_CODES]
+            reason = _slower(undone.node, found, f": onnxruntime computes '{undone.node}' on integers then")
+            if readers:
+                yield Change(
+                    f"what reads '{undone.node}' falls back to float, so that it is float as planned",
+                    floats=dict.fromkeys(readers, reason),
+                )
+
+
+def float_as_executed(found: Findings) -> Iterator[Change]:
+    """Yield nodes in float that are quantized in the plan and computed in float anyway, with conversions."""
+    names = [undone.node for undone in found.undone if not undone.planned_float and found.loses(undone.node)]
+    if names:
+        sentence = f"{len(names)} nodes that onnxruntime computes in float anyway are float"
+        yield Change(
+            sentence, floats={name: _slower(name, found, ", computed in float anyway") for name in names}
+        )
+
+
+def usual_implementation(found: Findings) -> Iterator[Change]:
+    """Yield the usual way of writing the nodes that lose time in the target's way."""
+    names = frozenset(
+        name
+        for name, entry in found.planned.plan.nodes.items()
+        if entry.implementation and entry.kind in (Kind.FLOAT, *ON_CODES) and found.loses(name)
+        if entry.kind is not Kind.LOOKUP_TABLE
+    )
+    if names:
+        yield Change(f"{len(names)} nodes are written in the usual way", usual=names)
+
+
+ALTERNATIVES: tuple[Alternative, ...] = (
+    slower_regions,
+    float_neighbours,
+    float_as_executed,
+    usual_implementation,
+)
+"""What is tried, in this order, until a change is faster; then again from the first."""
+
+
+def _readers(name: str, graph: Graph) -> list[str]:
+    node = next(node for node in graph.nodes if name_of(node) == name)
+    return [name_of(reader) for reader, _ in graph.consumers(output_name(node))]
+
+
+def _slower(name: str, found: Findings, region: str) -> FloatReason:
+    return because(
+        ReasonCode.SLOWER_IN_INT8,
+        int8_ms=found.costs.integer.get(name, 0.0) / 1e3,
+        float_ms=found.costs.floating.get(name, 0.0) / 1e3,
+        region=region,
+    )
+
+
+# Samples made up from a profile's ranges and shapes, for measuring time where there is no data. Pure.
+#
+# Time depends on shapes, and hardly on values. Float values are drawn uniformly from the observed range.
+# An
+# integer input that selects rows of a constant is drawn from their indices; any other is 1 everywhere, as
+# in an
+# attention mask. Free dimensions have the size that the profile's counts of elements tell, their mean
+# over the
+# samples.
+
+Sizes = Mapping[str, int]
+"""Size by the name of a free dimension."""
+
+
+def made_up_samples(
+    specs: Sequence[InputSpec], graph: Graph, profile: Profile, count: int
+) -> tuple[Inputs, ...]:
+    """Return samples, the same ones each time.
+
+    Args:
+        specs: the inputs of the model.
+        graph: the prepared model.
+        profile: its profile.
+        count: number of samples.
+
+    Raises:
+        DataError: the size of a dimension is not known, or an input holds no numbers.
+    """
+    sizes = _sizes(specs, graph, profile)
+    shapes = {spec.name: _shape(spec, profile, sizes) for spec in specs}
+    generator = np.random.default_rng(0)
+    return tuple(
+        {
+            spec.name: random_array(spec, shapes[spec.name], generator, _limits(spec, profile))
+            for spec in specs
+        }
+        for _ in range(count)
+    )
+
+
+def _shape(spec: InputSpec, profile: Profile, sizes: Sizes) -> tuple[int, ...]:
+    """Return the shape of an input.
+
+    Raises:
+        DataError: the size of a dimension is not known.
+    """
+    dims = [dim if isinstance(dim, int) else sizes.get(str(dim), 0) for dim in spec.shape or ()]
+    if dims.count(0) > 1 and not dims[0]:
+        dims[0] = 1
+    if spec.name in profile and dims.count(0) == 1:
+        dims[dims.index(0)] = _left_over(spec.name, profile, prod(d for d in dims if d))
+    if spec.shape is None or 0 in dims:
+        raise DataError(
+            f"input '{spec.name}': {spec}, and the profile does not say how large its free dimensions are; "
+            "give samples with --data DIR"
+        )
+    return tuple(dims)
+
+
+def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> Sizes:
+    """Return the sizes of free dimensions that have a name, as far as the activations that have them tell.
+
+    The profile counts elements: one unknown dimension of an activation is what they leave over. Where each
+    has several, the first one of the inputs is taken for the batch, which is 1.
+    """
+    shapes = {name: graph.values[name].shape for name in profile if name in graph.values}
+    known = {name: tuple(map(_dim, shape)) for name, shape in shapes.items() if shape is not None}
+    batch = next((dim for spec in specs for dim in (spec.shape or ())[:1] if isinstance(dim, str)), None)
+    sizes: dict[str, int] = {}
+    for assumed in ({}, {} if batch is None else {batch: 1}):
+        sizes = {**assumed, **sizes}
+        for name, dims in known.items():
+            unknown = [dim for dim in dims if not isinstance(dim, int) and dim not in sizes]
+            if len(unknown) == 1 and unknown[0] and profile[name].count:
+                rest = prod(dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in dims)
+                sizes[unknown[0]] = _left_over(name, profile, rest)
+    return sizes
+
+
+def _dim(dim: int | ir.SymbolicDim) -> int | str:
+    return dim if isinstance(dim, int) else dim.value or ""
+
+
+def _left_over(name: str, profile: Profile, known: int) -> int:
+    """Return the mean size of the one dimension of a tensor that is not among the known ones."""
+    elements = profile[name].count / max(1, profile.data.samples)
+    return max(1, round(elements / max(1, known)))
+
+
+def _limits(spec: InputSpec, profile: Profile) -> tuple[float, float]:
+    """Return the observed range of an input."""
+    if spec.name not in profile:
+        return -1.0, 1.0
+    return profile[spec.name].minimum, profile[spec.name].maximum
+
+
+TRIALS = 8
+"""Plans that are made and timed at most, besides the first."""
+
+NOT_SLOWER = 0.97
+"""Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
+
+PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
+"""What the name of a target begins with, and the machines on which onnxruntime's times are its times."""
+
+
+@dataclass(frozen=True)
+class SpeedDemand:
+    """What the speed is checked on, and what is asked of it.
+
+    Attributes:
+        data: folder of samples, "module:function", or an object of Python (`open_samples`); None for samples
+            made up from the profile.
+        limit: number of samples used, from the first; None for those of `QUICK`.
+        threads: threads inside an operator.
+        min_speedup: float latency over quantized latency that must be reached; None for no demand.
+    """
+
+    data: DataLike | None = None
+    limit: int | None = None
+    threads: int = 1
+    min_speedup: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a number that is not finite."""
+        check_finite(self)
+
+
+@dataclass(frozen=True)
+class SpeedCheck:
+    """What was found.
+
+    Attributes:
+        demand: what was asked for.
+        before: float against the plan as it was made.
+        after: float against the plan as it is now; `before` when nothing was changed.
+        fallback: the regions that fell back to float, in this order.
+        trials: plans that were made and timed besides the first.
+        reasons: where the time went, in sentences, when float was faster still; else empty.
+        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
+        undone: what else onnxruntime executed otherwise than first planned, at a loss, in sentences.
+        changes: what was done that made the model faster, in sentences, in this order.
+        left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
+    """
+
+    demand: SpeedDemand
+    before: Latency
+    after: Latency
+    fallback: tuple[FloatRegion, ...]
+    trials: int
+    reasons: tuple[str, ...]
+    unfused: tuple[str, ...]
+    undone: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    left_float: str = ""
+
+    @property
+    def slower(self) -> bool:
+        """Whether float is faster; a model that is float itself is as fast."""
+        return self.after.speedup < 1.0 and not self.left_float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the demand is met: by the lower quartile, as in `Gate`."""
+        return self.demand.min_speedup is None or self.after.speedup_low >= self.demand.min_speedup
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is checked.
+
+    Attributes:
+        float_path: file of the float model as the user has it.
+        facts: what plans are made from.
+    """
+
+    float_path: Path
+    facts: PlanningFacts
+
+
+@dataclass(frozen=True, eq=False)
+class _Bench:
+    """Where models are written and timed."""
+
+    subject: Subject
+    demand: SpeedDemand
+    feeds: tuple[Inputs, ...]
+    folder: Path
+    names: dict[Path, WrittenNames] = field(default_factory=dict)
+
+    def written(self, planned: PlannedModel, name: str) -> Path:
+        path = self.folder / f"{name}.onnx"
+        lowered = lower(planned.model, planned.plan)
+        self.names[path] = lowered.names
+        save_model(lowered.model, path)
+        return path
+
+    def compared(self, first: Path, second: Path) -> Latency:
+        """Return the latency of `first` (as float) and `second` (as quantized)."""
+        sessions = [open_session(str(path), path.name, self.demand.threads) for path in (first, second)]
+        names = [output.name for output in sessions[0].get_outputs()]
+
+        def runner(session: ort.InferenceSession, path: Path) -> Callable[[int], object]:
+            return lambda index: run(session, names, self.feeds[index], path.name)
+
+        return measure(
+            runner(sessions[0], first),
+            runner(sessions[1], second),
+            len(self.feeds),
+            replace(QUICK, threads=self.demand.threads),
+        )
+
+    def costs(
+        self, planned: PlannedModel, prepared: Path, quantized: Path
+    ) -> tuple[Costs, tuple[Undone, ...]]:
+        """Return what the nodes cost, and what is executed otherwise than planned."""
+        models = {"prepared model": prepared, "quantized model": quantized}
+        floats, executed = node_times(models, self.feeds, threads=self.demand.threads)
+        names, graph = self.names[quantized], self.subject.facts.prepared.graph
+        costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
+        return costs, find_undone(planned.graph, planned.plan, executed, names)
+
+
+def check_demand(demand: SpeedDemand, target: str) -> None:
+    """Raise ConfigError when the demand makes no sense for a target."""
+    here = platform.machine()
+    if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+        raise ConfigError(
+            f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
+            "choose its own target, or measure there"
+        )
+    if demand.min_speedup is not None and not demand.min_speedup > 0.0:
+        raise ConfigError(f"min_speedup: {demand.min_speedup:g} is not above 0; give a factor such as 1.2")
+
+
+def check_speed(
+    subject: Subject, planned: PlannedModel, demand: SpeedDemand
+) -> tuple[PlannedModel, SpeedCheck]:
+    """Return the fastest plan that was found, with the reasons of what it takes back, and the report.
+
+    Args:
+        subject: the model.
+        planned: the plan to start from: the one that is made of the subject.
+        demand: the samples, and what is asked for.
+
+    Raises:
+        ConfigError: the demand makes no sense. DataError: there are no samples.
+        ModelError: a model cannot be run.
+    """
+    check_demand(demand, planned.plan.config.target)
+    samples = _samples(subject.facts, demand)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        bench = _Bench(subject, demand, samples, Path(folder))
+        return _searched(bench, planned)
+
+
+def _samples(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
+    """Return the samples that latency is measured on.
+
+    Raises:
+        DataError: there are none.
+    """
+    specs, count = input_specs(facts.prepared.model), demand.limit or QUICK.samples
+    if demand.data is None:
+        return made_up_samples(specs, facts.prepared.graph, facts.measured, count)
+    samples = tuple(sample.arrays for sample in open_samples(demand.data, specs, count))
+    if not samples:
+        raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
+    return samples
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The fastest plan so far: what it is, its file, and the changes that made it."""
+
+    planned: PlannedModel
+    path: Path
+    changes: tuple[Change, ...] = ()
+
+    def changed(self, facts: PlanningFacts, change: Change) -> PlannedModel:
+        """Return the plan with one more change."""
+        changes = (*self.changes, change)
+        floats = {name: reason for c in changes for name, reason in c.floats.items()}
+        regions = [region for c in changes for region in c.regions]
+        floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
+        usual = frozenset(name for c in changes for name in c.usual)
+        return plan_from(replace(facts, usual=usual), floats)
+
+
+def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, SpeedCheck]:
+    prepared = bench.folder / "prepared.onnx"
+    save_model(bench.subject.facts.prepared.model, prepared)
+    state = _State(planned, bench.written(planned, "plan-0"))
+    before = bench.compared(bench.subject.float_path, state.path)
+    tried: set[tuple[frozenset[str], frozenset[str]]] = set()
+    undone: tuple[Undone, ...] | None = None
+    while True:
+        costs, now = bench.costs(state.planned, prepared, state.path)
+        findings = Findings(state.planned, costs, now)
+        if undone is None:
+            undone = tuple(found for found in now if findings.loses(found.node))
+        better = _better(bench, state, findings, tried)
+        if better is None:
+            break
+        state = better
+    after = bench.compared(bench.subject.float_path, state.path) if state.changes else before
+    found = SpeedCheck(
+        bench.demand,
+        before,
+        after,
+        fallback=tuple(region for change in state.changes for region in change.regions),
+        trials=len(tried),
+        reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
+        unfused=costs.unfused,
+        undone=tuple(str(found) for found in undone if found.node not in costs.unfused),
+        changes=tuple(change.sentence for change in state.changes),
+    )
+    planned = state.planned
+    if found.slower:
+        planned, found = _left_float(bench, found)
+    notes = (*planned.plan.notes, *notes_of(found))
+    return replace(planned, plan=replace(planned.plan, notes=notes)), found
+
+
+def _better(
+    bench: _Bench, state: _State, found: Findings, tried: set[tuple[frozenset[str], frozenset[str]]]
+) -> _State | None:
+    """Return the first change that makes the plan faster; None where there is none, or no trial left."""
+    for change in (change for alternative in ALTERNATIVES for change in alternative(found)):
+        if len(tried) >= TRIALS:
+            return None
+        if change.key not in tried:
+            tried.add(change.key)
+            planned = state.changed(bench.subject.facts, change)
+            path = bench.written(planned, f"plan-{len(tried)}")
+            if bench.compared(state.path, path).speedup_low > 1.0:
+                return _State(planned, path, (*state.changes, change))
+    return None
+
+
+def _left_float(bench: _Bench, found: SpeedCheck) -> tuple[PlannedModel, SpeedCheck]:
+    """Return the model in float, with int8 weights where it is as fast with them."""
+    for words, planned in _in_float(bench.subject.facts, found.after):
+        after = bench.compared(bench.subject.float_path, bench.written(planned, f"float-{words}"))
+        if words == "all" or after.speedup >= NOT_SLOWER:
+            break
+    sentence = "the whole model is left in float" + (", with int8 weights" if words == "weights" else "")
+    lost = f"{sentence}: int8 was {found.after.speedup:.2f} times as fast as float"
+    return planned, replace(found, after=after, fallback=(), left_float=lost)
+
+
+def _in_float(facts: PlanningFacts, measured: Latency) -> Iterator[tuple[str, PlannedModel]]:
+    """Yield the model with quantized weights alone, and the model as it is."""
+    if facts.target.weight_only:
+        recipe = replace(facts.recipe, config=replace(facts.config, mode="weight-only"))
+        yield "weights", plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.notes))
+    reason = because(
+        ReasonCode.SLOWER_IN_INT8,
+        int8_ms=measured.quantized_ms,
+        float_ms=measured.float_ms,
+        region=", the whole model",
+    )
+    nodes = {name_of(node): reason for node in facts.prepared.graph.nodes}
+    yield "all", plan_from(replace(facts, unfit=nodes))  # unfit nodes have no int8 weights either
+
+
+def notes_of(found: SpeedCheck) -> tuple[str, ...]:
+    """Return what the plan remembers of the check."""
+    where = f"onnxruntime {ort.__version__}, {found.after.threads} thread{'s'[: found.after.threads != 1]}"
+    if found.demand.data is None:
+        where += ", samples made up from the profile's ranges and shapes"
+    notes = [f"measured {found.after.speedup:.2f} times as fast as float ({where})"]
+    if found.fallback:
+        count = sum(len(region.nodes) for region in found.fallback)
+        notes.append(
+            f"{count} nodes fall back to float, being slower in int8: {found.before.speedup:.2f} times "
+            "as fast as float before"
+        )
+    others = [change for change in found.changes if "slower in int8" not in change]
+    notes += [] if found.left_float else [f"{change}: faster when measured" for change in others]
+    if found.left_float:
+        notes.append(found.left_float)
+    if found.slower:
+        notes.append(f"FLOAT IS FASTER: {'; '.join(found.reasons)}")
+    if found.unfused:
+        names = ", ".join(found.unfused[:3])
+        notes.append(
+            f"{len(found.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
+            f"{names}"
+        )
+    if found.undone:
+        more = f", and {len(found.undone) - 1} more" if len(found.undone) > 1 else ""
+        notes.append(f"executed otherwise than planned: {found.undone[0]}{more}")
+    return tuple(notes)
+
+
+def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
+    """Return where a quantized model that is slower than float spends more than it saves."""
+    slower: dict[str, float] = {}
+    for name in plan.nodes:
+        lost = costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0)
+        if lost > 0.0:
+            slower[name] = lost
+    saved = sum(costs.floating.values()) - sum(costs.integer.values()) + sum(slower.values())
+    reasons = [f"integers save {saved / 1e3:.3g} ms"]
+    if costs.border:
+        reasons.append(f"{len(costs.border)} conversions cost {sum(costs.border.values()) / 1e3:.3g} ms")
+    if slower:
+        worst = max(slower, key=lambda name: slower[name])
+        reasons.append(
+            f"{len(slower)} nodes are slower by {sum(slower.values()) / 1e3:.3g} ms, most '{worst}'"
+        )
+    return tuple(reasons)

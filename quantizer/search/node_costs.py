@@ -1,0 +1,274 @@
+"""Times of executed nodes, charged to the nodes of the plan and to the tensors that are converted. Pure.
+
+onnxruntime fuses nodes, renames them and adds others that change the layout. The lowering says which names in
+the quantized model stand for which node and tensor of the prepared one (`WrittenNames`); onnxruntime's own
+additions to names are taken off. Each executed node belongs to
+
+- the node of the prepared model whose name, or whose output's name, it still carries;
+- the *conversion* of a tensor, when it is QuantizeLinear, DequantizeLinear, or a change of layout beside one;
+- else the first node downstream that one of these is true of.
+
+A node that was fused into another costs nothing; the other has the whole time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ..costs.predicted import Costs, is_quantized
+from ..evaluation.latency import Executed
+from ..lowering.written import WrittenNames
+from ..model.graph import Graph, name_of, output_name
+from ..operators.table import CONVERSIONS, PRODUCTS, RULES, Constraint
+from ..plan.plan import ON_CODES, Kind, QuantPlan
+
+LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
+FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
+
+FUSED = 4
+"""Nodes in a row that are looked at for the product that carries the name of what was fused into it."""
+
+_ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?)$")
+"""What onnxruntime appends to a name."""
+
+
+def find_costs(
+    graph: Graph,
+    plan: QuantPlan,
+    floats: Sequence[Executed],
+    quantized: Sequence[Executed],
+    *,
+    names: WrittenNames,
+    prepared: Graph | None = None,
+) -> Costs:
+    """Charge the executed nodes.
+
+    Args:
+        graph: the model that the plan is of.
+        plan: its plan.
+        floats: what was executed of the prepared model itself.
+        quantized: what was executed of the model that the plan describes.
+        names: what stands for the tensors and nodes of `graph` in that model.
+        prepared: the prepared model, where the plan's adjustments make another model of it.
+    """
+    no_plan = QuantPlan(plan.model, plan.config, {}, {})
+    floating, _, _ = _Charged(prepared or graph, floats, WrittenNames()).costs(no_plan)
+    integer, border, products = _Charged(graph, quantized, names).costs(plan)
+    unfused = [
+        name
+        for name, entry in plan.nodes.items()
+        if entry.kind is Kind.QUANTIZED and products.get(name) in FLOAT_PRODUCTS
+    ]
+    return Costs(integer, floating, border, tuple(unfused))
+
+
+def owners(graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> tuple[str, ...]:
+    """Return for each executed node the node of a model that it stands for, "" for conversions and layouts.
+
+    Args:
+        graph: the model.
+        executed: what was executed of it, or of the quantized model that was written for it.
+        names: what stands for the nodes of `graph` in the model that was executed.
+    """
+    charged = _Charged(graph, executed, names)
+    return tuple(charged.owner(node) for node in executed)
+
+
+class _Charged:
+    """The executed nodes of one model, and the node or tensor that each belongs to."""
+
+    def __init__(self, graph: Graph, executed: Sequence[Executed], names: WrittenNames) -> None:
+        self._graph = graph
+        self._executed = executed
+        nodes = {name_of(node): node for node in graph.nodes}
+        self._nodes = {written: nodes[n] for n in names.nodes if n in nodes for written in names.nodes[n]}
+        self._nodes |= nodes
+        self._tensors = {name: name for name in graph.values}
+        for tensor, forms in names.tensors.items():
+            if tensor in graph.values:
+                for name in (*forms.floats, *forms.quantized):
+                    self._tensors.setdefault(name, tensor)
+        self._maker = {name: number for number, e in enumerate(executed) for name in e.outputs if name}
+        self._readers: dict[str, list[int]] = defaultdict(list)
+        for number, node in enumerate(executed):
+            for name in node.inputs:
+                self._readers[name].append(number)
+
+    def costs(self, plan: QuantPlan) -> tuple[dict[str, float], dict[str, float], dict[str, str]]:
+        """Return microseconds by node, microseconds by converted tensor, and the operator run for a node."""
+        spent: dict[str, float] = defaultdict(float)
+        products: dict[str, str] = {}
+        chains: dict[str, list[int]] = defaultdict(list)
+        for number, executed in enumerate(self._executed):
+            owner, tensor = self.owner(executed), self._converted(number)
+            if owner:
+                spent[owner] += executed.microseconds
+                products[owner] = executed.op_type
+            elif tensor and not self._graph.is_constant(tensor):
+                chains[tensor].append(number)
+            else:
+                spent[self._downstream(number)] += executed.microseconds
+        border = {}
+        for tensor, chain in chains.items():
+            time = sum(self._executed[number].microseconds for number in chain)
+            converted = any(self._executed[number].op_type in CONVERSIONS for number in chain)
+            if converted and _crosses(tensor, plan, self._graph):
+                border[tensor] = time
+            else:
+                maker = self._graph.producer(tensor)
+                spent[self._downstream(chain[-1]) if maker is None or converted else name_of(maker)] += time
+        return dict(spent), border, products
+
+    def owner(self, executed: Executed) -> str:
+        """Return the node that an executed node carries the name of; "" for conversions and others."""
+        if executed.op_type in CONVERSIONS:
+            return ""
+        names = [executed.name, *executed.outputs]
+        if executed.op_type in LAYOUTS:
+            names = names[:1]  # one that was added gives its output the name of the tensor that it moves
+        for name in names:
+            for stem in _stems(name):
+                node = self._nodes.get(stem)
+                if executed.op_type in LAYOUTS and node is not None and node.op_type != executed.op_type:
+                    continue
+                if node is None and executed.op_type not in LAYOUTS and stem in self._tensors:
+                    node = self._graph.producer(self._tensors[stem])
+                if node is not None:
+                    return self._product(node, executed.op_type).name or ""
+        return ""
+
+    def _product(self, node: ir.Node, executed: str) -> ir.Node:
+        """Return the node that has the time: a product may carry the name of what was fused into it."""
+        wanted = next((op for op in PRODUCTS if executed in (op, f"Fused{op}", f"QLinear{op}")), "")
+        here = [node]
+        for _ in range(FUSED):
+            for candidate in here:
+                if not wanted or candidate.op_type in PRODUCTS:
+                    return candidate
+            makers = [value.producer() for n in here for value in n.inputs if value is not None]
+            here = [maker for maker in makers if maker is not None]
+        return node
+
+    def _converted(self, number: int) -> str:
+        """Return the tensor that a conversion or a change of layout is of, "" for any other node."""
+        here: int | None = number
+        if self._executed[number].op_type not in (*CONVERSIONS, *LAYOUTS):
+            return ""
+        for _ in range(4):  # a chain has at most a conversion and two changes of layout
+            if here is None:
+                return ""
+            executed = self._executed[here]
+            if executed.op_type not in (*CONVERSIONS, *LAYOUTS):
+                maker = self._nodes.get(self.owner(executed))
+                return "" if maker is None else output_name(maker)
+            for name in (*executed.outputs, *executed.inputs[:1]):
+                tensor = next((self._tensors[stem] for stem in _stems(name) if stem in self._tensors), "")
+                if tensor:
+                    return tensor
+            here = self._maker.get(executed.inputs[0])
+        return ""
+
+    def _downstream(self, number: int) -> str:
+        """Return the first node of the model at or after an executed one; "" when there is none."""
+        waiting, seen = [number], {number}
+        while waiting:
+            here = waiting.pop(0)
+            owner = self.owner(self._executed[here])
+            if owner:
+                return owner
+            for name in self._executed[here].outputs:
+                later = [n for n in self._readers[name] if n not in seen]
+                waiting += later
+                seen.update(later)
+        return ""
+
+
+def _stems(name: str) -> Iterator[str]:
+    """Yield a name, and what it was before each thing that onnxruntime appended to it."""
+    while name:
+        yield name
+        shorter = _ADDED.sub("", name)
+        name = shorter if shorter != name else ""
+
+
+def _crosses(tensor: str, plan: QuantPlan, graph: Graph) -> bool:
+    """Return whether one node makes or reads a tensor as float and another one quantized."""
+    states = {is_quantized(name_of(reader), plan) for reader, _ in graph.consumers(tensor)}
+    if graph.is_result(tensor):
+        states.add(False)
+    maker = graph.producer(tensor)
+    states.add(maker is not None and is_quantized(name_of(maker), plan))
+    return len(states) > 1
+
+
+# What onnxruntime executes otherwise than planned: float nodes on integers, integer nodes in float. Pure.
+
+_MAKES_INTEGERS = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm", "Nhwc")
+"""How the names of operators begin whose results are quantized."""
+_CARRIES = {
+    *(rule.op_type for rule in RULES.values() if rule.constraint not in (Constraint.OWN, Constraint.FIXED)),
+    *("Upsample", "ReorderInput", "ReorderOutput"),
+}
+"""Operators whose result is quantized where their input is."""
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A node that is executed otherwise than planned.
+
+    Attributes:
+        node: its name.
+        kind: what it is in the plan.
+        executed: the operator that stands for it.
+        microseconds: that this takes.
+    """
+
+    node: str
+    kind: Kind
+    executed: str
+    microseconds: float
+
+    @property
+    def planned_float(self) -> bool:
+        """Whether it was to be float: onnxruntime has moved a conversion in front of it, or past it."""
+        return self.kind is Kind.FLOAT
+
+    def __str__(self) -> str:
+        """Return the difference as a sentence."""
+        there = "on integers, conversions having been moved" if self.planned_float else "in float"
+        return (
+            f"'{self.node}' is {self.kind} in the plan; onnxruntime computes it {there} "
+            f"({self.executed}, {self.microseconds / 1e3:.3g} ms)"
+        )
+
+
+def find_undone(
+    graph: Graph, plan: QuantPlan, executed: Sequence[Executed], names: WrittenNames
+) -> tuple[Undone, ...]:
+    """Return what is executed otherwise than planned, the longest first.
+
+    Args:
+        graph: the model that the plan is of.
+        plan: its plan.
+        executed: what onnxruntime executes of the written model, in its order.
+        names: what stands for the nodes of `graph` in that model.
+    """
+    integers: set[str] = set()
+    found = []
+    for owner, node in zip(owners(graph, executed, names), executed, strict=True):
+        reads = any(name in integers for name in node.inputs)
+        makes = node.op_type.startswith(_MAKES_INTEGERS) or (reads and node.op_type in _CARRIES)
+        if makes:
+            integers.update(node.outputs)
+        entry = plan.nodes.get(owner)
+        if entry is None:
+            continue
+        differs = reads if entry.kind is Kind.FLOAT else entry.kind in ON_CODES and not reads and not makes
+        if differs:
+            found.append(Undone(owner, entry.kind, node.op_type, node.microseconds))
+    return tuple(sorted(found, key=lambda undone: -undone.microseconds))

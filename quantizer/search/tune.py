@@ -1,0 +1,382 @@
+"""Find the plan that meets a quality target with the best objective, and verify it on held-out samples."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime
+
+from ...profiles.base.errors import ProfileError
+from ...profiles.base.json_values import to_jsonable
+from ...profiles.base.output_files import read_bytes, replacing_together
+from ...profiles.base.presentation import Presentation, Presented, Table
+from ...profiles.base.tool import tool_name
+from ...profiles.records.profile import Profile, check_data_not_random, has_histograms
+from ...profiles.records.store import dumps
+from ...profiles.runtime.providers import check_provider
+from ...profiles.samples.objects import source_name
+from ...profiles.samples.random_samples import check_not_random
+from ..evaluation.metrics.score import Score
+from ..evaluation.runtimes import open_session
+from ..exchange.profiles import read_profile
+from ..model.files import model_bytes
+from ..model.output_paths import FilesRead, check_outputs
+from ..model.saving import save_model
+from ..numerics.calibrators import CALIBRATORS
+from ..plan.store import save_plan
+from ..planning.plan_model import check_without_samples
+from ..prepare.prepare import ProfileLike, open_prepared, profile_name
+from ..targets.loading import load_recipe
+from ..targets.target import Recipe
+from .candidates import Base, Trial, meets
+from .quality import QualityTarget
+from .search import Goal, Outcome, search
+from .state import State, load_state
+from .trial import OnTrial, Runner, TuningTask, lowered_for
+from .tuning_data import Split, TuningData, read_split
+
+# The result of a tuning, and what stood in the way of a better one.
+
+
+@dataclass(frozen=True, repr=False)
+class TuneResult(Presented):
+    """The result of a tuning.
+
+    Attributes:
+        model: file name.
+        metric: what the score is, for people.
+        drop_unit: in what its drop is counted.
+        assumed: what the metric took the outputs and its truth for.
+        target: the quality target.
+        split: how the tuning and the held-out samples were separated, as a sentence.
+        separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
+        overlaps: how they were used otherwise, as sentences.
+        trials: all of them, in order.
+        finished: whether the search ended by itself, and not by the time budget.
+        chosen: index of the best trial; None when no plan could be run.
+        holdout: score of the chosen plan on the held-out samples; None without a plan.
+        float_bytes, quantized_bytes: sizes of the model files; None for a model that was not made.
+        seconds: duration, without the trials that came from the state file.
+    """
+
+    model: str
+    metric: str
+    target: QualityTarget
+    split: str
+    separate_holdout: bool
+    overlaps: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    finished: bool
+    chosen: int | None
+    holdout: Score | None
+    float_bytes: int
+    quantized_bytes: int | None
+    seconds: float
+    drop_unit: str = "percentage points"
+    assumed: tuple[str, ...] = ()
+
+    def headline(self) -> str:
+        """Return the model, whether the target is met, and the score on the held-out samples."""
+        met = "target met" if self.target_met else "target missed"
+        where = "held out" if self.separate_holdout else "on samples used before"
+        drop = "" if self.holdout is None else f", drop {self.holdout.drop:.2f} {self.drop_unit} {where}"
+        return f"{self.model}, {met}{drop}, {len(self.trials)} trials"
+
+    def presentation(self) -> Presentation:
+        """Return the target, what limits the result, and a table of the trials."""
+        rows = tuple(
+            (
+                trial.candidate.base.name,
+                str(len(trial.candidate.keep_float)),
+                str(trial.quantized_nodes),
+                "-" if trial.score is None else f"{trial.score.drop:.2f}",
+                "-" if trial.predicted is None else f"{trial.predicted:.2f}",
+                "-" if trial.value is None else f"{trial.value:.2f}",
+                trial.error,
+            )
+            for trial in self.trials
+        )
+        header = ("settings", "kept float", "quantized", "drop", "predicted", self.target.objective, "error")
+        facts = [("target", f"a drop of at most {self.target.max_drop:g} {self.drop_unit} in {self.metric}")]
+        facts += [("limit", sentence) for sentence in self.limits]
+        return Presentation(tuple(facts), (Table(header, rows),))
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial that was chosen."""
+        return None if self.chosen is None else self.trials[self.chosen]
+
+    @property
+    def float_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that the chosen plan leaves float to meet the target."""
+        return () if self.best is None else self.best.candidate.keep_float
+
+    @property
+    def target_met(self) -> bool:
+        """Whether the chosen plan meets the target as measured, on the tuning samples and the held-out ones.
+
+        With few rows that is no proof, see `verified`. A plan for objective "size" must not be larger than
+        the float model besides.
+        """
+        return self.best is not None and target_met(self.best, self.holdout, self.target)
+
+    @property
+    def verified(self) -> bool:
+        """Whether the upper end of the 95 % interval meets the target too, on samples not used before."""
+        if self.holdout is None or not self.separate_holdout:
+            return False
+        return self.target_met and self.holdout.drop_high <= self.target.max_drop
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What stood in the way of a better plan, or of a verified one, as sentences."""
+        return tuple(_limits(self))
+
+
+def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
+    """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones.
+
+    One that is larger than the float model misses it where the size was to be made small.
+    """
+    kept = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
+    return kept and not _is_larger(best, target)
+
+
+def _is_larger(best: Trial, target: QualityTarget) -> bool:
+    return target.objective == "size" and best.value is not None and best.value < 1.0
+
+
+def _limits(result: TuneResult) -> Iterator[str]:
+    best, holdout = result.best, result.holdout
+    if best is None or holdout is None:
+        yield "no plan quantizes a node and can be run; 'qprof quantize' says why, for each node"
+    else:
+        yield from _missed(result, best, holdout)
+        if result.target.objective == "latency" and best.value is not None and best.value < 1.0:
+            yield (
+                f"the best plan is slower than float ({best.value:.2f} times as fast): keep the float model, "
+                "or choose another objective"
+            )
+        if _is_larger(best, result.target):
+            yield (
+                f"the best plan is larger than float ({best.value:.2f} times smaller): keep the float model, "
+                "or choose another objective"
+            )
+        if result.float_nodes:
+            yield f"{len(result.float_nodes)} nodes had to stay float: {_few(result.float_nodes)}"
+        for sentence in result.overlaps:
+            yield f"{sentence} (the score on samples that were used before is too optimistic)"
+    if not result.finished:
+        yield f"the time budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
+
+
+def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
+    if not meets(best, result.target.max_drop):
+        yield (
+            "no plan that was tried meets the target on the tuning samples; the smallest drop is "
+            f"{best.drop:.2f} {result.drop_unit}"
+        )
+    elif holdout.drop > result.target.max_drop:
+        yield (
+            f"the target is met on the tuning samples (drop {best.drop:.2f} {result.drop_unit}) and missed "
+            f"on the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller "
+            "--max-drop; another --seed would be a second look at the same samples, and no proof"
+        )
+    elif result.separate_holdout and not holdout.drop_high <= result.target.max_drop:
+        yield (
+            f"{holdout.rows} held-out rows are too few to verify the target: the 95 % interval of the drop "
+            f"reaches {holdout.drop_high:.2f} {result.drop_unit}"
+        )
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
+LOW_SQNR = (0.0, 10.0)
+"""Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
+OTHER_MODES = ("dynamic", "weight-only")
+
+
+@dataclass(frozen=True)
+class TuneFiles:
+    """TuneFiles that a tuning writes; None for those that are not wanted.
+
+    Attributes:
+        model: the quantized model, written only when the target is met.
+        plan: the best plan, whether it meets the target or not.
+        state: trials and rankings; an interrupted tuning is resumed from it.
+    """
+
+    model: Path | None = None
+    plan: Path | None = None
+    state: Path | None = None
+
+
+def tune(
+    model_path: str | Path,
+    profile_path: ProfileLike,
+    data: TuningData,
+    target: QualityTarget,
+    *,
+    recipe: Recipe | None = None,
+    files: TuneFiles | None = None,
+    on_trial: OnTrial | None = None,
+) -> TuneResult:
+    """Find the best plan that meets a quality target, and verify it on held-out samples.
+
+    All samples, and the float model's outputs on them, are held in memory.
+
+    Args:
+        model_path: float ONNX model.
+        profile_path: its profile.
+        data: the samples, and the metric that plans are scored with.
+        target: the quality that has to be kept, and the objective.
+        recipe: settings and target to start from; None for the default target's.
+        files: what to write.
+        on_trial: called after each trial.
+
+    Raises:
+        ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
+    """
+    begin = time.monotonic()
+    files, recipe = files or TuneFiles(), recipe or load_recipe()
+    check_without_samples(recipe.config)
+    read = read_by(model_path, profile_path, data)
+    check_outputs([files.model, files.plan, files.state], read)
+    _check_not_random(data)
+    task = opened_task(Path(model_path), profile_path, recipe, target)
+    check_data_not_random(task.profile.data, profile_name(profile_path), "tuning")
+    split = read_split(task.float_session, task.prepared.model, data, target.seed, target.side_by_side)
+    overlaps = split.overlaps(task.profile.data)
+    state = _opened_state(files.state, _key(task, split, profile_path))
+    deadline = None if target.budget is None else begin + target.budget
+    runner = Runner(task, split, state, files.state, deadline, on_trial)
+    goal = Goal(target.max_drop, target.objective == "latency")
+    found = runner.outcome(search(bases_of(recipe, task.profile), goal))
+    if found.looks > 1:
+        overlaps = (*overlaps, f"the held-out samples decided between {found.looks} plans")
+    size = None if found.chosen is None else _write(runner, found, files)
+    return TuneResult(
+        model=task.prepared.identity.file,
+        metric=split.tuning.metric.title,
+        drop_unit=split.tuning.metric.kind.drop_unit,
+        assumed=split.tuning.metric.assumed,
+        target=target,
+        split=split.description,
+        separate_holdout=not overlaps,
+        overlaps=overlaps,
+        trials=found.trials,
+        finished=runner.finished,
+        chosen=None if found.chosen is None else found.trials.index(found.chosen),
+        holdout=found.holdout,
+        float_bytes=model_bytes(task.float_path),
+        quantized_bytes=size,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _check_not_random(data: TuningData) -> None:
+    """Refuse random values as samples that plans are scored on.
+
+    Raises:
+        DataError: they are.
+    """
+    for samples in (data.data, data.holdout_data):
+        if samples is not None:
+            check_not_random(source_name(samples), "tuning")
+
+
+def read_by(model: object, profile: object, data: TuningData) -> FilesRead:
+    """Return what a tuning reads."""
+    files = (profile, data.labels, data.holdout_labels)
+    return FilesRead((model,), files, (data.data, data.holdout_data, data.metric))
+
+
+def opened_task(path: Path, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget) -> TuningTask:
+    """Return what is tuned, with its model and profile read and the float model opened."""
+    prepared, provider = open_prepared(path), check_provider(target.provider)
+    return TuningTask(
+        prepared=prepared,
+        profile=read_profile(profile_path, prepared.model, prepared.identity),
+        recipe=recipe,
+        target=target,
+        float_path=path,
+        float_session=open_session(str(path), str(path), target.threads, provider=provider),
+    )
+
+
+def _opened_state(path: Path | None, key: dict[str, Any]) -> State:
+    return State(key) if path is None else load_state(path, key)
+
+
+def _key(task: TuningTask, split: Split, profile_path: ProfileLike) -> dict[str, Any]:
+    """Return everything that the results of the trials depend on."""
+    if isinstance(profile_path, Profile):
+        profile = dumps(profile_path).encode("utf-8")
+    else:
+        profile = read_bytes(profile_path, ProfileError)
+    identity = task.prepared.identity
+    return {
+        "tool": tool_name(),
+        "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
+        "model": f"{identity.structure[:16]} {identity.weights[:16]}",
+        "profile": hashlib.sha256(profile).hexdigest()[:32],
+        "data": split.tuning.data.digest,
+        "holdout": split.holdout.data.digest,
+        "metric": f"{split.tuning.metric.title} {split.tuning.metric.digest}".rstrip(),
+        "split": split.description,
+        "target": to_jsonable(task.recipe.target),
+        "settings": to_jsonable(task.recipe.config),
+        "objective": task.target.objective,
+        "max_drop": task.target.max_drop,
+        "threads": task.target.threads,
+        "provider": task.provider,
+    }
+
+
+def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
+    """Return the settings to start from: the recipe's own, and others that may be as good or better.
+
+    A profile that has ranges only leaves no choice of calibrators and of noise.
+    """
+    config = recipe.config
+    can_choose = has_histograms(profile)
+    others = [c for c in OTHER_CALIBRATORS if can_choose and c in CALIBRATORS and c != config.calibrator]
+    bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
+    limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
+    bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
+    bases += [Base(f"mode {mode}", {"mode": mode}) for mode in OTHER_MODES if mode != config.mode]
+    return tuple(bases)
+
+
+def _write(runner: Runner, found: Outcome, files: TuneFiles) -> int:
+    """Write the files of the chosen plan; return the size of its model.
+
+    Raises:
+        ConfigError: the plan is not the one that was tried, as a state file may say.
+    """
+    task, best = runner.task, found.chosen
+    assert best is not None
+    planned = runner.plan_of_trial(best.candidate)
+    lowered = lowered_for(task, planned)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        save_model(lowered.model, Path(folder) / "best.onnx")
+        size = model_bytes(Path(folder) / "best.onnx")
+    with replacing_together(FilesRead((task.float_path,)).weights) as batch:
+        if files.model is not None and target_met(best, found.holdout, task.target):
+            save_model(lowered.model, files.model, batch=batch)
+        if files.plan is not None:
+            notes = dict.fromkeys([*planned.plan.notes, *lowered.notes])
+            save_plan(replace(planned.plan, notes=tuple(notes)), files.plan, batch)
+    return size

@@ -1,0 +1,269 @@
+"""The samples of a tuning: the metric that they are scored with, and which of them are held out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.records.profile import DataId
+from ...profiles.runner.sample_pass import map_in_threads
+from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.samples.samples import data_id, input_specs, open_samples, rows_of
+from ...profiles.samples.values import Sample
+from ..evaluation.metrics.score import MetricRequest, Score, open_metric, score_of
+from ..evaluation.metrics.truth import Figures, Metric, Outputs, Place
+from ..evaluation.metrics.user_functions import MetricFunction
+from ..evaluation.runtimes import run
+
+
+@dataclass(frozen=True)
+class TuningData:
+    """The samples that plans are scored on, and the metric.
+
+    Attributes:
+        data: folder of samples, "module:function", or an object of Python (`open_samples`).
+        labels: file or folder with the truth that the metric reads: without a metric the class of every row,
+            for top-1 accuracy.
+        output: name of the output that the metric and `class_axis` belong to; the first when None.
+        class_axis: axis of its classes; None for what its operator says (`class_axes`).
+        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
+            None for accuracy where there are labels, and else agreement or correlation.
+        holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
+        holdout_labels: their labels.
+        limit: number of samples used of each source, from the first; None for all.
+    """
+
+    data: DataLike
+    labels: str | Path | None = None
+    output: str | None = None
+    class_axis: int | None = None
+    metric: str | MetricFunction | None = None
+    holdout_data: DataLike | None = None
+    holdout_labels: str | Path | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringSamples:
+    """Samples with the float model's outputs on them, all in memory, and the metric to score them with.
+
+    Attributes:
+        samples: inputs of the model.
+        indices: of each sample in the data.
+        float_outputs: of the float model, in the order of the samples.
+        metric: gives the scores.
+        truths: what the metric reads of each sample.
+        float_scored: what the metric keeps of the float model's outputs on each sample.
+        rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
+    """
+
+    samples: tuple[Sample, ...]
+    indices: tuple[int, ...]
+    float_outputs: tuple[Outputs, ...]
+    metric: Metric
+    truths: tuple[Any, ...]
+    float_scored: tuple[Any, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def data(self) -> DataId:
+        """The identity of the samples, as a profile has it."""
+        return reduce(DataId.merged, (DataId(1, row) for rows in self.rows for row in rows), DataId())
+
+    def subset(self, positions: Sequence[int]) -> ScoringSamples:
+        """Return the samples at some positions."""
+        return replace(
+            self,
+            samples=tuple(self.samples[i] for i in positions),
+            indices=tuple(self.indices[i] for i in positions),
+            float_outputs=tuple(self.float_outputs[i] for i in positions),
+            truths=tuple(self.truths[i] for i in positions),
+            float_scored=tuple(self.float_scored[i] for i in positions),
+            rows=tuple(self.rows[i] for i in positions),
+        )
+
+    def score(self, outputs: Sequence[Outputs]) -> Score:
+        """Return the score of a quantized model whose outputs on these samples are given.
+
+        Raises:
+            DataError, ModelError: the outputs cannot be scored, and why.
+        """
+        pairs = zip(self.truths, outputs, strict=True)
+        quantized = [self.metric.scored(truth, found) for truth, found in pairs]
+        return score_of(self.metric.kind, len(outputs), self.float_figures, self.metric.figures(quantized))
+
+    @cached_property
+    def float_figures(self) -> Figures:
+        """What the metric finds in the float model's outputs."""
+        return self.metric.figures(self.float_scored)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The samples for tuning, and the held-out ones that the chosen plan is verified on.
+
+    Attributes:
+        tuning, holdout: both with the same metric.
+        description: how they were separated, as a sentence.
+    """
+
+    tuning: ScoringSamples
+    holdout: ScoringSamples
+    description: str
+
+    def overlaps(self, profiled: DataId | None) -> tuple[str, ...]:
+        """Return, as sentences, what was done with held-out samples that they should show the effect of.
+
+        Args:
+            profiled: the data that the profile was made from, where that is known.
+        """
+        rows = [row for rows in self.holdout.rows for row in rows]
+        tuned = {row for rows in self.tuning.rows for row in rows}
+        shared = sum(row in tuned for row in rows)
+        sentences = []
+        if shared:
+            sentences.append(
+                f"{shared} of {len(rows)} rows are in both sets: the plan was chosen on them; give other "
+                "samples with --holdout-data"
+            )
+        if profiled in (self.holdout.data, self.holdout.data.merged(self.tuning.data)):
+            sentences.append(
+                "the profile was made from the held-out samples: the ranges were chosen on them; give other "
+                "samples with --holdout-data"
+            )
+        return tuple(sentences)
+
+
+def outputs_of(
+    session: ort.InferenceSession, samples: Sequence[Sample], name: str, side_by_side: int = 1
+) -> list[Outputs]:
+    """Return the outputs of a model on samples; `name` says in errors which model it is.
+
+    Args:
+        session: of the model.
+        samples: its inputs.
+        name: what errors call it.
+        side_by_side: samples that run at the same time.
+
+    Raises:
+        ModelError: onnxruntime fails.
+    """
+    names = [output.name for output in session.get_outputs()]
+
+    def outputs(sample: Sample) -> Outputs:
+        values = run(session, names, sample.arrays, f"{name}, sample {sample.name}")
+        return dict(zip(names, values, strict=True))
+
+    if side_by_side == 1:
+        return [outputs(sample) for sample in samples]
+    return [found for found, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]
+
+
+def read_split(
+    session: ort.InferenceSession, model: ir.Model, data: TuningData, seed: int, side_by_side: int = 1
+) -> Split:
+    """Read the samples for tuning and the held-out ones.
+
+    Args:
+        session: of the float model.
+        model: the same.
+        data: the samples and the metric.
+        seed: of the random split, where half of the samples are held out.
+        side_by_side: samples that run at the same time.
+
+    Raises:
+        ConfigError, DataError, ModelError: what is wrong with the samples, labels or metric.
+    """
+    if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
+        raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
+    every = read_samples(session, model, data, side_by_side)
+    if data.holdout_data is None:
+        tuning, holdout = halves(every, seed)
+        return Split(
+            tuning,
+            holdout,
+            f"of each two consecutive samples one is held out, drawn with seed {seed}",
+        )
+    other = replace(data, data=data.holdout_data, labels=data.holdout_labels)
+    holdout = read_samples(session, model, other, side_by_side)
+    return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
+
+
+def read_samples(
+    session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
+) -> ScoringSamples:
+    """Read samples, run the float model on them and choose the metric.
+
+    Args:
+        session: of the float model.
+        model: the same.
+        data: the samples and the metric; `holdout_data` is ignored.
+        side_by_side: samples that run at the same time.
+
+    Raises:
+        ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
+        ModelError: there is no such output, or it has no classes.
+    """
+    specs, limit = input_specs(model), data.limit
+    samples = tuple(open_samples(data.data, specs, limit))
+    if not samples:
+        raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
+    float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
+    request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
+    metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
+    truths, row = [], 0
+    for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
+        found, used = metric.truth(Place(index, sample.name, row), outputs)
+        truths.append(found)
+        row += used
+    metric.finish(row, len(samples) == limit)
+    scored = [metric.scored(found, outputs) for found, outputs in zip(truths, float_outputs, strict=True)]
+    read = ScoringSamples(
+        samples,
+        tuple(range(len(samples))),
+        float_outputs,
+        metric,
+        tuple(truths),
+        tuple(scored),
+        tuple(
+            tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
+        ),
+    )
+    score_of(
+        metric.kind, len(samples), read.float_figures, read.float_figures
+    )  # fails now, not after a trial
+    return read
+
+
+def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringSamples]:
+    """Return two halves, for tuning and held out: of each two consecutive samples one goes into each.
+
+    Which of the two is held out is drawn at random: alternating would split data in a regular order (classes
+    in turn) by class.
+
+    Raises:
+        DataError: there are fewer than two samples.
+    """
+    count = len(samples.samples)
+    if count < 2:
+        raise DataError(
+            "data: one sample cannot be split into tuning and held-out; give more, or --holdout-data"
+        )
+    draw = random.Random(seed)
+    first: list[int] = []
+    second: list[int] = []
+    for begin in range(0, count - 1, 2):
+        swap = draw.random() < 0.5
+        first.append(begin + swap)
+        second.append(begin + (not swap))
+    if count % 2:
+        second.append(count - 1)
+    return samples.subset(first), samples.subset(second)

@@ -1,0 +1,228 @@
+"""One node never stops a command: a node that cannot be written, or run as it was written, stays float.
+
+Planning knows what no form and no runtime can have. What only shows in the written model comes back as an
+`UnfitNodesError`: a form has no way to write a node, the target's documents refuse one, onnxruntime does not
+load or run one. The plan is then made again with these nodes in float, each with its reason and a note.
+Where onnxruntime names no node of the plan, the nodes are searched for by halving.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import ModelError
+from ..evaluation.runtimes import open_session, smoke_run
+from ..lowering.lower import lower
+from ..lowering.written import Lowered
+from ..model.graph import Graph, name_of
+from ..model.saving import save_model
+from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, plan_from
+from ..targets.conformance import ConformityError, check_conformity
+
+T = TypeVar("T")
+
+MOST_RUNS = 16
+"""Models that onnxruntime refuses before its error is the user's: it names one node at a time."""
+
+_NAMES = (r"Name:'([^']+)'", r"[Nn]ode ?\(([^()]+)\)", r"node name: ([^)\s]+)", r"node '([^']+)'")
+"""How onnxruntime's messages name a node."""
+
+
+SEARCH_RUNS = 12
+"""Models that are made at most to find the nodes where onnxruntime's error names none."""
+
+
+class RefusedModelError(ModelError):
+    """onnxruntime refuses a written model and names no node of its plan.
+
+    Attributes:
+        text: what it says.
+        quantized: the nodes that are not float, in graph order.
+    """
+
+    def __init__(self, message: str, text: str, quantized: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.text = text
+        self.quantized = quantized
+
+
+def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, PlanningFacts]:
+    """Return the plan whose model its target takes and onnxruntime runs, and the facts that it is made from.
+
+    Args:
+        facts: the model.
+        original: file of the float model.
+
+    Raises:
+        ModelError, PlanError, ConfigError: there is none.
+    """
+    samples = max(1, facts.measured.data.samples)
+    elements = {name: tensor.count / samples for name, tensor in facts.measured.items()}
+    name = "quantized model"
+
+    def attempt(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
+        planned = plan_from(facts)
+        lowered = lower(planned.model, planned.plan)
+        with blamed_on_nodes(planned, lowered), tempfile.TemporaryDirectory(prefix="qprof-") as folder:
+            check_conformity(lowered.model, facts.target, name)
+            path = Path(folder) / "model.onnx"
+            save_model(lowered.model, path)
+            smoke_run(
+                open_session(str(path), name),
+                lambda: open_session(str(original), str(original)),
+                name,
+                elements,
+            )
+        return planned, facts
+
+    return without_unfit_nodes(facts, attempt)
+
+
+def without_unfit_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T]) -> T:
+    """Return what an attempt to plan and write a model returns, with more nodes in float where it fails.
+
+    Raises:
+        UnfitNodesError, ModelError: onnxruntime refused too many models, or one with all nodes in float.
+    """
+    runs = 0
+    while True:
+        try:
+            return attempt(facts)
+        except RefusedModelError as error:
+            return _by_halving(facts, attempt, error)
+        except UnfitNodesError as error:
+            reasons = {name: reason for name, reason in error.reasons.items() if name not in facts.unfit}
+            runs += any(reason.code is ReasonCode.REFUSED_BY_RUNTIME for reason in reasons.values())
+            if not reasons or runs > MOST_RUNS:
+                raise
+            facts = facts.with_unfit(reasons)
+
+
+def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], error: RefusedModelError) -> T:
+    """Return what an attempt returns with few nodes in float, those that its error is due to among them.
+
+    Raises:
+        RefusedModelError: the error, which does not go away when all nodes are float.
+    """
+    refused, runs = because(ReasonCode.REFUSED_BY_RUNTIME, text=error.text), 0
+    found: dict[tuple[str, ...], T] = {}
+
+    def suits(floats: Sequence[str]) -> bool:
+        nonlocal runs
+        runs += 1
+        try:
+            found[tuple(floats)] = attempt(facts.with_unfit(dict.fromkeys(floats, refused)))
+        except (RefusedModelError, UnfitNodesError):
+            return False
+        return True
+
+    def least(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+        """Return a part of the names that, float beside others, is enough; all of them are."""
+        if len(names) == 1 or runs + 2 > SEARCH_RUNS:
+            return names
+        first, second = names[: len(names) // 2], names[len(names) // 2 :]
+        for half in (first, second):
+            if suits([*others, *half]):
+                return least(half, others)
+        needed = least(second, [*others, *first])
+        return [*least(first, [*others, *needed]), *needed]
+
+    if not error.quantized or not suits(error.quantized):
+        raise error
+    chosen = tuple(least(error.quantized, ()))
+    if chosen in found:
+        return found[chosen]
+    return attempt(facts.with_unfit(dict.fromkeys(chosen, refused)))
+
+
+@contextmanager
+def blamed_on_nodes(planned: PlannedModel, lowered: Lowered) -> Iterator[None]:
+    """Turn an error about the nodes of a written model into one about nodes of its plan, where it names any.
+
+    Raises:
+        UnfitNodesError: the nodes are quantized; in float they may suit. RefusedModelError: onnxruntime names
+            none. Other errors are let through.
+    """
+    try:
+        yield
+    except ConformityError as error:
+        reasons: dict[str, FloatReason] = {}
+        for breach in error.breaches:
+            nodes = planned_nodes(breach.node, lowered, planned.plan, planned.graph)
+            if not nodes:
+                raise
+            because_of = because(ReasonCode.REFUSED_BY_TARGET, target=error.target, text=breach.sentence)
+            reasons |= dict.fromkeys(nodes, because_of)
+        raise UnfitNodesError(str(error), reasons) from error
+    except ModelError as error:
+        named = [name for pattern in _NAMES for name in re.findall(pattern, str(error))]
+        found = (planned_nodes(name, lowered, planned.plan, planned.graph) for name in named)
+        nodes = next((nodes for nodes in found if nodes), ())
+        text = " ".join(str(error).split(": ", 1)[-1].split())
+        if not nodes:
+            entries = planned.plan.nodes.items()
+            quantized = tuple(name for name, entry in entries if entry.kind is not Kind.FLOAT)
+            raise RefusedModelError(str(error), text, quantized) from error
+        refused = because(ReasonCode.REFUSED_BY_RUNTIME, text=text)
+        raise UnfitNodesError(str(error), dict.fromkeys(nodes, refused)) from error
+
+
+def planned_nodes(written: str, lowered: Lowered, plan: QuantPlan, graph: Graph) -> tuple[str, ...]:
+    """Return the nodes of a plan, none of them float, that a node of the written model stands for.
+
+    A conversion stands for the node that makes its tensor, or for those that read it; one to other
+    parameters than the tensor is stored in for those that read it. A node of a function stands for the node
+    that became its call. onnxruntime gives a node that it fuses a longer name.
+    """
+    quantized = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
+    if written in quantized:
+        return (written,)
+    owners = [name for name, parts in lowered.names.nodes.items() if written in parts and name in quantized]
+    if owners:
+        return tuple(owners[:1])
+    for function in lowered.model.functions.values():
+        if any(name_of(node) == written for node in function.graph.all_nodes()):
+            calls = (n for n in lowered.model.graph.all_nodes() if n.op_identifier() == function.identifier())
+            return tuple(name for name in map(name_of, calls) if name in quantized)
+    touching = _touching(_tensors_of(written, lowered), graph, quantized)
+    if touching:
+        return touching
+    inside = [name for name in quantized if name and name in written]
+    return (max(inside, key=lambda name: (len(name), name)),) if inside else ()
+
+
+def _tensors_of(written: str, lowered: Lowered) -> list[tuple[str, bool]]:
+    """Return the tensors of the plan that a written node makes or reads a quantized form of.
+
+    With each, whether that is the form that it is stored in.
+    """
+    forms: Mapping[str, tuple[str, bool]] = {
+        form: (tensor, form == known.stored)
+        for tensor, known in lowered.names.tensors.items()
+        for form in known.quantized
+    }
+    node = next((n for n in lowered.model.graph.all_nodes() if name_of(n) == written), None)
+    values: Iterable[ir.Value | None] = () if node is None else (*node.outputs, *node.inputs)
+    return [forms[name_of(value)] for value in values if name_of(value) in forms]
+
+
+def _touching(tensors: list[tuple[str, bool]], graph: Graph, quantized: set[str]) -> tuple[str, ...]:
+    """Return the quantized nodes that make the tensors; where there are none, those that read them."""
+    known = [(name, stored) for name, stored in tensors if name in graph.values]
+    makers = [name_of(graph.producer(name)) for name, stored in known if stored]
+    readers = [name_of(reader) for name, _ in known for reader, _ in graph.consumers(name)]
+    for names in (makers, readers):
+        found = tuple(dict.fromkeys(name for name in names if name in quantized))
+        if found:
+            return found
+    return ()

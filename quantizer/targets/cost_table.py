@@ -1,0 +1,215 @@
+"""Measured times of a runtime's kernels on one machine, and their file.
+
+A file is JSON with one line for each kernel, so that two tables can be compared line by line. Packaged ones
+are in `configs/costs`, one file for each target and number of threads.
+
+Between measured points times are interpolated in log space: what doubles one size multiplies the time. The
+points of a kernel need not fill a grid: large sizes are left out where they take too long to measure. So
+one axis is looked at after the other. The value is bracketed by the two nearest sizes that were measured on
+the first axis; among the points that have each of them the same is done on the second axis, and so on. A
+ragged grid is thus no gap, and each slice has ends of its own. Beyond an end the time follows the slope of
+the last two points, which is held between 0 (a fixed cost) and 1 (in proportion).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from ...profiles.base.errors import ConfigError
+from ...profiles.base.output_files import read_text, write_atomically
+
+FORMAT = 1
+"""Version of the file."""
+
+PLACE = "qprof_onnx.configs"
+
+ADVICE = "measure the machine again with 'qprof measure-target'"
+
+
+Point = tuple[float, ...]
+"""Sizes along the axes of a kernel, and last the microseconds."""
+
+NEAR = 0.1
+"""Sizes whose logarithms differ by less count as one: between them noise would make a slope."""
+
+LEAST = 0.05
+"""Microseconds: what is too fast for the profiler's clock counts as this."""
+
+
+class Surface:
+    """The measured times of one kernel over its sizes."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        """Take points of equal length, at least one."""
+        self._points = sorted(points)
+        self._axes = len(self._points[0]) - 1
+
+    @cached_property
+    def _tree(self) -> _Axis | float:
+        rows = [
+            (*(math.log(max(size, 1.0)) for size in point[:-1]), math.log(max(point[-1], LEAST)))
+            for point in self._points
+        ]
+        return _tree(rows, self._axes)
+
+    def at(self, sizes: Sequence[float]) -> float:
+        """Return the microseconds at sizes, one for each axis."""
+        assert len(sizes) == self._axes, f"{len(sizes)} sizes for {self._axes} axes"
+        return math.exp(_at(self._tree, [math.log(max(size, 1.0)) for size in sizes]))
+
+
+class _Axis:
+    """Logarithms of the sizes measured along an axis, ascending, and what belongs to each."""
+
+    def __init__(self, sizes: list[float], slices: list[_Axis | float]) -> None:
+        self.sizes, self.slices = sizes, slices
+
+
+def _tree(rows: Sequence[tuple[float, ...]], axes: int) -> _Axis | float:
+    """Return rows, sorted, as a tree with a level for each axis; points that are near are averaged."""
+    if axes == 0:
+        return sum(row[0] for row in rows) / len(rows)
+    groups: list[list[tuple[float, ...]]] = []
+    for row in sorted(rows):
+        if groups and row[0] - groups[-1][0][0] < NEAR:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return _Axis(
+        [sum(row[0] for row in group) / len(group) for group in groups],
+        [_tree([row[1:] for row in group], axes - 1) for group in groups],
+    )
+
+
+def _at(tree: _Axis | float, sizes: list[float]) -> float:
+    """Return the logarithm of the time at logarithms of sizes."""
+    if isinstance(tree, float):
+        return tree
+    size, rest = sizes[0], sizes[1:]
+    if len(tree.sizes) == 1:  # nothing says how time grows along this axis: in proportion
+        return _at(tree.slices[0], rest) + max(size - tree.sizes[0], 0.0)
+    above = min(max(bisect_left(tree.sizes, size), 1), len(tree.sizes) - 1)
+    low, high = tree.sizes[above - 1], tree.sizes[above]
+    first, second = _at(tree.slices[above - 1], rest), _at(tree.slices[above], rest)
+    slope = (second - first) / (high - low)
+    if size < low:
+        return first + min(max(slope, 0.0), 1.0) * (size - low)
+    if size > high:
+        return second + min(max(slope, 0.0), 1.0) * (size - high)
+    return first + slope * (size - low)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a table was measured under.
+
+    Attributes:
+        target: name of the target whose kernels these are.
+        processor: family of the processor, with the instruction sets that matter.
+        runtime: name and version.
+        threads: threads inside an operator.
+    """
+
+    target: str
+    processor: str
+    runtime: str
+    threads: int
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """Measured times of kernels.
+
+    Attributes:
+        conditions: under which they were measured.
+        kernels: name of a kernel (see `costs.kernels`) -> points: sizes, and last the microseconds.
+    """
+
+    conditions: Conditions
+    kernels: Mapping[str, tuple[Point, ...]]
+    _surfaces: dict[str, Surface] = field(default_factory=dict, repr=False)
+
+    def microseconds(self, kernel: str, sizes: tuple[float, ...]) -> float | None:
+        """Return the time of a kernel at sizes, None where it was not measured."""
+        if kernel not in self.kernels:
+            return None
+        if kernel not in self._surfaces:
+            self._surfaces[kernel] = Surface(self.kernels[kernel])
+        return self._surfaces[kernel].at(sizes)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: int
+    conditions: Conditions
+    kernels: dict[str, list[list[float]]]
+
+
+def table_text(table: CostTable) -> str:
+    """Return a table as the text of its file."""
+    conditions = json.dumps(msgspec.to_builtins(table.conditions))
+    lines = []
+    for name, points in sorted(table.kernels.items()):
+        numbers = [[_short(number) for number in point] for point in points]
+        lines.append(f" {json.dumps(name)}: {json.dumps(numbers, separators=(',', ':'))}")
+    kernels = ",\n".join(lines)
+    return f'{{"format": {FORMAT},\n"conditions": {conditions},\n"kernels": {{\n{kernels}\n}}}}\n'
+
+
+def _short(number: float) -> float | int:
+    """Return a number with four digits, as an integer where it is one."""
+    rounded = float(f"{number:.4g}") if number != int(number) else number
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def parse_table(text: str, where: str) -> CostTable:
+    """Return the table that a file holds.
+
+    Raises:
+        ConfigError: it is no table of costs.
+    """
+    try:
+        file = msgspec.json.decode(text, type=_File)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{where}: not a table of costs: {error}; {ADVICE}") from error
+    if file.format != FORMAT:
+        raise ConfigError(f"{where}: has format {file.format}, this version reads {FORMAT}; {ADVICE}")
+    for name, points in file.kernels.items():
+        if not points or len({len(point) for point in points}) != 1 or len(points[0]) < 2:
+            raise ConfigError(f"{where}: kernel '{name}': its points have no common length; {ADVICE}")
+    kernels = {name: tuple(tuple(point) for point in points) for name, points in file.kernels.items()}
+    return CostTable(file.conditions, kernels)
+
+
+def read_table(path: str | Path) -> CostTable:
+    """Return the table of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no table of costs.
+    """
+    return parse_table(read_text(Path(path), ConfigError), str(path))
+
+
+def save_table(table: CostTable, path: str | Path) -> None:
+    """Write the file of a table.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    write_atomically(path, table_text(table))
+
+
+@cache
+def costs_of(target: str, threads: int = 1) -> CostTable | None:
+    """Return the packaged table of a target, None where it has none for this number of threads."""
+    name = f"{target}.{threads}.json"
+    file = resources.files(PLACE).joinpath("costs", name)
+    return parse_table(file.read_text(encoding="utf-8"), f"configs/costs/{name}") if file.is_file() else None

@@ -1,0 +1,225 @@
+"""`--target auto`: the target that this machine stands for, and why; and whether the default is another's.
+
+Models are run by onnxruntime, here and in most programs that load a written model: it is a dependency, reads
+every form, and its kernels are measured. So the processor decides, and every other runtime that is installed
+is named with the option that takes it: a library that is there says nothing of where the model will run.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from ...profiles.base.errors import ConfigError
+
+# The processor of this machine: its architecture, and the instruction sets that matter to integer
+# kernels.
+#
+# Linux lists them in /proc/cpuinfo. On other systems numpy has asked the processor when it was imported;
+# of the
+# sets that matter it does not know AVX-VNNI, the VNNI of Intel Core processors from the 12th generation
+# on.
+
+ProcessorKind = Literal["x86-64-vnni", "x86-64", "arm64"]
+"""Processors whose integer kernels differ in what they allow."""
+
+KINDS: Mapping[ProcessorKind, str] = {
+    "x86-64-vnni": "x86-64 with VNNI",
+    "x86-64": "x86-64 without VNNI",
+    "arm64": "64-bit Arm",
+}
+"""What each is called in sentences."""
+
+X86, ARM = ("x86_64", "amd64"), ("aarch64", "arm64")
+"""What systems call the two architectures, in lower case."""
+
+VNNI = ("avx_vnni", "avx512_vnni")
+FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
+"""The instruction sets that matter, as Linux calls them; asimddp is the dot product of Arm."""
+
+_NUMPY = {"AVX2": "avx2", "AVX512F": "avx512f", "AVX512VNNI": "avx512_vnni", "ASIMDDP": "asimddp"}
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A processor.
+
+    Attributes:
+        machine: its architecture, as Python's module platform calls it.
+        model: what it calls itself.
+        features: those of `FEATURES` that it has, in their order.
+        doubt: what could not be told, as a sentence; "" for nothing.
+    """
+
+    machine: str
+    model: str
+    features: tuple[str, ...]
+    doubt: str = ""
+
+    @property
+    def kind(self) -> ProcessorKind | None:
+        """What its integer kernels allow; None where no kind is known for its architecture."""
+        if self.machine.lower() in ARM:
+            return "arm64"
+        if self.machine.lower() not in X86:
+            return None
+        return "x86-64-vnni" if set(VNNI) & set(self.features) else "x86-64"
+
+    def __str__(self) -> str:
+        """Return what it is in one line, for people."""
+        kind = self.kind
+        if kind is None:
+            return self.machine
+        return f"{KINDS[kind]} ({' '.join(self.features) or 'no int8 dot product'})"
+
+
+@cache
+def processor() -> Processor:
+    """Return the processor of this machine."""
+    machine = platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        return of_cpuinfo(machine, info.read_text(encoding="utf-8", errors="replace"))
+    features = _numpy_features()
+    hidden = sys.platform == "win32" and machine.lower() in X86 and "avx512_vnni" not in features
+    doubt = "whether it has AVX-VNNI cannot be told on Windows: if so, give --target onnxruntime-x86"
+    return Processor(machine, platform.processor() or machine, features, doubt if hidden else "")
+
+
+def of_cpuinfo(machine: str, text: str) -> Processor:
+    """Return the processor that /proc/cpuinfo describes.
+
+    Args:
+        machine: its architecture.
+        text: of that file; the last processor counts where there are several.
+    """
+    lines = (line.partition(":") for line in text.splitlines())
+    entries = {key.strip(): value.strip() for key, _, value in lines}
+    flags = entries.get("flags", entries.get("Features", "")).split()
+    model = entries.get("model name", platform.processor() or machine)
+    return Processor(machine, model, tuple(name for name in FEATURES if name in flags))
+
+
+def _numpy_features() -> tuple[str, ...]:
+    """Return what numpy found when it was imported."""
+    for name in ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath"):  # numpy 2, numpy 1
+        try:
+            found: Mapping[str, bool] = import_module(name).__cpu_features__
+        except (ImportError, AttributeError):
+            continue
+        present = {_NUMPY[key] for key, there in found.items() if there and key in _NUMPY}
+        return tuple(name for name in FEATURES if name in present)
+    return ()
+
+
+AUTO = "auto"
+"""In the place of a target's name: this machine's."""
+
+Processors = Mapping[str, Sequence[ProcessorKind]]
+"""The processors that each target is for, by the target's name; none where processors do not matter."""
+
+OTHERS = {
+    "TensorrtExecutionProvider": "tensorrt",
+    "NvTensorRTRTXExecutionProvider": "tensorrt",
+    "MIGraphXExecutionProvider": "migraphx",
+    "QNNExecutionProvider": "qnn",
+    "OpenVINOExecutionProvider": "openvino",
+}
+"""Execution providers of onnxruntime that have a target of their own."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The runtimes that are installed.
+
+    Attributes:
+        onnxruntime: its version.
+        providers: the full names of the execution providers that it was built with.
+        openvino: its version, "" where it is not installed.
+    """
+
+    onnxruntime: str
+    providers: tuple[str, ...] = ()
+    openvino: str = ""
+
+    def others(self) -> Iterator[tuple[str, str]]:
+        """Yield what else could run a model, for people, and the target for it."""
+        if self.openvino:
+            yield f"OpenVINO {self.openvino}", "openvino"
+        for provider, target in OTHERS.items():
+            if provider in self.providers and not (target == "openvino" and self.openvino):
+                yield f"onnxruntime's {provider}", target
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The target of this machine.
+
+    Attributes:
+        target: its name.
+        why: a sentence, which names it.
+    """
+
+    target: str
+    why: str
+
+
+def installed() -> Installed:
+    """Return the runtimes that are installed here."""
+    import onnxruntime
+
+    try:
+        openvino = version("openvino")
+    except PackageNotFoundError:
+        openvino = ""
+    return Installed(onnxruntime.__version__, tuple(onnxruntime.get_available_providers()), openvino)
+
+
+def fitting(processors: Processors, here: Processor) -> str:
+    """Return the target that is for a processor, the first by name; "" where none is."""
+    return min((name for name, kinds in processors.items() if here.kind in kinds), default="")
+
+
+def choose(processors: Processors, here: Processor, runtimes: Installed) -> Choice:
+    """Return the target for a processor and what is installed.
+
+    Raises:
+        ConfigError: no target is for such a processor; the message names those that there are.
+    """
+    target = fitting(processors, here)
+    if not target:
+        raise ConfigError(
+            f"target '{AUTO}': no target is for this processor ({here}); choose one of "
+            f"{', '.join(sorted(processors))}, or give a YAML file with --config"
+        )
+    why = f"target is {target}: this processor is {here}, and onnxruntime {runtimes.onnxruntime} runs models"
+    for title, other in runtimes.others():
+        why += f"; for {title}, which is installed too, give --target {other}"
+    return Choice(target, f"{why}; {here.doubt}" if here.doubt else why)
+
+
+def default_doubt(target: str, processors: Processors, here: Processor) -> str:
+    """Return a sentence where a target that nobody named is not this machine's; "" where it is.
+
+    Args:
+        target: the default.
+        processors: of all targets.
+        here: this machine's.
+    """
+    meant = processors.get(target, ())
+    if not meant or here.kind in meant:
+        return ""
+    better = fitting(processors, here)
+    advice = (
+        f"--target auto takes {better}" if better else "choose a target of your own (--config) to run it here"
+    )
+    kinds = " or ".join(KINDS[kind] for kind in meant)
+    text = f"target is {target}, the default, which is for {kinds}; this processor is {here}: {advice}"
+    return f"{text}; {here.doubt}" if here.doubt else text

@@ -1,0 +1,64 @@
+"""Equalization scales: which activations get some, and what they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from qprof_onnx.quantizer.adjustments.equalization import LARGEST_RATIO, find_equalization_scales
+from qprof_onnx.quantizer.plan.plan import EqualizationScales
+from qprof_onnx.quantizer.targets.config import QuantConfig
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+from ..networks import Network, network
+
+RANGES = np.array([1.0, 0.5, 0.1, 0.04, 0.02, 0.02, 0.01, 1e-6], np.float32)
+
+
+def uneven(text: str = "a = Conv(x, w) t = Relu(a) y = Conv(t, v)") -> Network:
+    """Two convolutions between which the ranges of the channels differ, and all matter as much."""
+    rng = np.random.default_rng(1)
+    first, second = (rng.standard_normal((8, 8, 3, 3)).astype("f") for _ in range(2))
+    weights = {"w": first * RANGES[:, None, None, None], "v": second / RANGES[:, None, None]}
+    return network(text, weights)
+
+
+def scales_of(net: Network, **settings: object) -> dict[str, EqualizationScales]:
+    config: QuantConfig = load_recipe("onnxruntime-x86", settings).config
+    plan = net.plan(**{**settings, "equalization": "off", "bias_correction": "off"})
+    return find_equalization_scales(net.graph, net.profile, config, plan)
+
+
+def test_scales_are_powers_of_two_within_a_bound() -> None:
+    (entry,) = scales_of(uneven()).values()
+    assert all(math.frexp(scale)[0] == 0.5 for scale in entry.scales)
+    assert min(entry.scales) >= 1.0 / LARGEST_RATIO
+
+
+def test_the_channel_with_the_largest_range_keeps_its_scale() -> None:
+    (entry,) = scales_of(uneven()).values()
+    assert entry.scales[0] == 1.0
+    assert entry.scales[0] > entry.scales[3] > entry.scales[6]
+
+
+def test_a_constant_upstream_needs_no_mul() -> None:
+    assert {name: entry.inserted for name, entry in scales_of(uneven()).items()} == {"t": False}
+
+
+def test_an_activation_that_no_constant_divides_gets_a_mul_where_it_is_made_in_float() -> None:
+    net = uneven("a = Conv(x, w) t = HardSwish(a) y = Conv(t, v)")
+    assert all(entry.inserted for entry in scales_of(net, lookup_tables="off").values())
+
+
+def test_equalization_free_inserts_no_mul() -> None:
+    net = uneven("a = Conv(x, w) t = HardSwish(a) y = Conv(t, v)")
+    assert scales_of(net, lookup_tables="off", equalization="free") == {}
+
+
+@pytest.mark.parametrize("name", ["t", "*"])
+def test_an_activation_that_is_kept_in_16_bits_by_name_has_no_scales(name: str) -> None:
+    net = uneven()
+    config = load_recipe("onnxruntime-x86", {"keep_16bit": [name]}).config
+    plan = net.plan(equalization="off", bias_correction="off")
+    assert find_equalization_scales(net.graph, net.profile, config, plan) == {}

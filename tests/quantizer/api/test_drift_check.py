@@ -1,0 +1,211 @@
+"""Drift against the parameters that OLD led to, limits, and the order of the worst."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
+from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.profiles.records.store import save_profile
+from qprof_onnx.quantizer.api.drift import (
+    DriftLimits,
+    DriftReport,
+    check_limits,
+    covered,
+    covers_of,
+    diff,
+    is_shape_arithmetic,
+    old_params,
+)
+from qprof_onnx.quantizer.evaluation.gates import GateFailure
+from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams
+from qprof_onnx.quantizer.targets.config import QuantConfig
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
+
+
+def tensor(values: npt.ArrayLike) -> TensorProfile:
+    array = np.asarray(values, np.float32)[None]  # one row: without a batch axis it would be shape arithmetic
+    observer = TensorObserver("float")
+    observer.add(array, array.shape)
+    return observer.profile()
+
+
+def profile(digest: int, **tensors: npt.ArrayLike) -> Profile:
+    data = DataId(digest, f"{digest:032x}")
+    return Profile(MODEL, data, {name: tensor(values) for name, values in tensors.items()})
+
+
+def differing(
+    folder: Path,
+    old: Profile,
+    new: Profile,
+    limits: DriftLimits | None = None,
+    *,
+    calibrator: str = "minmax",
+    allow_different: bool = False,
+) -> DriftReport:
+    save_profile(old, folder / "old.yaml")
+    save_profile(new, folder / "new.yaml")
+    recipe = load_recipe(None, {"calibrator": calibrator})
+    return diff(
+        folder / "old.yaml",
+        folder / "new.yaml",
+        limits=limits,
+        recipe=recipe,
+        allow_different=allow_different,
+    )
+
+
+@pytest.mark.parametrize(
+    ("params", "cover"),
+    [
+        (QuantParams((0.5,), (0,), UINT8), (-0.5, 128.0)),
+        (QuantParams((0.5,), (128,), UINT8), (-64.5, 64.0)),
+        (QuantParams((0.25,), (0,), INT8), (-32.25, 32.0)),
+    ],
+)
+def test_covered_is_a_step_more_than_the_integers_on_either_side(
+    params: QuantParams, cover: tuple[float, float]
+) -> None:
+    assert covered(params) == cover
+
+
+@pytest.mark.parametrize("schema", ["asymmetric", "symmetric-uint8"])
+@pytest.mark.parametrize("values", [[-1.0, 2.0], [0.0, 0.3], [-7e-8, 1e-9], [3.0], [0.0], [-1e30, 1.0]])
+def test_the_data_that_minmax_saw_is_covered(schema: str, values: list[float]) -> None:
+    config = QuantConfig(schema=schema, calibrator="minmax")
+    low, high = covered(old_params(tensor(values), config))
+    assert low <= min(np.float32(values))
+    assert high >= max(np.float32(values))
+
+
+def test_every_tensor_has_a_cover() -> None:
+    assert list(covers_of(profile(1, b=[1.0], a=[-2.0]), QuantConfig())) == ["b", "a"]
+
+
+def test_the_calibrator_decides_what_is_clipped(tmp_path: Path) -> None:
+    # A percentile of 99 of 0 .. 999 cuts 1 % from the upper tail: at 990. Steps are of 990 / 255 = 3.9.
+    old, new = profile(1, x=np.arange(1000.0)), profile(2, x=np.arange(1000.0) + 100)
+    by_range = differing(tmp_path, old, new).drift.tensors[0]
+    by_percentile = differing(tmp_path, old, new, calibrator="percentile:99").drift.tensors[0]
+    # Of 1000 elements those from 1003 to 1099, and from 994 to 1099; of OLD's own those from 994 to 999.
+    # Tolerance: the one element of the bin that the cover ends in.
+    assert by_range.clipping_rate == pytest.approx(0.097, abs=0.001)
+    assert by_percentile.clipping_rate == pytest.approx(0.106, abs=0.001)
+    assert (by_range.baseline_clipping, by_percentile.baseline_clipping) == (
+        0.0,
+        pytest.approx(0.006, abs=0.001),
+    )
+
+
+def test_a_gate_on_clipping_is_about_the_rate_above_the_baseline(tmp_path: Path) -> None:
+    old, new = profile(1, x=np.arange(1000.0)), profile(2, x=np.arange(1000.0))
+    report = differing(tmp_path, old, new, DriftLimits(max_clipping=0.0), calibrator="percentile:95")
+    assert report.drift.tensors[0].baseline_clipping > 0.03
+    assert report.passed
+
+
+@pytest.mark.parametrize(
+    ("limits", "measured"),
+    [
+        (DriftLimits(max_range_growth=1.5), 2.0),
+        (DriftLimits(max_js_distance=0.5), 1.0),
+        (DriftLimits(max_wasserstein=0.5), pytest.approx(1.0, abs=1e-9)),  # bins of a constant
+        (DriftLimits(max_clipping=0.5), 1.0),
+        (DriftLimits(max_non_finite=0.0), 0.5),
+    ],
+)
+def test_each_limit_is_held(tmp_path: Path, limits: DriftLimits, measured: float) -> None:
+    old = profile(1, still=[1.0], x=[1.0, 1.0])
+    report = differing(tmp_path, old, profile(2, still=[1.0], x=[2.0, np.nan]), limits)
+    (failure,) = report.failures
+    assert (failure.where, failure.measured) == ("x", measured)
+    assert getattr(limits, failure.demand) == failure.limit
+    assert failure.missing == pytest.approx(failure.measured - failure.limit)
+    assert not report.passed
+
+
+def test_a_limit_that_is_met_exactly_passes(tmp_path: Path) -> None:
+    report = differing(
+        tmp_path,
+        profile(1, x=[1.0]),
+        profile(2, x=[2.0]),
+        DriftLimits(max_range_growth=2.0, max_js_distance=1.0),
+    )
+    assert report.passed
+    assert report.gated
+
+
+def test_without_limits_nothing_fails(tmp_path: Path) -> None:
+    report = differing(tmp_path, profile(1, x=[1.0]), profile(2, x=[1000.0]))
+    assert (report.passed, report.gated) == (True, False)
+
+
+def test_what_cannot_be_measured_breaks_every_limit_on_it(tmp_path: Path) -> None:
+    limits = DriftLimits(max_clipping=0.9, max_js_distance=1.0)
+    report = differing(tmp_path, profile(1, x=[1.0]), profile(2, x=[]), limits)
+    assert report.failures == (
+        GateFailure("max_clipping", "x", None, 0.9, math.inf),
+        GateFailure("max_js_distance", "x", None, 1.0, math.inf),
+    )
+
+
+def test_a_tensor_that_vanished_breaks_the_limits_unless_models_may_differ(tmp_path: Path) -> None:
+    old, new = profile(1, x=[1.0], y=[1.0]), profile(2, x=[1.0])
+    limits = DriftLimits(max_js_distance=0.5)
+    assert [f.where for f in differing(tmp_path, old, new, limits).failures] == ["y"]
+    assert differing(tmp_path, old, new, limits, allow_different=True).passed
+    assert differing(tmp_path, new, old, limits).passed  # one more is no drift
+
+
+def test_the_worst_come_first_those_that_fail_before_all(tmp_path: Path) -> None:
+    steady = np.linspace(0.0, 1.0, 1000)
+    old = profile(1, same=steady, bent=steady, wide=steady, gone=steady)
+    new = profile(2, same=steady, bent=steady**2, wide=np.append(steady, 3.0), gone=[])
+    report = differing(tmp_path, old, new)
+    assert [t.tensor for t in report.worst()] == ["gone", "bent", "wide", "same"]
+    assert [t.tensor for t in report.worst(2)] == ["gone", "bent"]
+    gated = differing(tmp_path, old, new, DriftLimits(max_range_growth=2.0))
+    assert [t.tensor for t in gated.worst()] == ["wide", "gone", "bent", "same"]
+    assert [t.tensor for t in gated.drift.tensors] == ["same", "bent", "wide", "gone"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((), True), ((4,), True), ((9,), False), ((None,), False), ((1, 2), False), (None, False)],
+)
+def test_small_tensors_without_a_batch_axis_are_shape_arithmetic(
+    shape: tuple[int | None, ...] | None, expected: bool
+) -> None:
+    assert is_shape_arithmetic(replace(tensor([1.0]), shape=shape)) == expected
+
+
+def test_another_structure_needs_to_be_allowed(tmp_path: Path) -> None:
+    other = replace(profile(2, x=[1.0], z=[1.0]), model=replace(MODEL, structure="c" * 64))
+    sentence = f"^{tmp_path}/new.yaml: is of another model than {tmp_path}/old.yaml: "
+    with pytest.raises(ProfileError, match=sentence):
+        differing(tmp_path, profile(1, x=[1.0]), other)
+    drift = differing(tmp_path, profile(1, x=[1.0]), other, allow_different=True).drift
+    assert [t.tensor for t in drift.tensors] == ["x"]
+    assert drift.appeared == ("z",)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        (DriftLimits(max_clipping=-0.1), r"max_clipping -0\.1: must be a number of at least 0"),
+        (DriftLimits(max_range_growth=0.5), r"max_range_growth 0\.5: must be a number of at least 1"),
+        (DriftLimits(max_js_distance=math.nan), r"max_js_distance: nan is not finite"),
+    ],
+)
+def test_a_limit_that_nothing_can_keep_is_refused(limits: DriftLimits, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_limits(limits)

@@ -1,0 +1,97 @@
+"""The keywords are the fields of the records behind them, with the words that these may have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import qprof_onnx as qprof
+from qprof_onnx.profiles.runner import settings as run
+from qprof_onnx.quantizer.api.drift import DriftLimits
+from qprof_onnx.quantizer.api.judged import JudgeOptions
+from qprof_onnx.quantizer.api.measuring import DiffOptions, EvaluateOptions, LayerOptions, SensitivityOptions
+from qprof_onnx.quantizer.api.quantizing import QuantizeOptions
+from qprof_onnx.quantizer.api.settings import RunOptions, Settings
+from qprof_onnx.quantizer.api.tuning import TuneOptions
+from qprof_onnx.quantizer.numerics.calibrator_names import CALIBRATOR_NAMES, split_calibrator
+from qprof_onnx.quantizer.search.quality import OBJECTIVES
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = get_type_hints(Settings)
+
+
+def names(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+def test_the_settings_are_the_fields_of_the_record_and_the_target() -> None:
+    assert {*SETTINGS, "target"} == names(qprof.QuantConfig)
+    assert set(get_type_hints(RunOptions)) == names(qprof.RunSettings)
+    assert names(DriftLimits) <= set(get_type_hints(DiffOptions))
+
+
+@pytest.mark.parametrize("options", [QuantizeOptions, SensitivityOptions, DiffOptions, TuneOptions])
+def test_every_function_that_plans_takes_all_settings(options: Any) -> None:
+    assert set(SETTINGS) <= set(get_type_hints(options))
+
+
+CONFIG = get_type_hints(qprof.QuantConfig)
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "calibrator"])
+def test_a_setting_has_the_type_of_its_field(name: str) -> None:
+    expected = Collection[str] if CONFIG[name] == tuple[str, ...] else CONFIG[name]
+    assert SETTINGS[name] == expected
+
+
+def test_the_words_of_the_calibrator_are_its_names_and_percentiles_that_can_be_parsed() -> None:
+    words = [word for kind in get_args(SETTINGS["calibrator"]) for word in get_args(kind)]
+    assert words[: len(CALIBRATOR_NAMES)] == list(CALIBRATOR_NAMES)
+    assert {split_calibrator(word)[0] for word in words[len(CALIBRATOR_NAMES) :]} == {"percentile"}
+
+
+def test_the_words_of_a_run_and_of_a_tuning_are_those_that_they_may_be() -> None:
+    hints = get_type_hints(RunOptions)
+    assert get_args(get_args(hints["tensors"])[0]) == run.TENSORS
+    assert get_args(get_args(hints["channels"])[0]) == run.CHANNELS
+    assert get_args(hints["non_finite"]) == run.NON_FINITE
+    assert get_args(get_type_hints(TuneOptions)["objective"]) == tuple(OBJECTIVES)
+
+
+def test_every_option_is_described() -> None:
+    for options in (LayerOptions, JudgeOptions, QuantizeOptions, EvaluateOptions, TuneOptions, DiffOptions):
+        own = set(get_type_hints(options)) - set(SETTINGS) - names(DriftLimits)
+        own -= set() if options is LayerOptions else set(get_type_hints(LayerOptions))
+        own -= set(get_type_hints(JudgeOptions)) if options is QuantizeOptions else set()
+        assert options.__doc__ is not None
+        assert not [name for name in own if name not in options.__doc__]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('q.quantize("m.onnx", "p.yaml", calibrator="msee")', 'Argument "calibrator"'),
+        ('q.quantize("m.onnx", "p.yaml", calibratr="mse")', 'Unexpected keyword argument "calibratr"'),
+        ('q.quantize("m.onnx", "p.yaml", block_size="32")', 'Argument "block_size"'),
+        ('q.profile("m.onnx", [], channels="on")', 'Argument "channels"'),
+        ("q.evaluate(3, 4, [])", 'Argument 1 to "evaluate"'),
+        ('q.tune("m.onnx", "p.yaml", [], objective="speed")', 'Argument "objective"'),
+        ('reveal_type(q.quantize("m.onnx").model)', 'Revealed type is "onnx_ir._core.Model"'),
+    ],
+)
+def test_a_type_checker_finds_what_is_wrong(line: str, said: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import qprof_onnx as q\n{line}\n", encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said in result.stdout

@@ -1,0 +1,44 @@
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx import parser
+from qprof_onnx.quantizer.evaluation.metrics.score import MetricRequest, Score, open_metric, score_of
+from qprof_onnx.quantizer.evaluation.metrics.truth import Metric, Outputs, Place
+
+SIZE = 64
+
+
+def scored(metric: Metric, floats: list[Outputs], quantized: list[Outputs], first: int = 0) -> Score:
+    """Return the score of outputs of samples that begin at an index."""
+    kept: list[tuple[Any, Any]] = []
+    row = 0
+    for index, (f, q) in enumerate(zip(floats, quantized, strict=True), first):
+        truth, rows = metric.truth(Place(index, f"{index}.npz", row), f)
+        row += rows
+        kept.append((metric.scored(truth, f), metric.scored(truth, q)))
+    metric.finish(row, False)
+    sides = zip(*kept, strict=True)
+    return score_of(metric.kind, len(floats), *(metric.figures(list(side)) for side in sides))
+
+
+def rows(*best: int) -> dict[str, np.ndarray]:
+    """Return an output "y" of four classes, a row for each best class."""
+    return {"y": np.eye(4, dtype=np.float32)[list(best)]}
+
+
+def model_of(*outputs: str) -> ir.Model:
+    """Return a model of pictures of SIZE, with outputs of these names."""
+    values = ", ".join(f"float[N, C] {name}" for name in outputs)
+    nodes = " ".join(f"{name} = Identity(x)" for name in outputs)
+    graph = f"g (float[1, 3, {SIZE}, {SIZE}] x) => ({values}) {{ {nodes} }}"
+    return ir.from_proto(parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}'))
+
+
+def opened(
+    name: str, first: Outputs, truth: object = None, model: ir.Model | None = None, **more: Any
+) -> Metric:
+    """Return a metric of the table, opened for outputs like the first ones."""
+    request = MetricRequest(name, None if truth is None else str(truth), **more)
+    pictures = {"x": np.zeros((1, 3, SIZE, SIZE), np.float32)}
+    return open_metric(request, model_of(*first) if model is None else model, pictures, first)

@@ -1,0 +1,378 @@
+import json
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import parser
+from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
+from qprof_onnx.quantizer.evaluation.metrics.detection import (
+    boxes_of,
+    hits,
+    in_crowds,
+    overlaps,
+    placed,
+    suppressed,
+)
+from qprof_onnx.quantizer.evaluation.metrics.truth import Place
+
+from .running import model_of, opened, scored
+
+RNG = np.random.default_rng(3)
+SIDE = 64
+
+
+def random_boxes(count: int) -> np.ndarray:
+    """Return boxes as corners, float64 [count, 4]."""
+    corner, size = RNG.uniform(0, 40, (count, 2)), RNG.uniform(6, 24, (count, 2))
+    return np.concatenate([corner, corner + size], axis=1)
+
+
+def centred(corners: np.ndarray) -> np.ndarray:
+    """Return boxes as centre and size."""
+    return np.concatenate([(corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2]], axis=1)
+
+
+@pytest.mark.parametrize("limit", [0.3, 0.5])
+def test_suppression_is_that_of_onnxs_operator(limit) -> None:
+    corners, scores = random_boxes(60).astype(np.float32), RNG.random(60).astype(np.float32)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[1, N, 4] b, float[1, 1, N] s, int64 m, float i)
+    => (int64[K, 3] y) { y = NonMaxSuppression(b, s, m, i) }"""
+    session = ort.InferenceSession(parser.parse_model(text).SerializeToString())
+    inputs = {"b": corners[None], "s": scores[None, None], "m": np.int64(60), "i": np.float32(limit)}
+    (wanted,) = session.run(None, {name: np.asarray(value) for name, value in inputs.items()})
+    found = suppressed(boxes_of(corners, np.zeros(60), scores.astype(np.float64)), limit, 100)
+    assert np.array_equal(found.scores, scores[wanted[:, 2]].astype(np.float64))
+
+
+def test_boxes_of_other_classes_do_not_suppress_one_another() -> None:
+    box = np.array([[0.0, 0.0, 10.0, 10.0]] * 2)
+    assert len(suppressed(boxes_of(box, np.array([0, 1]), np.array([0.9, 0.8])), 0.5, 9).scores) == 2
+    assert overlaps(box[:1], np.array([[0.0, 0.0, 10.0, 5.0]]))[0, 0] == 0.5
+
+
+def truth_and_found(count: int) -> tuple[list[dict], list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+    """Return annotations of COCO, some of them crowds, and corners, classes and scores for each picture."""
+    annotations, found = [], []
+    for picture in range(count):
+        true, kinds = random_boxes(int(RNG.integers(0, 5))), RNG.integers(0, 3, 5)
+        for box, kind in zip(true, kinds, strict=False):
+            size = box[2:] - box[:2]
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": picture,
+                    "category_id": int(kind) * 10,
+                    "bbox": [*map(float, box[:2]), *map(float, size)],
+                    "area": float(size.prod()),
+                    "iscrowd": int(RNG.random() < 0.1),
+                }
+            )
+        near = true + RNG.normal(0, 1.5, true.shape)
+        boxes = np.concatenate([near, random_boxes(3)])
+        classes = np.concatenate([kinds[: len(true)], RNG.integers(0, 3, 3)])
+        found.append((boxes, classes, RNG.random(len(boxes)).astype(np.float32).astype(np.float64)))
+    return annotations, found
+
+
+def coco_file(folder, annotations: list[dict], count: int, side: int = SIDE):
+    """Write a COCO file and return its path and its content."""
+    content = {
+        "images": [{"id": n, "file_name": f"{n}.jpg", "width": side, "height": side} for n in range(count)],
+        "categories": [{"id": kind, "name": str(kind)} for kind in (0, 10, 20)],
+        "annotations": annotations,
+    }
+    (folder / "coco.json").write_text(json.dumps(content))
+    return folder / "coco.json", content
+
+
+def library(content: dict, found, iou: float | None) -> float:
+    """Return pycocotools' own mAP in percent, of boxes of all sizes."""
+    true, given = COCO(), COCO()
+    true.dataset = content
+    true.createIndex()
+    boxes = [
+        {
+            "id": 1 + n,
+            "image_id": picture,
+            "category_id": int(kind) * 10,
+            "bbox": [*map(float, box[:2]), *map(float, box[2:] - box[:2])],
+            "area": float((box[2:] - box[:2]).prod()),
+            "score": float(score),
+            "iscrowd": 0,
+        }
+        for n, (picture, box, kind, score) in enumerate(
+            (picture, *row) for picture, rows in enumerate(found) for row in zip(*rows, strict=True)
+        )
+    ]
+    given.dataset = {**content, "annotations": boxes}
+    given.createIndex()
+    evaluation = COCOeval(true, given, "bbox")
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    return 100 * evaluation.stats[0 if iou is None else 1]
+
+
+def as_rows6(found) -> list[dict[str, np.ndarray]]:
+    """Return the outputs of a detector with NMS in its graph."""
+    return [{"y": np.concatenate([b, s[:, None], c[:, None]], axis=1)[None]} for b, c, s in found]
+
+
+@pytest.mark.parametrize(("name", "iou"), [("map", None), ("map50", 0.5)])
+def test_map_is_that_of_pycocotools(tmp_path, capsys, name, iou) -> None:
+    annotations, found = truth_and_found(12)
+    file, content = coco_file(tmp_path, annotations, 12)
+    samples = as_rows6(found)
+    score = scored(opened(name + ":confidence=0", samples[0], file), samples, samples)
+    assert score.float_score == pytest.approx(library(content, found, iou), rel=1e-9)
+    assert (score.rows, score.drop, score.drop_high) == (12, 0.0, 0.0)
+    capsys.readouterr()
+
+
+def test_boxes_that_are_off_lower_the_score_with_an_interval(tmp_path) -> None:
+    annotations, found = truth_and_found(20)
+    file, _ = coco_file(tmp_path, annotations, 20)
+    off = [(boxes + RNG.normal(0, 3, boxes.shape), *rest) for boxes, *rest in found]
+    score = scored(opened("map50", as_rows6(found)[0], file), as_rows6(found), as_rows6(off))
+    assert score.drop_low < score.drop < score.drop_high
+    assert score.drop > 5.0
+
+
+def test_f1_counts_the_matches_of_coco(tmp_path) -> None:
+    annotations, found = truth_and_found(15)
+    annotations = [{**entry, "iscrowd": 0} for entry in annotations]
+    file, content = coco_file(tmp_path, annotations, 15)
+    sure = [tuple(part[scores >= 0.25] for part in (b, c, scores)) for b, c, scores in found]
+    score = scored(opened("f1", as_rows6(found)[0], file), as_rows6(found), as_rows6(found))
+    right = 0
+    for picture, (boxes, classes, scores) in enumerate(sure):
+        true = [entry for entry in annotations if entry["image_id"] == picture]
+        corners = np.array([entry["bbox"] for entry in true]).reshape(-1, 4)
+        corners[:, 2:] += corners[:, :2]
+        kinds = np.array([entry["category_id"] // 10 for entry in true])
+        right += hits(boxes_of(boxes, classes, scores), boxes_of(corners, kinds), 0.5)
+    total = sum(len(s) for *_, s in sure) + len(annotations)
+    assert score.float_score == pytest.approx(200 * right / total, rel=1e-12)
+    matched = COCOeval(*both(content, sure), "bbox")
+    matched.params.iouThrs, matched.params.maxDets = np.array([0.5]), [100]
+    matched.params.areaRng, matched.params.areaRngLbl = [[0, 1e10]], ["all"]
+    matched.evaluate()
+    assert right == sum(int((r["dtMatches"] > 0).sum()) for r in matched.evalImgs if r is not None)
+
+
+def both(content: dict, found) -> tuple[COCO, COCO]:
+    """Return truth and boxes as pycocotools takes them."""
+    true, given = COCO(), COCO()
+    true.dataset = content
+    boxes = []
+    for picture, (corners, classes, scores) in enumerate(found):
+        for box, kind, score in zip(corners, classes, scores, strict=True):
+            size = box[2:] - box[:2]
+            entry = {"id": len(boxes) + 1, "image_id": picture, "category_id": int(kind) * 10}
+            boxes.append(
+                {**entry, "bbox": [*box[:2], *size], "area": size.prod(), "score": score, "iscrowd": 0}
+            )
+    given.dataset = {**content, "annotations": boxes}
+    for made in (true, given):
+        made.createIndex()
+    return true, given
+
+
+CORNERS = np.array([[2.0, 4.0, 22.0, 34.0], [30.0, 30.0, 50.0, 60.0]])
+SCORES = np.array([[0.9, 0.05, 0.02], [0.03, 0.01, 0.8]])
+
+
+def heads() -> dict[str, dict[str, np.ndarray]]:
+    """Return the outputs of detectors that find the same two boxes, of classes 0 and 2."""
+    spare = 30
+    centre = np.concatenate([centred(CORNERS), np.tile([5.0, 5.0, 4.0, 4.0], (spare, 1))])
+    scores = np.concatenate([SCORES, np.full((spare, 3), 1e-4)])
+    shares = np.concatenate([CORNERS, np.zeros((spare, 4))]) / SIDE
+    none = 1 - scores.max(axis=1, keepdims=True)
+    best, kinds = SCORES.max(axis=1), SCORES.argmax(axis=1)
+    rows7 = np.concatenate([np.zeros((2, 1)), CORNERS, kinds[:, None], best[:, None]], axis=1)
+    ssd7 = np.concatenate([np.zeros((2, 1)), kinds[:, None], best[:, None], CORNERS / SIDE], axis=1)
+    return {
+        "yolov8": {"y": np.concatenate([centre, scores], axis=1).T[None]},
+        "yolov5": {"y": np.concatenate([centre, np.ones((len(centre), 1)), scores], axis=1)[None]},
+        "ssd": {"boxes": shares[None], "scores": np.concatenate([none, scores], axis=1)[None]},
+        "boxes": {"boxes": CORNERS, "labels": kinds, "scores": best},
+        "rows6": {"y": np.concatenate([CORNERS, best[:, None], kinds[:, None]], axis=1)[None]},
+        "rows7": {"y": rows7},
+        "ssd-output": {"y": ssd7[None, None]},
+    }
+
+
+@pytest.mark.parametrize("form", heads())
+def test_every_form_of_head_finds_the_same_boxes(tmp_path, form) -> None:
+    output = heads()[form]
+    lines = [
+        f"{kind} {' '.join(map(str, row))}" for kind, row in zip((0, 2), centred(CORNERS) / SIDE, strict=True)
+    ]
+    (tmp_path / "0.txt").write_text("\n".join(lines))
+    metric = opened("f1:iou=0.99", output, tmp_path)
+    assert f"read as {form}" in metric.assumed[0]
+    score = scored(metric, [output], [{name: np.zeros_like(values) for name, values in output.items()}])
+    assert (score.float_score, score.quantized_score) == (100.0, 0.0)
+
+
+def test_the_outputs_of_tensorflows_detectors_are_known_by_their_names(tmp_path) -> None:
+    best, kinds = SCORES.max(axis=1), SCORES.argmax(axis=1)
+    output = {
+        "detection_anchor_indices": np.array([[4.0, 9.0]]),
+        "detection_boxes": (CORNERS / SIDE)[None][..., [1, 0, 3, 2]],
+        "detection_classes": kinds[None] + 1.0,
+        "detection_scores": best[None],
+        "num_detections": np.array([2.0]),
+    }
+    lines = [
+        f"{kind} {' '.join(map(str, row))}" for kind, row in zip(kinds, centred(CORNERS) / SIDE, strict=True)
+    ]
+    (tmp_path / "0.txt").write_text("\n".join(lines))
+    metric = opened("f1:iou=0.99,first=1", output, tmp_path)
+    assert scored(metric, [output], [output]).float_score == 100.0
+    assert "detection_boxes, detection_scores, detection_classes read as boxes" in metric.assumed[0]
+    assert "yxyx in shares of 64 x 64 pixels" in metric.assumed[0]
+
+
+def test_numbers_of_classes_may_begin_at_one_or_be_those_of_the_file(tmp_path) -> None:
+    output = heads()["boxes"]
+    output["labels"] = np.array([10, 30])
+    boxes = [
+        dict(zip(("id", "bbox"), (n, [*b[:2], *(b[2:] - b[:2])]), strict=True))
+        for n, b in enumerate(CORNERS, 1)
+    ]
+    entries = [
+        {**box, "image_id": 0, "category_id": k, "area": 1.0} for box, k in zip(boxes, (10, 30), strict=True)
+    ]
+    file, _ = coco_file(tmp_path, entries, 1)
+    assert scored(opened("f1:ids=yes", output, file), [output], [output]).float_score == 100.0
+    output["labels"] = np.array([2, 4])  # of 0, 10, 20 and 30, counted from 1
+    assert scored(opened("f1:first=1", output, file), [output], [output]).float_score == 100.0
+    assert scored(opened("f1", output, file), [output], [output]).float_score == 0.0
+
+
+def test_without_a_truth_the_float_models_boxes_are_it() -> None:
+    output = heads()["yolov8"]
+    metric = opened("map50", output)
+    score = scored(metric, [output], [output])
+    assert (score.float_score, score.quantized_score) == (100.0, 100.0)
+    assert "the boxes of the float model with a score of 0.25 or more are the truth" in metric.assumed[1]
+
+
+def test_classes_may_be_chosen_and_counted_as_one(tmp_path) -> None:
+    output = heads()["yolov8"]
+    (tmp_path / "0.txt").write_text("1 " + " ".join(map(str, centred(CORNERS)[1] / SIDE)))
+    assert scored(opened("f1:classes=2", output, tmp_path), [output], [output]).float_score == 0.0
+    one = opened("f1:classes=1+2,agnostic=yes", output, tmp_path)
+    assert scored(one, [output], [output]).float_score == 100.0
+
+
+def test_boxes_go_where_the_letterbox_puts_the_picture(tmp_path) -> None:
+    # 128 x 64 in 64 x 64: half the size, borders of 16 above and below
+    corners = np.array([[10.0, 20.0, 50.0, 60.0]])
+    assert placed(corners, (128.0, 64.0), (64, 64), "letterbox").tolist() == [[5.0, 26.0, 25.0, 46.0]]
+    assert placed(corners, (128.0, 64.0), (64, 64), "stretch").tolist() == [[5.0, 20.0, 25.0, 60.0]]
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
+    shares = centred(corners)[0] / [128, 64, 128, 64]
+    (tmp_path / "labels" / "0.txt").write_text("0 " + " ".join(map(str, shares)))
+    output = {"y": np.array([[[5.0, 26.0, 25.0, 46.0, 0.9, 0.0]]])}
+    metric = opened(f"f1:iou=0.99,images={tmp_path / 'images'}", output, tmp_path / "labels")
+    assert scored(metric, [output], [output]).float_score == 100.0
+
+
+def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
+    for recipe, box in (("yolo", [16.0, 24.0, 48.0, 40.0]), ("raw", [16.0, 16.0, 48.0, 48.0])):
+        output = {"y": np.array([[[*box, 0.9, 0.0]]])}
+        data = PreprocessedData(str(tmp_path / "images"), recipe)
+        for source in (data, ChosenSamples(data, (0,))):
+            metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=source)
+            assert scored(metric, [output], [output]).float_score == 100.0
+    assert placed(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [[0.0, 0.0, 0.0, 0.0]]
+
+
+def test_boxes_in_a_crowd_are_neither_right_nor_wrong() -> None:
+    wanted = boxes_of(np.array([[0.0, 0.0, 40.0, 40.0]]), np.array([0]))
+    crowd = type(wanted)(wanted.corners, wanted.classes, wanted.scores, np.array([True]))
+    found = boxes_of(np.array([[1.0, 1.0, 9.0, 9.0], [50.0, 50.0, 60.0, 60.0]]), np.array([0, 0]))
+    assert in_crowds(found, crowd, 0.5).tolist() == [True, False]
+    assert hits(found, crowd, 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("head=yolo", "none of yolov5, yolov8"),
+        ("classes=a", "are no numbers"),
+        ("placement=left", "none of input"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(tmp_path, option, message) -> None:
+    (tmp_path / "0.txt").write_text("")
+    with pytest.raises(ConfigError, match=message):
+        opened(f"f1:{option}", heads()["yolov8"], tmp_path)
+
+
+def test_what_is_no_truth_of_boxes_is_refused(tmp_path) -> None:
+    output = heads()["yolov8"]
+    (tmp_path / "a.json").write_text('{"images": 3}')
+    with pytest.raises(DataError, match="is no COCO file of boxes"):
+        opened("f1", output, tmp_path / "a.json")
+    (tmp_path / "yolo").mkdir()
+    (tmp_path / "yolo" / "0.txt").write_text("0 a b\n")
+    with pytest.raises(DataError, match="is no list of boxes"):
+        scored(opened("f1", output, tmp_path / "yolo"), [output], [output])
+    with pytest.raises(ModelError, match="are no boxes of a known form"):
+        opened("f1", {"y": np.zeros((2, 3))}, None, model_of("y"))
+
+
+def listed(*names: str) -> str:
+    """Return a COCO file of pictures of twice the width of the input, each with a box at its left."""
+    images = [{"id": at, "width": 2 * SIDE, "height": SIDE, "file_name": n} for at, n in enumerate(names)]
+    boxes = [{"image_id": at, "category_id": 1, "bbox": [0, 0, SIDE, SIDE]} for at in range(len(names))]
+    return json.dumps({"images": images, "annotations": boxes})
+
+
+ONE = {"y": np.array([[[0, 0, 32, 64, 0.9, 0]]], np.float32)}
+
+
+def test_samples_are_all_found_by_name_or_none(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png", "c.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric.truth(Place(0, "a.png", 0), ONE)
+    with pytest.raises(DataError, match=r"none of the name of b.png"):
+        metric.truth(Place(1, "b.png", 1), ONE)
+
+
+def test_two_samples_with_the_name_of_one_picture_are_refused(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("1.png", "2.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric.truth(Place(0, "a/1.png", 0), ONE)
+    with pytest.raises(DataError, match=r"samples a/1.png and b/1.png would both"):
+        metric.truth(Place(1, "b/1.png", 1), ONE)
+
+
+def test_chosen_samples_have_the_placement_of_their_recipe(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png"))
+    (tmp_path / "r.yaml").write_text("reader: image\nresize: exact\n")
+    data = PreprocessedData(str(tmp_path), str(tmp_path / "r.yaml"))
+    for chosen in (data, ChosenSamples(data, (0,))):
+        found = opened("f1", ONE, tmp_path / "t.json", data=chosen)
+        assert found.assumed[1].endswith("in placement stretch")
+
+
+def test_a_first_sample_without_boxes_does_not_tell_their_units() -> None:
+    empty = {"y": np.zeros((1, 0, 6), np.float32)}
+    with pytest.raises(ConfigError, match="f1:units=pixels"):
+        opened("f1", empty)
+    assert "in pixels" in opened("f1:units=pixels", empty).assumed[0]

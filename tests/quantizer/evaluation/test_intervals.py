@@ -1,0 +1,129 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from qprof_onnx.quantizer.evaluation.metrics.intervals import (
+    bootstrap_interval,
+    drop_interval,
+    mcnemar_p,
+    paired_interval,
+    rows_to_show,
+    student95,
+)
+from qprof_onnx.quantizer.evaluation.metrics.score import score_of
+from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
+from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of
+from scipy import stats
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200))
+def test_the_interval_of_whole_rows_is_that_of_two_proportions(only_float, only_quantized, same) -> None:
+    differences = np.array([100.0] * only_float + [-100.0] * only_quantized + [0.0] * same)
+    low, high = paired_interval(only_float, only_quantized, differences.size)
+    # 1e-9: two ways to add the same float64 numbers
+    assert drop_interval(differences) == pytest.approx((100 * low, 100 * high), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (7, 2.365), (30, 2.042)]
+)
+def test_students_quantile_is_that_of_the_tables(freedom, quantile) -> None:
+    # 2 %: the expansion is cut off; it is worst at 3 degrees
+    assert student95(freedom) == pytest.approx(quantile, rel=0.02)
+
+
+def test_scores_that_differ_little_have_a_narrow_interval_even_when_they_are_few() -> None:
+    low, high = drop_interval(np.array([1.0, 1.2, 1.1, 1.3]))
+    assert 0.9 < low < 1.15 < high < 1.4
+    assert drop_interval(np.array([1.0])) == (-100.0, 100.0)
+
+
+def test_the_paired_interval_is_bonett_and_price() -> None:
+    # by hand: a = 11/102, b = 3/102; d = 8/102; half = 1.96 * sqrt((14/102 - (8/102)**2) / 102)
+    half = 1.959963984540054 * math.sqrt((14 / 102 - (8 / 102) ** 2) / 102)
+    assert paired_interval(10, 2, 100) == pytest.approx((8 / 102 - half, 8 / 102 + half), rel=1e-14)
+
+
+@pytest.mark.parametrize(("only_float", "only_quantized"), [(0.06, 0.03), (0.10, 0.10), (0.30, 0.05)])
+def test_the_interval_covers_the_true_drop_as_often_as_it_says(only_float, only_quantized) -> None:
+    rows = 200
+    shares = [only_float, only_quantized, 1.0 - only_float - only_quantized]
+    counts = [(a, b, rows - a - b) for a in range(rows + 1) for b in range(rows + 1 - a)]
+    likely = stats.multinomial.pmf(np.array(counts), rows, shares)
+    intervals = np.array([paired_interval(a, b, rows) for a, b, _ in counts])
+    drop = only_float - only_quantized
+    covered = likely[(intervals[:, 0] <= drop) & (drop <= intervals[:, 1])].sum()
+    assert likely.sum() == pytest.approx(1.0)
+    assert 0.95 <= covered <= 0.97  # nominal 0.95; no draws, the probabilities of all counts are summed
+
+
+def test_the_interval_takes_the_quantile_of_the_normal_distribution() -> None:
+    low, high = paired_interval(30, 20, 1000)
+    share_a, share_b = 31 / 1002, 21 / 1002
+    error = np.sqrt((share_a + share_b - (share_a - share_b) ** 2) / 1002)
+    assert (low, high) == pytest.approx(stats.norm.interval(0.95, share_a - share_b, error), rel=1e-9)
+
+
+def test_few_rows_without_disagreement_still_leave_doubt() -> None:
+    low, high = paired_interval(0, 0, 20)
+    assert low < -0.05
+    assert high > 0.05
+
+
+def test_mcnemar_is_the_two_sided_binomial_test() -> None:
+    # 8 against 1: 2 * (C(9,0) + C(9,1)) / 2**9
+    assert mcnemar_p(8, 1) == pytest.approx(20 / 512, rel=1e-12)  # lgamma
+    assert mcnemar_p(1, 8) == mcnemar_p(8, 1)
+
+
+def test_equal_disagreement_has_p_value_one() -> None:
+    assert mcnemar_p(0, 0) == 1.0
+    assert mcnemar_p(5, 5) == 1.0
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 1), (3, 0), (4, 9), (17, 17), (120, 80), (3000, 2900)])
+def test_mcnemar_is_the_exact_binomial_test_of_scipy(a: int, b: int) -> None:
+    assert mcnemar_p(a, b) == pytest.approx(stats.binomtest(a, a + b, 0.5).pvalue, rel=1e-9)  # lgamma
+
+
+def test_mcnemar_of_large_counts_is_a_number() -> None:
+    assert 0.0 <= mcnemar_p(60_000, 40_000) < 1e-100
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit"), [((0, 0, 500), 0.01), ((12, 8, 1000), 0.02), ((3, 0, 100), 0.1)]
+)
+def test_the_rows_that_would_show_a_limit_do(counts: tuple[int, int, int], limit: float) -> None:
+    only_float, only_quantized, rows = counts
+    needed = rows_to_show(*counts, limit)
+    assert needed is not None
+    scaled = [count * needed / rows for count in (only_float, only_quantized)]
+    assert paired_interval(*scaled, needed)[1] == pytest.approx(limit, rel=0.05)  # whole rows
+
+
+def test_no_number_of_rows_shows_a_limit_that_is_exceeded() -> None:
+    assert rows_to_show(5, 2, 100, 0.03) is None
+
+
+def test_the_bootstrap_of_a_mean_is_about_as_wide_as_students_interval() -> None:
+    widths = []
+    for seed in range(10):
+        values = np.random.default_rng(seed).normal(2.0, 1.0, 12)
+        low, high = bootstrap_interval(lambda weights, v=values: weights @ v / weights.sum(axis=1), 12)
+        student = stats.t.ppf(0.975, 11) * values.std(ddof=1) / math.sqrt(12)
+        widths.append((high - low) / (2 * student))
+    assert np.mean(widths) == pytest.approx(1.0, abs=0.1)  # ten samples of 12 values, 400 draws of each
+
+
+def test_one_sample_says_nothing_of_others() -> None:
+    assert bootstrap_interval(lambda weights: weights[:, 0], 1) == (-math.inf, math.inf)
+
+
+def test_a_float_model_with_nothing_right_shows_nothing() -> None:
+    nothing = mean_of(np.zeros(5000))
+    asked = named_metric("top-1")
+    assert asked is not None
+    found = score_of(asked.kind, 5000, nothing, nothing)
+    assert (found.drop_low, found.drop_high, found.is_worthless) == (-math.inf, math.inf, True)

@@ -1,0 +1,83 @@
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, LatencySettings, measure
+
+
+class Machine:
+    """A clock that only runs of models move."""
+
+    def __init__(self, float_seconds: float, quantized_seconds: float) -> None:
+        self.now = 0.0
+        self.log: list[tuple[str, int]] = []
+        self.seconds = {"float": float_seconds, "quantized": quantized_seconds}
+
+    def run(self, which: str):
+        def run(index: int) -> None:
+            self.log.append((which, index))
+            self.now += self.seconds[which]
+
+        return run
+
+    def clock(self) -> float:
+        return self.now
+
+    def measure(self, samples: int, rounds: int):
+        settings = LatencySettings(rounds=rounds)
+        return measure(self.run("float"), self.run("quantized"), samples, settings, clock=self.clock)
+
+
+def test_speedup_is_float_over_quantized() -> None:
+    found = Machine(0.040, 0.010).measure(samples=2, rounds=6)
+    assert found.float_ms == pytest.approx(40.0, rel=1e-9)  # float64 sums of the fake clock
+    assert found.speedup == pytest.approx(4.0, rel=1e-9)
+    assert (found.rounds, found.runs, found.samples, found.threads) == (6, 12, 2, 1)
+
+
+def test_models_take_turns_on_the_same_samples() -> None:
+    machine = Machine(0.040, 0.010)
+    machine.measure(samples=2, rounds=1)
+    warm_up = 8  # two runs of each model on each sample
+    assert machine.log[warm_up:] == [("float", 0), ("quantized", 0), ("float", 1), ("quantized", 1)]
+
+
+def test_the_model_that_begins_alternates_from_round_to_round() -> None:
+    machine = Machine(0.040, 0.010)
+    machine.measure(samples=1, rounds=4)
+    begins = [which for which, _ in machine.log[4:]]
+    assert begins == ["float", "quantized", "quantized", "float"] * 2
+
+
+def test_fast_models_run_several_times_in_their_turn_equally_often() -> None:
+    machine = Machine(0.002, 0.001)
+    found = machine.measure(samples=1, rounds=1)
+    assert machine.log[4:] == [("float", 0)] * 5 + [("quantized", 0)] * 5
+    assert found.float_ms == pytest.approx(2.0, rel=1e-9)
+
+
+def test_slow_models_stop_when_the_time_is_up() -> None:
+    assert Machine(10.0, 10.0).measure(samples=1, rounds=30).rounds == MIN_ROUNDS
+
+
+def test_the_median_ignores_one_disturbed_round() -> None:
+    machine = Machine(0.040, 0.010)
+    runs = 0
+
+    def disturbed(index: int) -> None:
+        nonlocal runs
+        runs += 1
+        machine.now += 5.0 if runs == 4 else 0.010
+
+    found = measure(machine.run("float"), disturbed, 1, LatencySettings(rounds=9), clock=machine.clock)
+    assert found.quantized_ms == pytest.approx(10.0, rel=1e-9)
+    assert found.speedup_low == pytest.approx(4.0, rel=1e-9)
+
+
+def test_one_round_has_no_spread() -> None:
+    found = Machine(0.040, 0.020).measure(samples=1, rounds=1)
+    assert found.speedup_low == found.speedup_high == found.speedup
+
+
+@pytest.mark.parametrize(("settings", "said"), [({"rounds": 0}, "rounds"), ({"threads": 0}, "threads")])
+def test_numbers_that_make_no_sense_are_refused(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"{said}: "):
+        LatencySettings(**settings)

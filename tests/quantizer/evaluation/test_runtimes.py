@@ -1,0 +1,99 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from qprof_onnx.cli.options.evaluation import RUNTIMES as SHOWN
+from qprof_onnx.profiles.base.errors import ConfigError, ModelError
+from qprof_onnx.profiles.runtime import providers as custom_operators
+from qprof_onnx.quantizer.evaluation import runtimes
+from qprof_onnx.quantizer.evaluation.runtimes import RUNTIMES, RuntimeName, place_of, run
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 3] x, int64[N, 1] i) => (float[N, 3] y, int64[N, 1] j) { y = Exp (x) j = Neg (i) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "m.onnx")
+    return str(tmp_path / "m.onnx")
+
+
+def test_the_names_are_those_of_the_table() -> None:
+    assert set(get_args(RuntimeName)) == set(RUNTIMES) == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_runtime_runs_a_model_as_onnxruntime_describes_it(model: str, name: str) -> None:
+    session = place_of(name, "cpu").open(model, "m.onnx", 1)
+    assert [(v.name, v.type) for v in session.get_inputs()] == [
+        ("x", "tensor(float)"),
+        ("i", "tensor(int64)"),
+    ]
+    assert [(v.name, v.type) for v in session.get_outputs()] == [
+        ("y", "tensor(float)"),
+        ("j", "tensor(int64)"),
+    ]
+    sample = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "i": np.array([[1], [2]])}
+    j, y = run(session, ["j", "y"], sample, "m.onnx")
+    assert np.array_equal(j, [[-1], [-2]])
+    assert np.allclose(y, np.exp(sample["x"]), rtol=1e-6)  # float32
+
+
+@pytest.mark.parametrize(("name", "title"), [("onnxruntime", "onnxruntime"), ("openvino", "OpenVINO")])
+def test_a_runtime_that_refuses_a_model_or_a_sample_is_named(tmp_path, model, name, title) -> None:
+    odd = MODEL.replace('"": 17', '"": 17, "a.b": 1').replace("Exp (x)", "a.b.Odd (x)")
+    onnx.save(onnx.parser.parse_model(odd), tmp_path / "odd.onnx")
+    with pytest.raises(ModelError, match=f"odd.onnx: {title}"):
+        place_of(name, "cpu").open(str(tmp_path / "odd.onnx"), "odd.onnx", 1)
+    session = place_of(name, "cpu").open(model, "m.onnx", 1)
+    with pytest.raises(ModelError, match=f"m.onnx: {title} cannot run it"):
+        run(session, ["y"], {"z": np.zeros((2, 3), np.float32)}, "m.onnx")
+
+
+def test_what_is_not_there_is_refused_with_what_is() -> None:
+    with pytest.raises(ConfigError, match="no such runtime; use one of onnxruntime, openvino"):
+        place_of("tensorrt", "cpu")
+    with pytest.raises(ConfigError, match=r"provider 'cuda'.* it has .*CPUExecutionProvider"):
+        place_of("onnxruntime", "cuda")
+    with pytest.raises(ConfigError, match=r"provider 'npu7': OpenVINO has no such device here; it has .*CPU"):
+        place_of("openvino", "npu7")
+
+
+def test_a_missing_openvino_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ConfigError, match=r"pip install 'qprof-onnx\[openvino\]'"):
+        place_of("openvino", "cpu")
+
+
+def test_a_session_that_runs_elsewhere_is_refused(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fallen:
+        def __init__(self, *given: object, **named: object) -> None:
+            pass
+
+        def get_providers(self) -> list[str]:
+            return ["CPUExecutionProvider"]
+
+    monkeypatch.setattr(custom_operators.ort, "InferenceSession", Fallen)
+    place = runtimes.ExecutionPlace("onnxruntime", "CUDAExecutionProvider")
+    cause = "does not start here: onnxruntime would run the model with CPUExecutionProvider instead"
+    with pytest.raises(ConfigError, match=cause):
+        place.open(model, "m.onnx", 1)
+
+
+def test_a_signal_after_two_models_ran_in_openvino_is_no_crash(model: str) -> None:
+    script = (
+        "import signal\n"
+        "from qprof_onnx.quantizer.evaluation.runtimes import place_of\n"
+        "place = place_of('openvino', 'cpu')\n"
+        f"sessions = [place.open({model!r}, 'm.onnx', 1) for _ in range(2)]\n"
+        "del sessions[0], sessions[0]\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('alive'))\n"
+        "signal.raise_signal(signal.SIGINT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

@@ -1,0 +1,79 @@
+"""A written model is run once before it counts as written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import quantize
+from qprof_onnx.quantizer.evaluation import written_model
+from qprof_onnx.quantizer.evaluation.runtimes import smoke_run
+
+NOT_RUN = "it was loaded and not run: no inputs could be made up that the float model takes"
+
+ANY = "net (float[N, C, H, W] x) => (float[M, K] y) { y = Flatten(x) }"
+ROWS_OF_96 = "net (float[N, T] x) => (float[M, 96] y) <int64[2] s = {-1, 96}> { y = Reshape(x, s) }"
+PICTURES = """net (float[N, 3, H, W] x) => (float[M, 3, 24, 24] y)
+<int64[4] s = {-1, 3, 24, 24}> { y = Reshape(x, s) }"""
+LOOKUP = "net (int64[N] i) => (float[N] y) <float[1] w = {5}> { y = Gather(w, i) }"
+DEEP = f"net (float[{', '.join('1' * 70)}] x) => (float[1] y) <int64[1] s = {{1}}> {{ y = Reshape(x, s) }}"
+TEXTS = "net (string[N] x) => (string[N] y) { y = Identity(x) }"
+
+
+def session(text: str) -> ort.InferenceSession:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}')
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def tried(text: str, original: str | None = None, **elements: float) -> str | None:
+    return smoke_run(session(text), lambda: session(original or text), "int8.onnx", elements)
+
+
+@pytest.mark.parametrize("text", [ANY, LOOKUP])
+def test_inputs_are_made_up_for_free_dimensions_and_indices(text: str) -> None:
+    assert tried(text) is None
+
+
+@pytest.mark.parametrize(("text", "elements"), [(ROWS_OF_96, 96), (PICTURES, 3 * 24 * 24)])
+def test_a_profile_tells_the_size_of_free_dimensions(text: str, elements: int) -> None:
+    assert tried(text) == NOT_RUN
+    assert tried(text, x=elements) is None
+
+
+@pytest.mark.parametrize("text", [TEXTS, DEEP])
+def test_what_cannot_be_made_up_is_told(text: str) -> None:
+    assert tried(text) == NOT_RUN
+
+
+def test_a_model_that_fails_where_the_float_one_runs_is_an_error_with_advice() -> None:
+    with pytest.raises(
+        ModelError, match=r"int8.onnx: .*runs the float model and not this one: .*--keep-float"
+    ):
+        tried(ROWS_OF_96, original=ROWS_OF_96.replace("96", "8"))
+
+
+def test_a_model_that_does_not_run_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "net (float[N, 4] x) => (float[N, 4] y) { h = Neg(x)  y = Relu(h) }"
+    onnx.save(
+        onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>\n{text}'), tmp_path / "m.onnx"
+    )
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "0.npz", x=np.ones((1, 4), np.float32))
+    dump_profile(tmp_path / "m.onnx", tmp_path / "data", tmp_path / "p.yaml")
+
+    def fails(*_: Any) -> None:
+        raise ModelError("it does not run")
+
+    monkeypatch.setattr(written_model, "smoke_run", fails)
+    with pytest.raises(ModelError, match="it does not run"):
+        quantize(tmp_path / "m.onnx", tmp_path / "p.yaml", tmp_path / "q.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "m.onnx", "p.yaml"]

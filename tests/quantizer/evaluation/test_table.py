@@ -1,0 +1,83 @@
+import math
+from importlib import import_module
+from typing import get_args
+
+import numpy as np
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.quantizer.evaluation.metrics.score import score_of
+from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, MetricName, check_metric_name, named_metric
+from qprof_onnx.quantizer.evaluation.metrics.truth import mean_of, of_sums
+
+from .running import opened, rows, scored
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_an_entry_names_a_function_and_says_what_it_needs(kind) -> None:
+    module, _, name = kind.maker.partition(":")
+    assert callable(getattr(import_module(f"qprof_onnx.quantizer.evaluation.metrics.{module}"), name))
+    assert kind.truth or kind.without_truth
+    assert kind.title
+
+
+def test_the_names_for_type_checkers_are_those_of_the_table() -> None:
+    names = get_args(MetricName)
+    assert {named_metric(name).kind.name for name in names} == {kind.name for kind in KINDS}
+
+
+def test_a_number_and_options_follow_the_name() -> None:
+    found = named_metric("map50:nms=0.7,classes=1+12,agnostic=yes")
+    assert (found.kind.name, found.options["nms"], found.options["agnostic"]) == ("map50", 0.7, True)
+    assert found.options["classes"] == "1+12"
+    assert named_metric("recall@7").title == "queries that find a document of theirs among the first 7"
+    assert named_metric("top-5").number == 5
+    assert named_metric("my_metrics:top1") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("map5", r"there is no such metric; use one of .*map50"),
+        ("top-0", "counts from 1"),
+        ("map50:nmss=0.7", r"'nmss=0.7' is no option of it.*nms"),
+        ("map50:nms=7", "is not a number from 0 to 1"),
+        ("cer:blank=x", "is not a whole number"),
+        ("f1:agnostic=maybe", "is not yes or no"),
+    ],
+)
+def test_what_the_table_does_not_have_is_refused(text, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_metric_name(text)
+
+
+def test_a_missing_truth_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"metric 'top-1': needs the truth: class of each row.*--labels"):
+        opened("top-1", rows(0))
+
+
+def test_a_drop_is_what_the_table_says() -> None:
+    psnr, rmse, cer = (named_metric(name).kind for name in ("psnr", "rmse", "cer"))
+    lost = score_of(psnr, 3, mean_of(np.array([30.0, 31.0, 32.0])), mean_of(np.array([29.0, 30.5, 31.5])))
+    assert (lost.drop, lost.unit, lost.drop_unit) == (pytest.approx(2 / 3), "dB", "dB")
+    assert lost.drop_low < 2 / 3 < lost.drop_high
+    figures = [
+        of_sums(np.array(sums, float), lambda s: s[:, 0] / s[:, 1])
+        for sums in ([[2, 1], [2, 1]], [[3, 1], [3, 1]])
+    ]
+    assert score_of(rmse, 2, *figures).drop == 50.0  # percent of the float model's
+    assert score_of(cer, 2, *figures).drop == 1.0  # a rate that grew is a drop
+    assert (
+        score_of(rmse, 2, figures[0], of_sums(np.full((2, 1), math.nan), lambda s: s[:, 0])).drop == math.inf
+    )
+
+
+def test_nothing_to_score_is_refused() -> None:
+    with pytest.raises(DataError, match="have no rows to score"):
+        score_of(named_metric("psnr").kind, 0, mean_of(np.zeros(0)), mean_of(np.zeros(0)))
+
+
+def test_labels_of_another_number_of_rows_are_refused(tmp_path) -> None:
+    (tmp_path / "l.txt").write_text("0\n1\n2\n")
+    metric = opened("top-1", rows(0, 1), tmp_path / "l.txt")
+    with pytest.raises(DataError, match="3 labels, but the samples have 2 rows"):
+        scored(metric, [rows(0, 1)], [rows(0, 1)])

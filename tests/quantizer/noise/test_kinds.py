@@ -1,0 +1,149 @@
+"""What an output is, told from the operators that make it, its shape and its profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.records.profile import Profile
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.model.graph import Graph, index
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.output_kinds import output_kinds
+from qprof_onnx.quantizer.prepare.prepare import prepare
+
+PICTURE, SOUND, WORDS, BATCH = (1, 3, 16, 16), (1, 8, 64), (1, 12, 32), (1, 32)
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network and its profile."""
+
+    graph: Graph
+    profile: Profile
+
+
+def net(body: str, *inputs: tuple[str, tuple[int, ...]], outputs: str = "y", scale: float = 1.0) -> Net:
+    """Return a network; `w1_2_3` in its body is a random weight of shape (1, 2, 3), `a1` the axis 1."""
+    rng = np.random.default_rng(2)
+    read = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in inputs)
+    made = ", ".join(f"float[] {name}" for name in outputs.split())
+    head = '<ir_version: 8, opset_import: ["": 17]>'
+    proto = onnx.parser.parse_model(f"{head} g ({read}) => ({made}) {{ {body} }}")
+    names = {name for node in proto.graph.node for name in node.input}
+    for name in sorted(n for n in names if n[0] in "wa" and n[1:2].isdigit()):
+        shape = tuple(map(int, name[1:].split("_")))
+        drawn = rng.standard_normal(shape).astype(np.float32) * scale / prod(shape[1:]) ** 0.5
+        array = drawn if name[0] == "w" else np.array(shape, np.int64)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    model = prepare(ir.serde.deserialize_model(proto)).model
+    feed = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in inputs}
+    return Net(index(model), calibrate(model, [Sample("0", feed)], model_id(model, "net.onnx")))
+
+
+def kinds(found: Net) -> list[str]:
+    return list(output_kinds(found.graph, found.profile).values())
+
+
+SAME = "pads: ints = [1, 1, 1, 1]"
+
+
+@pytest.mark.parametrize("last", ["Softmax (m)", "Sigmoid (m)", "LogSoftmax (m)", "HardSigmoid (m)"])
+def test_probabilities_are_a_decision(last: str) -> None:
+    assert kinds(net(f"m = MatMul (x, w32_10) y = {last}", ("x", BATCH))) == ["decision"]
+
+
+def test_a_softmax_that_is_moved_afterwards_is_a_decision() -> None:
+    body = "m = MatMul (x, w32_10) s = Softmax (m) y = Transpose <perm = [1, 0]> (s)"
+    assert kinds(net(body, ("x", BATCH))) == ["decision"]
+
+
+def test_a_map_of_probabilities_that_are_near_0_or_1_is_a_decision() -> None:
+    body = f"c = Conv <{SAME}> (x, w1_3_3_3) y = Sigmoid (c)"
+    assert kinds(net(body, ("x", PICTURE), scale=20.0)) == ["decision"]
+
+
+def test_a_map_of_a_sigmoid_whose_values_lie_between_is_a_picture() -> None:
+    body = f"c = Conv <{SAME}> (x, w3_3_3_3) y = Sigmoid (c)"
+    assert kinds(net(body, ("x", PICTURE))) == ["signal"]
+
+
+def test_logits_and_numbers_of_a_regression_are_values() -> None:
+    assert kinds(net("y = MatMul (x, w32_10)", ("x", BATCH))) == ["values"]
+
+
+def test_maps_of_many_channels_are_values() -> None:
+    assert kinds(net(f"y = Conv <{SAME}> (x, w21_3_3_3)", ("x", PICTURE))) == ["values"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"y = Conv <{SAME}> (x, w3_3_3_3)",
+        f"c = Conv <{SAME}> (x, w3_3_3_3) y = Clip (c)",
+        f"c = Conv <{SAME}> (x, w12_3_3_3) y = DepthToSpace <blocksize = 2> (c)",
+        f"c = Conv <{SAME}> (x, w1_3_3_3) y = Squeeze (c, a1)",
+    ],
+)
+def test_pictures_and_maps_of_depth_are_signals(body: str) -> None:
+    assert kinds(net(body, ("x", PICTURE))) == ["signal"]
+
+
+@pytest.mark.parametrize("last", ["y = Tanh (c)", "s = Squeeze (c, a1) y = Tanh (s)"])
+def test_sound_is_a_signal(last: str) -> None:
+    body = f"c = ConvTranspose <kernel_shape: ints = [8], strides: ints = [8]> (x, w8_1_8) {last}"
+    assert kinds(net(body, ("x", SOUND))) == ["signal"]
+
+
+def test_a_spectrum_made_of_a_spectrum_is_a_signal() -> None:
+    body = "y = Conv <pads: ints = [1, 1]> (x, w8_8_3)"
+    assert kinds(net(body, ("x", SOUND))) == ["signal"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = MatMul (x, w32_16) y = ReduceMean <axes = [1], keepdims = 0> (h)",
+        "h = MatMul (x, w32_16) m = ReduceMean <axes = [1], keepdims = 0> (h) "
+        "n = ReduceL2 <axes = [1], keepdims = 1> (m) c = Clip (n) y = Div (m, c)",
+        "h = MatMul (x, w32_16) y = LpNormalization <axis = 2> (h)",
+    ],
+)
+def test_vectors_that_are_means_or_normalised_are_embeddings(body: str) -> None:
+    assert kinds(net(body, ("x", WORDS))) == ["embedding"]
+
+
+def test_scores_beside_boxes_in_one_tensor_are_detections() -> None:
+    body = "b = MatMul (x, w32_4) m = MatMul (x, w32_2) s = Sigmoid (m) y = Concat <axis = 2> (b, s)"
+    assert kinds(net(body, ("x", WORDS))) == ["detections"]
+
+
+def test_scores_and_boxes_in_two_tensors_are_detections() -> None:
+    body = "y = MatMul (x, w32_4) m = MatMul (x, w32_2) z = Softmax (m)"
+    assert kinds(net(body, ("x", WORDS), outputs="y z")) == ["detections", "detections"]
+
+
+def test_boxes_of_many_candidates_are_no_signal_beside_their_scores() -> None:
+    body = "y = MatMul (x, w32_4) m = MatMul (x, w32_2) z = Sigmoid (m)"
+    found = net(body, ("x", (1, 300, 32)), outputs="y z")
+    assert kinds(found) == ["detections", "detections"]
+
+
+def test_small_maps_of_many_channels_are_no_signal() -> None:
+    assert kinds(net("y = Conv (x, w512_3_15_15)", ("x", PICTURE))) == ["values"]
+
+
+def test_a_cache_is_a_state() -> None:
+    body = "k = MatMul (x, w32_8) z = Concat <axis = 1> (p, k) m = ReduceMean (z) y = Add (x, m)"
+    found = net(body, ("x", WORDS), ("p", (1, 5, 8)), outputs="y z")
+    assert kinds(found)[1] == "state"
+
+
+def test_what_has_the_shape_of_a_further_input_is_a_state() -> None:
+    body = "h = Add (x, s) z = Tanh (h) y = MatMul (z, w32_4)"
+    assert kinds(net(body, ("x", BATCH), ("s", BATCH), outputs="y z")) == ["values", "state"]

@@ -1,0 +1,80 @@
+"""How much noise outputs and steps can bear, and who may overrule it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.noise.output_limits import NoiseLimits, noise_limits
+from qprof_onnx.quantizer.targets.config import QuantConfig
+
+from .test_kinds import BATCH, PICTURE, SAME, WORDS, Net, net
+
+RESIDUAL = f"c = Conv <{SAME}> (x, w3_3_3_3) y = Add (c, x)"
+
+
+def limits(found: Net, **settings: object) -> NoiseLimits:
+    return noise_limits(found.graph, found.profile, QuantConfig(**settings))  # type: ignore[arg-type]
+
+
+def decibels(share: float) -> float:
+    return -10.0 * math.log10(share)
+
+
+def test_a_decision_keeps_15_db_of_its_power() -> None:
+    found = limits(net("m = MatMul (x, w32_10) y = Softmax (m)", ("x", BATCH)))
+    assert decibels(found.allowed("m")) == pytest.approx(15.0)
+
+
+def test_values_keep_20_db_over_what_varies() -> None:
+    body = "m = MatMul (x, w32_10) h = Tanh (m) t = Exp (h) y = MatMul (t, w10_10)"
+    found = limits(net(body, ("x", BATCH)))
+    offset = limits(net("m = MatMul (x, w32_10) y = Exp (m)", ("x", BATCH), scale=0.01))
+    assert decibels(found.allowed("y")) == pytest.approx(20.0, abs=2.0)
+    assert decibels(offset.allowed("y")) > 45.0  # all values are near 1: what varies is little
+
+
+def test_a_limit_that_is_given_overrules_all_kinds() -> None:
+    found = limits(net(RESIDUAL, ("x", PICTURE)), min_output_sqnr=25.0, output_kind=("y=signal",))
+    assert decibels(found.allowed("y")) == pytest.approx(25.0)
+
+
+def test_no_limit_is_no_limit() -> None:
+    assert limits(net(RESIDUAL, ("x", PICTURE)), min_output_sqnr=0.0).allowed("y") == math.inf
+
+
+def test_a_kind_that_is_given_overrules_the_one_that_was_told() -> None:
+    found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), output_kind=("y=signal",))
+    assert list(found.sentences()) == ["output 'y': a signal, keeps 38 dB over what varies"]
+
+
+def test_a_kind_for_what_is_no_output_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="output_kind 'z': the model has no such output; it has y"):
+        limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), output_kind=("z=signal",))
+
+
+def test_scores_bear_more_than_the_boxes_beside_them() -> None:
+    body = "b = MatMul (x, w32_4) m = MatMul (x, w32_2) s = Sigmoid (m) y = Concat <axis = 2> (b, s)"
+    found = limits(net(body, ("x", WORDS)))
+    assert decibels(found.allowed("s")) == pytest.approx(15.0)
+    assert decibels(found.allowed("b")) == pytest.approx(20.0, abs=1.0)
+
+
+def test_a_state_beside_other_outputs_is_not_judged() -> None:
+    body = "h = Add (x, s) z = Tanh (h) y = MatMul (z, w32_4)"
+    found = limits(net(body, ("x", BATCH), ("s", BATCH), outputs="y z"))
+    assert found.allowed("z") == math.inf
+
+
+def test_noise_is_held_against_what_is_added_to_the_input() -> None:
+    small = net(f"c = Conv <{SAME}> (x, w3_3_3_3) y = Add (c, x)", ("x", PICTURE), scale=0.01)
+    found = limits(small)
+    # The convolution makes 0.01 of the input: 40 dB less, of which 25 are kept.
+    assert decibels(found.allowed("y")) == pytest.approx(65.0, abs=1.5)
+    assert "25 dB over what is added to the input" in next(found.sentences())
+
+
+def test_a_sum_of_two_computed_parts_is_judged_by_itself() -> None:
+    body = f"c = Conv <{SAME}> (x, w3_3_3_3) d = Conv <{SAME}> (c, w3_3_3_3) y = Add (c, d)"
+    assert decibels(limits(net(body, ("x", PICTURE))).allowed("y")) == pytest.approx(38.0, abs=0.5)

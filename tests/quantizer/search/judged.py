@@ -1,0 +1,21 @@
+"""An evaluation to give a verdict on."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
+from qprof_onnx.quantizer.evaluation.evaluate import Evaluation
+from qprof_onnx.quantizer.evaluation.gates import Gate
+from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
+from qprof_onnx.quantizer.search.verdict import HeldOut
+
+LIMITS = NoiseLimits(cast("Any", None), cast("Any", None), {"y": "signal"}, 20.0, ())
+HELD_OUT = HeldOut(samples=40, rows=40, of_samples=160, seen=False, source="data")
+
+
+def evaluation(**changes: Any) -> Evaluation:
+    """Return one of a model with an output of 30 dB that is half as large as float."""
+    output = OutputResult("y", "float32", Difference(30.0, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    given = {"accuracy": None, "latency": None, "gate": Gate(), "failures": (), "doubts": (), **changes}
+    return Evaluation("m.onnx", "q.onnx", 40, (output,), float_bytes=100, quantized_bytes=50, **given)

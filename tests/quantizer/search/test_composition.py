@@ -1,0 +1,64 @@
+"""What a quantized model must gain over float."""
+
+from __future__ import annotations
+
+import pytest
+from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.search.verdict import (
+    Composition,
+    Cost,
+    alarms_of,
+    brings_nothing,
+    is_no_gain,
+    verdict_of,
+    with_fixes,
+)
+
+from .judged import HELD_OUT, LIMITS, evaluation
+
+HALF = Composition(0.5, 4, ())
+WEIGHTS = Composition(0.0, 3, (), weight_only=3)
+FLOAT = Composition(0.0, 0, ())
+SMALLER = Cost(100, 30, None)
+
+
+def cost(quantized: int, low: float, high: float) -> Cost:
+    middle = (low + high) / 2.0
+    return Cost(100, quantized, Latency(1.0, 1.0, middle, low, high, 9, 9, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("parts", "cost"),
+    [(FLOAT, SMALLER), (HALF, Cost(100, 110, None)), (HALF, cost(30, 0.8, 0.9))],
+    ids=["nothing quantized", "larger", "slower"],
+)
+def test_a_fix_that_gains_nothing_over_float_is_none(parts: Composition, cost: Cost) -> None:
+    assert is_no_gain(parts, cost)
+
+
+def test_smaller_weights_or_arithmetic_in_int8_are_a_gain() -> None:
+    assert not is_no_gain(WEIGHTS, SMALLER)
+    assert not is_no_gain(HALF, cost(30, 0.9, 1.1))
+
+
+def test_only_weights_where_arithmetic_was_asked_for_is_an_alarm() -> None:
+    (alarm,) = alarms_of(WEIGHTS, SMALLER)
+    assert alarm == (
+        "no arithmetic in int8 (0 % of the multiply-adds): only the weights of 3 nodes are quantized"
+    )
+    assert not list(alarms_of(Composition(None, 3, (), weight_only=3), SMALLER))
+    assert list(alarms_of(FLOAT, SMALLER)) == ["float kept: nothing is quantized"]
+
+
+def test_int8_brings_nothing_where_it_is_neither_smaller_nor_faster() -> None:
+    assert brings_nothing(FLOAT, SMALLER)
+    assert brings_nothing(HALF, Cost(100, 110, None))
+    assert not brings_nothing(HALF, cost(110, 1.1, 1.3))
+    assert not brings_nothing(HALF, cost(30, 0.8, 0.9))
+
+
+def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep_float() -> None:
+    found = with_fixes(verdict_of(evaluation(), LIMITS, FLOAT, HELD_OUT), "", ())
+    assert found.grade == "fair"
+    assert found.remarks[0] == "keep the float model: int8 brings nothing here"
+    assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).grade == "good"

@@ -1,0 +1,271 @@
+"""The check as a whole: on a real model, and where the measurements are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import OutputFiles, SampleSteps, quantize
+from qprof_onnx.quantizer.costs.predicted import Costs
+from qprof_onnx.quantizer.evaluation.latency import Latency, node_times
+from qprof_onnx.quantizer.exchange.profiles import read_profile
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.search import float_fallback as module
+from qprof_onnx.quantizer.search.float_fallback import (
+    SpeedCheck,
+    SpeedDemand,
+    Subject,
+    check_speed,
+    float_neighbours,
+    usual_implementation,
+)
+from qprof_onnx.quantizer.search.node_costs import Undone
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+MODEL, DATA = DIGITS / "model.onnx", str(DIGITS / "calibration")
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "p.yaml"
+    dump_profile(MODEL, DATA, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def subject(profile: Path) -> Subject:
+    prepared = open_prepared(MODEL)
+    bound = read_profile(profile, prepared.model, prepared.identity)
+    return Subject(MODEL, model_facts(prepared, bound, load_recipe()))
+
+
+def first(subject: Subject) -> PlannedModel:
+    return plan_from(subject.facts)
+
+
+def first_plan(subject: Subject) -> QuantPlan:
+    return first(subject).plan
+
+
+def latency(float_ms: float, quantized_ms: float) -> Latency:
+    ratio = float_ms / quantized_ms
+    return Latency(float_ms, quantized_ms, ratio, ratio, ratio, 5, 5, 1, 1)
+
+
+class Machine:
+    """A machine on which nodes cost what is told: the times of a plan are their sum."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, floats: dict[str, float], codes: dict[str, float]
+    ) -> None:
+        self.floats, self.codes = floats, codes
+        self.weights = 0.5
+        self.usual: dict[str, float] = {}
+        self.plans: dict[Path, QuantPlan] = {}
+        monkeypatch.setattr(module._Bench, "written", self.written)
+        monkeypatch.setattr(module._Bench, "compared", self.compared)
+        monkeypatch.setattr(module._Bench, "costs", self.costs)
+
+    def written(self, planned: PlannedModel, name: str) -> Path:
+        path = Path(name)
+        self.plans[path] = planned.plan
+        return path
+
+    def spent(self, path: Path) -> float:
+        plan = self.plans.get(path)
+        if plan is None or plan.config.mode == "weight-only":
+            return sum(self.floats.values()) / (1.0 if plan is None else self.weights)
+        return sum(self.node_time(plan.nodes[n], n) for n in self.floats)
+
+    def node_time(self, entry: NodePlan, name: str) -> float:
+        if entry.kind in (Kind.FLOAT, Kind.WEIGHT_ONLY):
+            return self.floats[name]
+        return self.codes[name] if entry.implementation else self.usual.get(name, self.codes[name])
+
+    def compared(self, first: Path, second: Path) -> Latency:
+        return latency(self.spent(first), self.spent(second))
+
+    def costs(
+        self, planned: PlannedModel, prepared: Path, quantized: Path
+    ) -> tuple[Costs, tuple[Undone, ...]]:
+        return Costs(self.codes, self.floats, {}, ()), ()
+
+
+def checked(subject: Subject, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
+    planned, found = check_speed(subject, first(subject), replace(SpeedDemand(DATA), **demand))
+    return planned.plan, found
+
+
+def test_a_node_that_is_slower_goes_back_with_its_figures(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    name = next(n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED)
+    floats = dict.fromkeys(plan.nodes, 100.0)
+    Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), name: 400.0})
+    changed, found = checked(subject)
+    assert [region.nodes for region in found.fallback] == [(name,)]
+    assert changed.nodes[name].reason == "slower in int8: 0.4 ms against 0.1 ms float"
+    assert changed.config == plan.config
+    assert found.after.speedup > found.before.speedup
+    assert any("1 nodes fall back to float" in note for note in changed.notes)
+
+
+def test_nothing_changes_when_integers_gain_everywhere(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
+    changed, found = checked(subject)
+    assert (found.trials, found.fallback, found.slower) == (0, (), False)
+    assert replace(changed, notes=()) == replace(plan, notes=())
+
+
+def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    names = [n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED]
+    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
+    wrong = Costs({**machine.codes, names[0]: 400.0, names[-1]: 300.0}, machine.floats, {}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (wrong, ()))
+    changed, found = checked(subject)
+    assert found.trials == 2  # both together, then the better of them
+    assert found.fallback == ()
+    assert changed.config.keep_float == ()
+
+
+def test_a_model_that_float_runs_faster_is_named_with_the_reason(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
+    costs = Costs({}, machine.floats, {"x": 250.0}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
+    changed, found = checked(subject, min_speedup=1.0)
+    assert any("1 conversions cost 0.25 ms" in reason for reason in found.reasons)
+    assert (found.slower, found.passed, found.after.speedup) == (False, True, 1.0)
+    assert found.left_float == "the whole model is left in float: int8 was 0.67 times as fast as float"
+    assert found.left_float in changed.notes
+    assert {entry.kind for entry in changed.nodes.values()} == {Kind.FLOAT}
+
+
+def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
+    machine.weights = 1.0
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (Costs({}, machine.floats, {}, ()), ()))
+    changed, found = checked(subject)
+    assert found.left_float.startswith("the whole model is left in float, with int8 weights: ")
+    assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
+
+
+def test_a_float_node_that_is_executed_on_integers_gets_float_readers(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    moved, reader = "gate.pool", "head.flatten"
+    floats = dict.fromkeys(plan.nodes, 100.0)
+    Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), reader: 300.0})
+    undone = (Undone(moved, Kind.FLOAT, "MaxPool", 300.0),)
+    costs = Costs({**dict.fromkeys(plan.nodes, 50.0), moved: 300.0}, floats, {}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, undone))
+    monkeypatch.setattr(module, "ALTERNATIVES", (float_neighbours,))
+    changed, found = checked(subject)
+    assert found.changes == (f"what reads '{moved}' falls back to float, so that it is float as planned",)
+    assert f"onnxruntime computes '{moved}' on integers then" in changed.nodes[reader].reason
+    assert found.undone[0].startswith(f"'{moved}' is float in the plan; onnxruntime computes it on integers")
+
+
+def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    name = "gate.pool"
+    assert plan.nodes[name].implementation == "channels-last"
+    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
+    machine.usual = {name: 10.0}
+    costs = Costs({**machine.codes, name: 300.0}, machine.floats, {}, ())
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
+    monkeypatch.setattr(module, "ALTERNATIVES", (usual_implementation,))
+    changed, found = checked(subject)
+    assert found.changes == ("1 nodes are written in the usual way",)
+    assert changed.nodes[name].implementation == ""
+
+
+def test_without_samples_some_are_made_up_and_the_notes_say_so(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = first_plan(subject)
+    Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
+    changed, _ = check_speed(subject, first(subject), SpeedDemand())
+    assert any("samples made up from the profile" in note for note in changed.plan.notes)
+
+
+def test_every_executed_node_of_a_real_model_finds_its_owner(subject: Subject, tmp_path: Path) -> None:
+    """On the machine of the test: all the time is charged to nodes and tensors of the model."""
+    bench = module._Bench(subject, SpeedDemand(DATA), (_feed(),), tmp_path)
+    planned = first(subject)
+    plan = planned.plan
+    floating = replace(plan, tensors={}, nodes=_all_float(plan))
+    prepared = bench.written(replace(planned, plan=floating), "prepared")
+    quantized = bench.written(planned, "quantized")
+    floats, codes = node_times({"a": prepared, "b": quantized}, bench.feeds, seconds=0.0)
+    found = module.find_costs(planned.graph, plan, floats, codes, names=bench.names[quantized])
+    assert not {"", *found.integer, *found.floating} - set(plan.nodes) - {""}
+    assert "" not in found.integer
+    assert sum(found.floating.values()) == pytest.approx(sum(e.microseconds for e in floats), rel=1e-9)
+    charged = sum(found.integer.values()) + sum(found.border.values())
+    assert charged == pytest.approx(sum(e.microseconds for e in codes), rel=1e-9)
+    assert found.unfused == ()
+
+
+def _feed() -> dict[str, object]:
+    from qprof_onnx.profiles.samples.samples import input_specs, open_samples
+
+    return dict(next(iter(open_samples(DATA, input_specs(open_prepared(MODEL).model), 1))).arrays)
+
+
+def _all_float(plan: QuantPlan) -> dict[str, object]:
+    return {
+        name: replace(entry, kind=Kind.FLOAT, because="float", inputs={}, implementation="")
+        for name, entry in plan.nodes.items()
+    }
+
+
+def test_the_plan_that_was_saved_needs_no_data(profile: Path, tmp_path: Path) -> None:
+    plan, out, again = tmp_path / "plan.yaml", tmp_path / "q.onnx", tmp_path / "r.onnx"
+    result = quantize(
+        MODEL, profile, OutputFiles(out, plan), samples=SampleSteps(speed=SpeedDemand(DATA, limit=1))
+    )
+    assert result.speed is not None
+    assert any(note.startswith("measured ") for note in load_plan(plan).notes)
+    quantize(MODEL, None, again, plan_path=plan)
+    assert again.read_bytes() == out.read_bytes()
+
+
+def test_a_target_that_cannot_be_measured_here_is_refused(subject: Subject) -> None:
+    facts = model_facts(subject.facts.prepared, subject.facts.measured, load_recipe("glow"))
+    glow = replace(subject, facts=facts)
+    with pytest.raises(ConfigError, match="says nothing about the speed on target glow"):
+        check_speed(glow, first(glow), SpeedDemand(DATA))
+
+
+@pytest.mark.parametrize("speedup", [0.0, -1.0, float("nan")])
+def test_a_demand_that_is_no_ratio_is_refused(subject: Subject, speedup: float) -> None:
+    with pytest.raises(ConfigError, match=r"min_speedup: .* (is not above 0|is not finite)"):
+        checked(subject, min_speedup=speedup)
+
+
+def test_no_samples_are_told(subject: Subject, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        check_speed(subject, first(subject), SpeedDemand(str(tmp_path)))

@@ -1,0 +1,87 @@
+"""Good, fair or poor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from qprof_onnx.quantizer.evaluation.compare import Agreement
+from qprof_onnx.quantizer.search.verdict import Grade, OutputGrade, drop_grade, grade_of, graded
+
+
+@dataclass(frozen=True)
+class Drop:
+    drop: float
+    drop_low: float
+    drop_high: float
+
+
+def output(grade: Grade, sqnr: float = 20.0) -> OutputGrade:
+    return OutputGrade("y", "values", sqnr, 20.0, None, grade)
+
+
+def answers(ratio: float, total: int = 1000) -> Agreement:
+    return Agreement("top-1", round(ratio * total), total, ratio)
+
+
+@pytest.mark.parametrize(
+    ("sqnr", "grade"),
+    [(30.0, "good"), (20.0, "good"), (19.9, "fair"), (14.0, "fair"), (13.9, "poor"), (None, "poor")],
+)
+def test_an_output_is_good_from_what_it_needs_on_and_fair_with_twice_the_error(
+    sqnr: float | None, grade: Grade
+) -> None:
+    assert graded(sqnr, 20.0, None) == grade
+
+
+def test_noise_without_signal_is_poor() -> None:
+    assert graded(float("nan"), 20.0, None) == "poor"
+    assert graded(float("-inf"), 20.0, None) == "poor"
+
+
+@pytest.mark.parametrize(("ratio", "grade"), [(1.0, "good"), (0.995, "good"), (0.99, "fair"), (0.97, "poor")])
+def test_equal_answers_make_up_for_noise(ratio: float, grade: Grade) -> None:
+    assert graded(5.0, 20.0, answers(ratio)) == grade
+
+
+def test_few_equal_answers_do_not() -> None:
+    assert graded(5.0, 20.0, answers(1.0, 50)) == "poor"
+
+
+@pytest.mark.parametrize("sqnr", [None, float("nan"), float("-inf"), 0.0])
+def test_equal_answers_of_an_output_without_signal_do_not(sqnr: float | None) -> None:
+    assert graded(sqnr, 20.0, answers(1.0)) == "poor"
+
+
+@pytest.mark.parametrize(
+    ("drop", "grade"),
+    [
+        (Drop(0.1, -0.5, 0.7), "good"),
+        (Drop(0.0, -1.4, 1.4), "none"),
+        (Drop(1.5, 0.6, 2.4), "fair"),
+        (Drop(5.0, 3.0, 7.0), "poor"),
+        (Drop(3.0, 0.1, 5.9), "none"),
+    ],
+)
+def test_a_drop_is_judged_by_the_ends_of_its_interval(drop: Drop, grade: Grade) -> None:
+    assert drop_grade(drop) == grade
+
+
+def test_labels_decide_where_the_rows_are_enough() -> None:
+    assert grade_of([output("poor")], Drop(0.1, -0.5, 0.7)) == "good"
+    assert grade_of([output("good")], Drop(5.0, 3.0, 7.0)) == "poor"
+
+
+def test_the_worst_output_decides_where_they_are_few() -> None:
+    few = Drop(0.0, -3.0, 3.0)
+    assert grade_of([output("good"), output("fair")], few) == "fair"
+    assert grade_of([output("good")], few) == "good"
+
+
+def test_a_large_drop_on_few_rows_is_fair_at_best() -> None:
+    assert grade_of([output("good")], Drop(4.0, -1.0, 9.0)) == "fair"
+    assert grade_of([output("poor")], Drop(4.0, -1.0, 9.0)) == "poor"
+
+
+def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:
+    assert grade_of([], None) == "none"

@@ -1,0 +1,57 @@
+"""The small networks are written as the target wants them, and name the kernels that predictions ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.search import microbenchmarks
+from qprof_onnx.quantizer.search.microbenchmarks import Net, all_nets, check_machine, measured
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+TARGET = load_recipe("onnxruntime-x86").target
+
+
+def convolutions() -> Net:
+    net = Net("Conv", (1, 16, 8, 8))
+    return net.conv(16, 16, (1, 1), measure=False).conv(16, 16, (1, 1)).conv(16, 16, (1, 1), measure=False)
+
+
+def products() -> Net:
+    net = Net("MatMul", (4, 32), floats=("Neg",))
+    return net.add("MatMul", net.weight(32, 32)).add("Neg", measure=False)
+
+
+def silu() -> Net:
+    net = Net("Silu", (1, 16, 8, 8), ":blocked").conv(16, 16, (1, 1), measure=False)
+    inner = net.here
+    net.add("Sigmoid").add("Mul", inner)
+    return net.conv(16, 16, (1, 1), measure=False)
+
+
+@pytest.mark.parametrize(
+    ("build", "kernels"),
+    [
+        (convolutions, {"Conv:pointwise:float", "Conv:pointwise:integer"}),
+        (products, {"MatMul:float", "MatMul:to-float"}),
+        (silu, {"Silu:float", "Sigmoid:blocked:integer", "Mul:blocked:integer"}),
+    ],
+)
+def test_a_network_gives_the_times_of_its_kernels(
+    monkeypatch: pytest.MonkeyPatch, build: Callable[[], Net], kernels: set[str]
+) -> None:
+    monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
+    found = list(measured(build(), TARGET, 1))
+    assert {kernel for kernel, _, _ in found} == kernels
+    assert all(time >= 0.0 for _, _, time in found)
+
+
+def test_networks_are_the_same_in_every_run() -> None:
+    first, second = all_nets()[0], all_nets()[0]
+    assert first.model().SerializeToString() == second.model().SerializeToString()
+
+
+def test_a_target_of_another_machine_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"says nothing about the kernels of target glow; measure on"):
+        check_machine(load_recipe("glow").target)

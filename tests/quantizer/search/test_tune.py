@@ -1,0 +1,476 @@
+import errno
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.errors import ConfigError, WritingError
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
+from qprof_onnx.profiles.runner.settings import RunSettings
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.search.candidates import (
+    Base,
+    Candidate,
+    Forecast,
+    Foresee,
+    Measure,
+    RankedNode,
+    RankNodes,
+    Trial,
+    Verify,
+)
+from qprof_onnx.quantizer.search.quality import QualityTarget, screen_model
+from qprof_onnx.quantizer.search.ranking import parts_of, ranked_nodes
+from qprof_onnx.quantizer.search.state import State, load_state, save_state
+from qprof_onnx.quantizer.search.trial import plan_of, try_candidates
+from qprof_onnx.quantizer.search.tune import TuneFiles, bases_of, opened_task, tune
+from qprof_onnx.quantizer.search.tuning_data import TuningData, read_samples
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+HELDOUT = str(DIGITS / "heldout")
+LABELS = DIGITS / "heldout" / "labels.txt"
+DEFAULT = Base("default")
+
+
+def score(drop: float) -> Score:
+    return Score(10, 10, 99.0, 99.0 - drop, drop, drop - 1.0, drop + 1.0)
+
+
+def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
+    return Trial(candidate, score(drop), value, nodes, None, None)
+
+
+def test_a_state_comes_back_as_it_was(tmp_path) -> None:
+    base = Base("min_sqnr 15", {"min_sqnr": 15.0})
+    failed = Trial(Candidate(base, ("x",)), None, None, 0, None, None, error="why")
+    state = State({"model": "m", "max_drop": 0.5}).with_trial(trial(Candidate(base), 0.25, 1.5))
+    answers = (
+        (Foresee((Candidate(base), Candidate(DEFAULT))), (Forecast("d", 2.0), Forecast("", 0.0))),
+        (RankNodes(Candidate(base)), (RankedNode(("b", "a"), 0.25, 3.0),)),
+        (Measure(Candidate(base)), 1.25),
+        (Verify(Candidate(base)), score(0.5)),
+    )
+    for request, answer in answers:
+        state = state.with_answer(request, answer)
+    state = state.with_trial(failed)
+    save_state(state, tmp_path / "s.json")
+    result = load_state(tmp_path / "s.json", state.key)
+    assert result == state
+    assert result.trial(Candidate(base, ("x",))) == failed
+    assert all(result.answer(request) == answer for request, answer in answers)
+    assert result.answer(Measure(Candidate(DEFAULT))) is None
+
+
+def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
+    save_state(State({"model": "m", "max_drop": 0.5}), tmp_path / "s.json")
+    with pytest.raises(ConfigError, match=r"state of another tuning \(different: max_drop\)"):
+        load_state(tmp_path / "s.json", {"model": "m", "max_drop": 1.0})
+
+
+REST = ('"key": Infinity', '"key": {}', '"sha256": 1e999')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", "\udcff", 100_000 * "[", "null", "3"),
+        *(f'{{"format": "qprof-tune/4", {rest}}}' for rest in REST),
+    ],
+)
+def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
+    (tmp_path / "s.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=r"is not a state of qprof tune.*delete it to start over"):
+        load_state(tmp_path / "s.json", {})
+
+
+def test_a_state_with_any_number_changed_is_refused(tmp_path) -> None:
+    state = State({"model": "m"}).with_trial(trial(Candidate(DEFAULT), 0.25, 1.5))
+    save_state(state, tmp_path / "s.json")
+    text = (tmp_path / "s.json").read_text()
+    numbers = list(re.finditer(r"(?<=: )[0-9.]+", text))
+    assert len(numbers) > 6
+    for number in numbers:
+        (tmp_path / "s.json").write_text(f"{text[: number.start()]}7{text[number.end() :]}")
+        with pytest.raises(ConfigError, match="do not have the digest"):
+            load_state(tmp_path / "s.json", state.key)
+    (tmp_path / "s.json").write_text(json.dumps(json.loads(text)))  # laid out in another way
+    assert load_state(tmp_path / "s.json", state.key) == state
+
+
+@pytest.mark.parametrize("key", [[], "x", None, 3])
+def test_a_state_with_a_whole_digest_and_a_wrong_type_is_refused(tmp_path, key) -> None:
+    save_state(replace(State({}), key=key), tmp_path / "s.json")
+    with pytest.raises(ConfigError, match=r"is damaged \(Expected `object`, got `\w+` - at `\$.key`\)"):
+        load_state(tmp_path / "s.json", {})
+
+
+def test_a_state_that_is_a_folder_is_refused(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory; name another"):
+        load_state(tmp_path, {})
+
+
+@pytest.mark.parametrize("name", ["qprof-tune/3", "qprof-tune/5"])
+def test_a_state_of_another_format_is_refused_as_a_cache_that_can_be_deleted(tmp_path, name) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"format": name, "key": {}, "results": {}}))
+    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/4' only.*delete it"
+    with pytest.raises(ConfigError, match=message):
+        load_state(tmp_path / "s.json", {})
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "profile.yaml"
+    dump_profile(DIGITS / "model.onnx", DIGITS / "calibration", path, RunSettings(threads=1))
+    return path
+
+
+def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, **options):
+    return tune(DIGITS / "model.onnx", profile, data or TuningData(HELDOUT, LABELS), target, **options)
+
+
+def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tuned(profile, QualityTarget(0.5, "size"), files=files)
+    assert result.target_met
+    assert result.separate_holdout
+    assert result.holdout is not None
+    assert (result.holdout.samples, result.holdout.rows) == (4, 200)
+    assert result.best is not None
+    assert result.best.value == pytest.approx(
+        result.float_bytes / result.quantized_bytes, rel=1e-12
+    )  # a quotient
+    assert files.model.exists()
+    assert load_plan(files.plan).nodes["head"].kind.value == "quantized"
+
+
+def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
+    result = tuned(profile, QualityTarget(0.5, "size"))
+    assert not result.verified
+    assert any("200 held-out rows are too few to verify" in text for text in result.limits)
+
+
+BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min_output_sqnr": 0.0}
+"""A recipe whose drop is more than half a percentage point."""
+
+
+def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tuned(
+        profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), files=files
+    )
+    assert not result.target_met
+    assert not files.model.exists()
+    assert files.plan.exists()
+    assert len(result.trials) == 1
+    assert any("no plan that was tried meets the target" in text for text in result.limits)
+    assert any("time budget" in text for text in result.limits)
+
+
+def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
+    recipe = load_recipe()
+    recipe = replace(recipe, target=replace(recipe.target, opsets=(18, 19)))
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=recipe)
+    assert result.best is None
+    assert "does not suit target" in result.trials[0].error
+    assert "opset 17" in result.trials[0].error
+
+
+def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
+    files = TuneFiles(plan=tmp_path / "plan.yaml")
+    tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
+    assert any("qnn wants fixed shapes" in note for note in load_plan(files.plan).notes)
+
+
+def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
+    result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
+    assert result.trials[0].drop > 0.5
+    assert result.best is not None
+    assert result.best.candidate.base.name.startswith("calibrator")
+    assert result.target_met
+
+
+def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path) -> None:
+    files = TuneFiles(state=tmp_path / "s.json")
+    resumed: list[bool] = []
+    note = {"files": files, "on_trial": lambda number, trial, from_state: resumed.append(from_state)}
+    first = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), **note)
+    assert (len(first.trials), resumed) == (1, [False])
+    resumed.clear()
+    second = tuned(profile, QualityTarget(0.5, "size"), **note)
+    assert resumed == [True, *[False] * (len(second.trials) - 1)]
+    resumed.clear()
+    third = tuned(profile, QualityTarget(0.5, "size"), **note)
+    assert all(resumed)
+    assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
+    assert json.loads(files.state.read_text())["format"] == "qprof-tune/4"
+
+
+def test_a_full_disk_is_no_result_of_a_trial(profile, tmp_path, monkeypatch) -> None:
+    """It ended as a missed target, and the state file kept the trials as failed."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = TuneFiles(state=tmp_path / "s.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(WritingError, match=r"trial 'default': .*No space left on device; .* TMPDIR"):
+            tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    assert [trial.error for trial in result.trials] == [""]
+
+
+def test_a_state_does_not_outlive_a_change_of_the_target(profile, tmp_path) -> None:
+    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
+    recipe = load_recipe()
+    tuned(profile, target, recipe=recipe, files=files)
+    fewer = {name: types for name, types in recipe.target.operators.items() if name != "MatMul"}
+    changed = replace(recipe, target=replace(recipe.target, operators=fewer))
+    with pytest.raises(ConfigError, match=r"state of another tuning \(different: target\)"):
+        tuned(profile, target, recipe=changed, files=files)
+
+
+def test_a_state_does_not_outlive_a_change_of_the_metric_or_of_a_library(
+    profile, tmp_path, monkeypatch
+) -> None:
+    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
+    monkeypatch.chdir(tmp_path)
+
+    def tuned_with(value: int) -> None:
+        (tmp_path / "my_metric.py").write_text(f"def f(outputs, indices): return [{value}] * len(indices)")
+        sys.modules.pop("my_metric", None)
+        tuned(profile, target, TuningData(HELDOUT, metric="my_metric:f"), files=files)
+
+    tuned_with(80)
+    with pytest.raises(ConfigError, match=r"another tuning \(different: metric\)"):
+        tuned_with(90)
+    monkeypatch.setattr("onnxruntime.__version__", "0.0")
+    with pytest.raises(ConfigError, match=r"another tuning \(different: libraries\)"):
+        tuned_with(80)
+
+
+def test_a_trial_of_another_plan_than_its_settings_give_is_not_verified(profile, tmp_path) -> None:
+    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
+    tuned(profile, target, files=files)
+    key = json.loads(files.state.read_text())["key"]
+    state = load_state(files.state, key)
+    other = State(state.key).with_trial(replace(state.trials[0], plan_digest="0"))
+    save_state(other, files.state)
+    with pytest.raises(ConfigError, match=r"s\.json: was scored with another plan than its settings give"):
+        tuned(profile, target, files=files)
+
+
+def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
+    data = TuningData(HELDOUT, LABELS, holdout_data=HELDOUT, holdout_labels=LABELS)
+    result = tuned(profile, QualityTarget(1.0, "size"), data)
+    assert not result.separate_holdout
+    assert not result.verified
+    assert result.limits[-1].startswith("400 of 400 rows are in both sets")
+
+
+def test_samples_that_both_sets_have_are_counted(profile) -> None:
+    images = [np.load(path)["image"] for path in sorted((DIGITS / "heldout").glob("*.npz"))][:2]
+    given = TuningData(
+        [{"image": images[0][:40]}], holdout_data=[{"image": images[0][39::-1]}, {"image": images[1][:1]}]
+    )
+    result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
+    assert result.target_met
+    assert not result.separate_holdout
+    assert not result.verified
+    assert any(text.startswith("40 of 41 rows are in both sets") for text in result.limits)
+    assert "on samples used before" in result.headline()
+
+
+@pytest.mark.parametrize("halved", [True, False])
+def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halved) -> None:
+    calibration = str(DIGITS / "calibration")
+    given = TuningData(calibration) if halved else TuningData(HELDOUT, holdout_data=calibration)
+    result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
+    assert not result.separate_holdout
+    assert any(text.startswith("the profile was made from the held-out samples") for text in result.limits)
+
+
+def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("qprof_onnx.quantizer.search.trial.size_ratio", lambda *_: 0.78)
+    files = TuneFiles(tmp_path / "o.onnx")
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    assert not result.target_met
+    assert not files.model.exists()
+    assert any("larger than float (0.78 times smaller): keep the float" in text for text in result.limits)
+    assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
+
+
+def task_of(profile: Path, target: QualityTarget, settings=None):
+    return opened_task(DIGITS / "model.onnx", profile, load_recipe(None, settings or {}), target)
+
+
+def samples_of(task):
+    return read_samples(task.float_session, task.prepared.model, TuningData(HELDOUT, LABELS))
+
+
+def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
+    runs: list[Path] = []
+
+    def counted(path, *rest, **named):
+        runs.append(path)
+        return screen_model(path, *rest, **named)
+
+    monkeypatch.setattr("qprof_onnx.quantizer.search.trial.screen_model", counted)
+    task = task_of(profile, QualityTarget())
+    names = [Candidate(Base(name)) for name in ("a", "b")]
+    first, second = try_candidates(task, names, samples_of(task))
+    assert len(runs) == 1
+    assert replace(first, candidate=names[1]) == second
+    third = next(try_candidates(task, [Candidate(Base("c"))], samples_of(task), [first]))
+    assert third.score == first.score
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"calibrator": "minmax"}, {"mode": "dynamic"}, {"min_output_sqnr": 0.0}]
+)
+def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
+    task = task_of(profile, QualityTarget())
+    for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
+        plan_of(task, Candidate(Base(str(before), before)))
+    again = plan_of(task, Candidate(Base("x", settings), ("head",)))
+    alone = plan_of(task_of(profile, QualityTarget()), Candidate(Base("x", settings), ("head",)))
+    assert again.plan == alone.plan
+
+
+def test_trials_do_not_depend_on_how_many_run_side_by_side(profile) -> None:
+    data = TuningData(HELDOUT, LABELS)
+    one, four = (
+        tuned(profile, QualityTarget(0.0, "int8-share", parallel=count), data, recipe=load_recipe(None, BAD))
+        for count in (1, 4)
+    )
+    assert one.trials == four.trials
+    assert one.holdout == four.holdout
+
+
+def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
+    task = task_of(profile, QualityTarget())
+    planned = plan_of(task, Candidate(DEFAULT))
+    ranked = ranked_nodes(planned, samples_of(task))
+    floats = {name for name, entry in planned.plan.nodes.items() if entry.kind.value == "float"}
+    names = [name for one in ranked for name in one.nodes]
+    assert set(names) == set(planned.plan.nodes) - floats
+    assert len(names) == len(set(names))
+    assert sum(one.noise for one in ranked) > 0.0
+    worth = [one.noise / one.microseconds for one in ranked]
+    assert worth == sorted(worth, reverse=True)
+    assert ranked == ranked_nodes(planned, samples_of(task), 3)
+
+
+def test_parts_keep_order_and_lose_nothing() -> None:
+    units = [(str(place),) for place in range(10)]
+    assert [len(part) for part in parts_of(units, 4)] == [2, 3, 2, 3]
+    assert [unit for part in parts_of(units, 4) for unit in part] == units
+    assert parts_of(units, 20) == [(unit,) for unit in units]
+    assert parts_of([], 4) == []
+
+
+def test_latency_is_measured_against_float(profile) -> None:
+    result = tuned(profile, QualityTarget(0.5, budget=1e-6))
+    assert result.best is not None
+    assert result.best.value is not None
+    assert result.best.value > 0.0
+
+
+def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
+    nothing = Profile(ModelId("", "", 0), DataId(), {})
+    bases = bases_of(load_recipe(None, {"calibrator": "mse", "mode": "dynamic"}), nothing)
+    assert bases[0] == Base("default")
+    settings = [dict(base.settings) for base in bases[1:]]
+    assert {"calibrator": "mse"} not in settings
+    assert {"mode": "dynamic"} not in settings
+    assert {"mode": "weight-only"} in settings
+    assert {"min_output_sqnr": 0.0} in settings
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"objective": "latecny"}, "Did you mean 'latency'"),
+        ({"max_drop": -1.0}, "max_drop: -1 is not a number of percentage points"),
+        ({"max_drop": float("nan")}, "max_drop: nan"),
+        ({"budget": 0.0}, "budget: 0 is not"),
+        ({"threads": 0}, "threads: 0 is below 1"),
+    ],
+)
+def test_a_quality_target_outside_its_range_is_refused(values, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        QualityTarget(**values)
+
+
+def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) -> None:
+    numbers: list[int] = []
+    with pytest.raises(ConfigError, match="there is no folder"):
+        tuned(
+            profile,
+            QualityTarget(),
+            files=TuneFiles(tmp_path / "no" / "o.onnx"),
+            on_trial=lambda number, trial, from_state: numbers.append(number),
+        )
+    assert not numbers
+
+
+ENCODER = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[N, T, 16] x) => (float[N, T, 16] y) {
+  up = MatMul (x, w1)
+  act = Relu (up)
+  down = MatMul (act, w2)
+  sum = Add (x, down)
+  y = LayerNormalization (sum, g, b)
+}"""
+DETECTOR = """<ir_version: 8, opset_import: ["": 17]>
+agraph (float[1, 8, 6, 6] x) => (float[1, 22, 36] y)
+<float large = {600.0}, int64[3] boxes_shape = {1, 4, 36}, int64[3] scores_shape = {1, 18, 36}> {
+  c = Conv <pads = [1, 1, 1, 1]> (x, w0)
+  a = Relu (c)
+  p = Conv (a, w1)
+  q = Conv (a, w2)
+  near = Sigmoid (p)
+  boxes = Mul (near, large)
+  scores = Sigmoid (q)
+  flat = Reshape (boxes, boxes_shape)
+  flat_scores = Reshape (scores, scores_shape)
+  y = Concat <axis = 1> (flat, flat_scores)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "weights"),
+    [
+        (ENCODER, (2, 5, 16), {"w1": (16, 64), "w2": (64, 16), "g": (16,), "b": (16,)}),
+        (DETECTOR, (1, 8, 6, 6), {"w0": (32, 8, 3, 3), "w1": (4, 32, 1, 1), "w2": (18, 32, 1, 1)}),
+    ],
+)
+def test_embeddings_and_boxes_are_tuned_for_the_error_and_not_for_arg_max(
+    tmp_path, text, shape, weights
+) -> None:
+    rng = np.random.default_rng(0)
+    model = parser.parse_model(text)
+    for name, dims in weights.items():
+        values = rng.normal(0.0, 0.2, dims).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    data = [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(16)]
+    dump_profile(tmp_path / "m.onnx", data[:8], tmp_path / "p.yaml", RunSettings(threads=1))
+    target, given = QualityTarget(0.5, "int8-share"), TuningData(data[8:])
+    result = tune(tmp_path / "m.onnx", tmp_path / "p.yaml", given, target)
+    assert result.metric.startswith("correlation with the float model's outputs")
+    assert result.target_met
+    assert result.best is not None
+    assert result.best.candidate == Candidate(DEFAULT)
+    assert result.holdout is not None
+    assert result.holdout.drop < 0.5

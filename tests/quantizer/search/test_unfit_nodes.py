@@ -1,0 +1,204 @@
+"""One node that cannot be written or run as written stays float, with its reason; the command goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from qprof_onnx.profiles.base.errors import ModelError, PlanError
+from qprof_onnx.quantizer.api import quantization
+from qprof_onnx.quantizer.api.profiling import dump_profile
+from qprof_onnx.quantizer.api.quantization import QuantizeResult, quantize
+from qprof_onnx.quantizer.evaluation import written_model
+from qprof_onnx.quantizer.lowering.forms import qdq
+from qprof_onnx.quantizer.lowering.task import Task
+from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.plan_model import model_facts
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.search.sensitivity import sensitivity
+from qprof_onnx.quantizer.search.unfit_nodes import (
+    SEARCH_RUNS,
+    RefusedModelError,
+    plan_that_runs,
+    without_unfit_nodes,
+)
+from qprof_onnx.quantizer.targets import conformance
+from qprof_onnx.quantizer.targets.conformance import Breach
+from qprof_onnx.quantizer.targets.loading import load_recipe
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,16] x) => (float[N,4] y) <float[16,16] w, float[16,4] v>
+{ [first] a = MatMul (x, w) [second] y = MatMul (a, v) }"""
+
+
+@pytest.fixture
+def quantized(tmp_path: Path) -> Callable[[], QuantizeResult]:
+    """A function that quantizes two products."""
+    rng = np.random.default_rng(1)
+    model = parser.parse_model(TEXT)
+    for name, shape in (("w", (16, 16)), ("v", (16, 4))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    del model.graph.value_info[:]
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
+    profile = dump_profile(path, samples)
+    recipe = load_recipe(None, {"min_output_sqnr": 0.0})
+    return lambda: quantize(path, profile, tmp_path / "q.onnx", recipe=recipe)
+
+
+def test_both_products_are_quantized_where_nothing_fails(quantized: Callable[[], QuantizeResult]) -> None:
+    assert {entry.kind for entry in quantized().plan.nodes.values()} == {Kind.QUANTIZED}
+
+
+def _left_float(result: QuantizeResult, code: ReasonCode) -> str:
+    first, second = result.plan.nodes["first"], result.plan.nodes["second"]
+    assert (first.kind, second.kind) == (Kind.QUANTIZED, Kind.FLOAT)
+    assert second.float_reason.code is code
+    assert any(note.startswith("node 'second' stays float: ") for note in result.notes)
+    return second.reason
+
+
+def test_a_node_that_a_form_cannot_write_stays_float(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = qdq.WRITERS[Kind.QUANTIZED, ""]
+
+    def write(task: Task) -> bool:
+        if task.node.name == "second":
+            raise task.error("not today")
+        return usual(task)
+
+    monkeypatch.setitem(qdq.WRITERS, (Kind.QUANTIZED, ""), write)  # type: ignore[arg-type]
+    reason = _left_float(quantized(), ReasonCode.NO_FORM)
+    assert reason == "form qdq cannot write it: node 'second' (MatMul): not today"
+
+
+def test_a_node_that_the_target_refuses_stays_float(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(model: object, target: object) -> list[Breach]:
+        names = [node.name for node in model.graph if node.op_type == "DequantizeLinear"]  # type: ignore[attr-defined]
+        of_v = [n for n in names if "v" in n]
+        return [Breach(name, f"node '{name}': too wide") for name in of_v]
+
+    monkeypatch.setattr(conformance, "CHECKS", (check,))
+    assert "too wide" in _left_float(quantized(), ReasonCode.REFUSED_BY_TARGET)
+
+
+def test_a_node_that_onnxruntime_does_not_run_stays_float(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tries: list[str] = []
+
+    def smoke_run(*given: object) -> None:
+        tries.append("")
+        if len(tries) == 1:
+            raise ModelError(
+                "q.onnx (not written): onnxruntime runs the float model and not this one: Name:'second_quant'"
+            )
+
+    monkeypatch.setattr(written_model, "smoke_run", smoke_run)
+    assert "second_quant" in _left_float(quantized(), ReasonCode.REFUSED_BY_RUNTIME)
+    assert len(tries) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "q.onnx"]
+
+
+def test_an_error_that_names_no_quantized_node_is_the_users(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def smoke_run(*given: object) -> None:
+        raise ModelError("q.onnx (not written): Name:'nobody'")
+
+    monkeypatch.setattr(written_model, "smoke_run", smoke_run)
+    with pytest.raises(ModelError, match="nobody"):
+        quantized()
+
+
+def test_a_node_that_no_message_names_is_found_by_halving(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_checked(model: object, *given: object, **more: object) -> object:
+        if any(node.name == "second" and "v_deq" in node.inputs[1].name for node in model.graph):  # type: ignore[attr-defined]
+            raise ModelError("q.onnx (not written): onnxruntime cannot load it: broken")
+        return usual(model, *given, **more)  # type: ignore[arg-type]
+
+    usual = quantization.write_checked
+    monkeypatch.setattr(quantization, "write_checked", write_checked)
+    reason = _left_float(quantized(), ReasonCode.REFUSED_BY_RUNTIME)
+    assert reason.endswith("onnxruntime cannot load it: broken")
+
+
+def _facts() -> PlanningFacts:
+    """Facts of nodes a to p, of which only what stays float is asked for."""
+
+    @dataclass(frozen=True)
+    class Facts:
+        unfit: Mapping[str, object]
+
+        def with_unfit(self, reasons: Mapping[str, object]) -> Facts:
+            return Facts({**self.unfit, **reasons})
+
+    return cast(PlanningFacts, Facts({}))
+
+
+@pytest.mark.parametrize("guilty", ["a", "p", "ap", "gh", "f"])
+def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: str) -> None:
+    names, tries = tuple("abcdefghijklmnop"), []
+
+    def attempt(facts: PlanningFacts) -> frozenset[str]:
+        tries.append("")
+        if not set(guilty) <= facts.unfit.keys():
+            raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in facts.unfit))
+        return frozenset(facts.unfit)
+
+    found = without_unfit_nodes(_facts(), attempt)
+    assert set(guilty) <= found
+    assert len(found) < len(names) // 2
+    assert len(tries) <= SEARCH_RUNS + 2
+
+
+def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quantized()
+    usual = qdq.WRITERS[Kind.QUANTIZED, ""]
+
+    def write(task: Task) -> bool:
+        if task.node.name == "second":
+            raise task.error("not today")
+        return usual(task)
+
+    monkeypatch.setitem(qdq.WRITERS, (Kind.QUANTIZED, ""), write)  # type: ignore[arg-type]
+    prepared = open_prepared(tmp_path / "model.onnx")
+    rng = np.random.default_rng(2)
+    samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
+    profile = dump_profile(tmp_path / "model.onnx", samples)
+    recipe = load_recipe(None, {"min_output_sqnr": 0.0})
+    planned, facts = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
+    assert list(facts.unfit) == ["second"]
+    assert planned.plan.nodes["second"].kind is Kind.FLOAT
+    measured = sensitivity(tmp_path / "model.onnx", profile, samples, recipe=recipe)
+    assert [node.node for node in measured.nodes] == ["first"]
+
+
+def test_a_plan_that_is_given_is_not_changed(
+    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = quantized().plan
+
+    def write(task: Task) -> bool:
+        raise task.error("not today")
+
+    monkeypatch.setitem(qdq.WRITERS, (Kind.QUANTIZED, ""), write)  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"^node 'first' \(MatMul\): not today"):
+        quantize(tmp_path / "model.onnx", None, tmp_path / "q.onnx", plan_path=plan)

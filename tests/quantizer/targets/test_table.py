@@ -1,0 +1,89 @@
+"""A table of costs is read as it was written, and times between its points are interpolated in log space."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.targets.cost_table import (
+    Conditions,
+    CostTable,
+    Surface,
+    costs_of,
+    parse_table,
+    read_table,
+    save_table,
+    table_text,
+)
+
+CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 2)
+TABLE = CostTable(CONDITIONS, {"Add:float": ((10.0, 1.0), (1000.0, 10.25)), "Call": ((1.0, -0.5),)})
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    save_table(TABLE, tmp_path / "costs.json")
+    read = read_table(tmp_path / "costs.json")
+    assert (read.conditions, read.kernels) == (TABLE.conditions, TABLE.kernels)
+
+
+def test_a_table_has_a_line_for_each_kernel() -> None:
+    assert sum(line.startswith(' "') for line in table_text(TABLE).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not a table of costs"),
+        (table_text(TABLE).replace('"format": 1', '"format": 2'), "has format 2"),
+        (table_text(TABLE).replace("[10,1]", "[10,1,1]"), "no common length"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_what_to_do(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"{problem}.*qprof measure-target"):
+        parse_table(text, "costs.json")
+
+
+def test_a_kernel_that_was_not_measured_has_no_time() -> None:
+    assert TABLE.microseconds("Mul:float", (10.0,)) is None
+
+
+def test_between_two_points_the_time_follows_a_power_of_the_size() -> None:
+    surface = Surface([(10.0, 1.0), (1000.0, 100.0)])
+    assert surface.at((100.0,)) == pytest.approx(10.0)
+
+
+def test_beyond_the_points_time_grows_in_proportion_at_most() -> None:
+    surface = Surface([(10.0, 1.0), (100.0, 1000.0)])
+    assert surface.at((1000.0,)) == pytest.approx(10_000.0)
+
+
+def test_below_the_points_time_falls_by_their_slope_and_never_rises() -> None:
+    assert Surface([(10.0, 5.0), (100.0, 5.0)]).at((1.0,)) == pytest.approx(5.0)
+    assert Surface([(10.0, 9.0), (100.0, 5.0)]).at((1.0,)) == pytest.approx(9.0)
+
+
+def test_a_ragged_grid_has_an_end_for_each_slice() -> None:
+    surface = Surface([(1.0, 10.0, 1.0), (1.0, 100.0, 10.0), (100.0, 10.0, 2.0)])
+    assert surface.at((100.0, 100.0)) == pytest.approx(20.0)
+    assert surface.at((10.0, 10.0)) == pytest.approx(2.0**0.5)
+
+
+def test_points_that_are_near_make_no_slope_between_them() -> None:
+    surface = Surface([(1000.0, 10.0), (1001.0, 20.0), (2000.0, 20.0), (4000.0, 40.0)])
+    assert surface.at((16_000.0,)) == pytest.approx(160.0)
+    assert 10.0 < surface.at((1000.5,)) < 20.0
+
+
+def test_the_packaged_table_is_read_quickly_and_says_its_conditions() -> None:
+    costs_of.cache_clear()
+    start = time.process_time()
+    table = costs_of("onnxruntime-x86")
+    assert time.process_time() - start < 0.2  # 0.01 s here; others may load the machine
+    assert table is not None
+    assert (table.conditions.target, table.conditions.threads) == ("onnxruntime-x86", 1)
+
+
+def test_a_target_without_a_table_has_none() -> None:
+    assert costs_of("glow") is None
