@@ -51,8 +51,7 @@ from .values import (
 # Arrays in files: `.npz`, `.npy` and `.pb`; what a file says of an array is checked before it is read.
 #
 # Nothing is unpickled. Whatever numpy, zipfile and protobuf raise on a damaged file becomes a DataError
-# that
-# names the file and what to do.
+# that names the file and what to do.
 
 try:
     from lzma import LZMAError

@@ -15,8 +15,7 @@ from .preprocessing import PREPROCESSOR_CONFIG, Preprocessing, recipe_of
 # A `preprocessor_config.json` of Hugging Face's transformers, in the words of a recipe.
 #
 # What each step does is that of the image processors that resize, crop, rescale and normalise. Steps that
-# there
-# are not are refused by name, as is a processor that does something else in these steps.
+# there are not are refused by name, as is a processor that does something else in these steps.
 
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """By the numbers that Pillow has for them."""

@@ -444,7 +444,9 @@ def delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, heade
             )
 
     def iterate(part: slice) -> Iterator[Row]:
-        cells = (row for file in files for row in _rows(file, columns, delimiter, bool(header)))
+        cells = (
+            row for file in files for row in _delimited_file_rows(file, columns, delimiter, bool(header))
+        )
         return islice(cells, part.start, part.stop, part.step)
 
     total = None if any(is_url(file.location) for file in files) else sum(1 for _ in iterate(slice(None)))
@@ -454,7 +456,7 @@ def delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, heade
 def _columns(file: DataFile, delimiter: str, header: Sequence[str]) -> tuple[str, ...]:
     if header:
         return tuple(header)
-    first = next(_cells_of_delimited(file, delimiter), None)
+    first = next(_delimited_cells(file, delimiter), None)
     if first is None:
         raise DataError(f"{file}: is empty; the first line names the columns")
     names = tuple(name.strip() for name in first[1])
@@ -482,8 +484,10 @@ def _is_data(names: Sequence[str]) -> bool:
     return [number - numbers[0] for number in numbers] != list(range(len(numbers)))
 
 
-def _rows(file: DataFile, columns: Sequence[str], delimiter: str, has_no_header: bool) -> Iterator[Row]:
-    for line, cells in islice(_cells_of_delimited(file, delimiter), 0 if has_no_header else 1, None):
+def _delimited_file_rows(
+    file: DataFile, columns: Sequence[str], delimiter: str, has_no_header: bool
+) -> Iterator[Row]:
+    for line, cells in islice(_delimited_cells(file, delimiter), 0 if has_no_header else 1, None):
         where = f"{file}: line {line}"
         if len(cells) != len(columns):
             raise DataError(
@@ -493,7 +497,7 @@ def _rows(file: DataFile, columns: Sequence[str], delimiter: str, has_no_header:
         yield Row(where, f"{file.name}:{line}", dict(zip(columns, cells, strict=True)))
 
 
-def _cells_of_delimited(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _delimited_cells(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each line that has some, with the number of the line at its end."""
     with io.TextIOWrapper(file.open(), encoding="utf-8-sig", newline="") as text:
         reader = csv.reader(text, delimiter=delimiter or DELIMITERS.get(file.suffix, ","), strict=True)
@@ -577,7 +581,7 @@ def parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
     parquet = library("pyarrow.parquet", source, "tables")
     sizes, columns = [], None
     for file in files:
-        with _readable(file), file.open() as stream, parquet.ParquetFile(stream) as table:
+        with _readable_parquet(file), file.open() as stream, parquet.ParquetFile(stream) as table:
             groups = [table.metadata.row_group(g).num_rows for g in range(table.metadata.num_row_groups)]
             names, kinds = tuple(table.schema_arrow.names), _features_in(table.schema_arrow)
         if columns not in (None, names):
@@ -599,7 +603,7 @@ def _rows_of_parquet(
     parquet: Any, file: DataFile, groups: Sequence[int], start: int, wanted: range
 ) -> Iterator[Row]:
     """Yield the wanted rows of a file whose first row has the number `start`."""
-    with _readable(file), file.open() as stream, parquet.ParquetFile(stream) as table:
+    with _readable_parquet(file), file.open() as stream, parquet.ParquetFile(stream) as table:
         before = start
         for group, rows in enumerate(groups):
             if any(number in wanted for number in range(before, before + rows)):
@@ -666,7 +670,7 @@ def saved_rows(source: str) -> Rows:
         at, stop = 0, part.stop
         for file in files:
             start = at
-            for batch in _batches(arrow, file):
+            for batch in _arrow_batches(arrow, file):
                 if stop is not None and at >= stop:
                     return
                 wanted = range(at + batch.num_rows)[part]
@@ -677,9 +681,9 @@ def saved_rows(source: str) -> Rows:
     return Rows(shown, columns, None, iterate, kinds)
 
 
-def _batches(arrow: Any, file: DataFile) -> Iterator[Any]:
+def _arrow_batches(arrow: Any, file: DataFile) -> Iterator[Any]:
     """Yield the batches of an arrow stream; of a local file only what is looked at is read."""
-    with _readable(file):
+    with _readable_parquet(file):
         stream = file.open() if is_url(file.location) else arrow.memory_map(local_path(file.location))
         with stream, arrow.ipc.open_stream(stream) as reader:
             for batch in reader:
@@ -725,7 +729,7 @@ def _json(file: DataFile) -> dict[str, object]:
 
 
 @contextmanager
-def _readable(file: DataFile) -> Iterator[None]:
+def _readable_parquet(file: DataFile) -> Iterator[None]:
     """Turn what pyarrow raises on a damaged file into a DataError."""
     arrow = library("pyarrow", str(file), "tables")
     try:
@@ -735,12 +739,10 @@ def _readable(file: DataFile) -> Iterator[None]:
         raise DataError(f"{file}: is broken or cannot be read ({line}); write the file again") from error
 
 
-# Rows of tar files in the layout of WebDataset: the members with one name but for their endings are a
-# row.
+# Rows of tar files in the layout of WebDataset: the members with one name but for their endings are a row.
 #
-# A name ends at the first dot of its last part: "00/17.image.jpg" and "00/17.txt" are the row "00/17"
-# with the
-# columns "image.jpg" and "txt". Members are read one at a time, and never written to disk.
+# A name ends at the first dot of its last part: "00/17.image.jpg" and "00/17.txt" are the row "00/17" with
+# the columns "image.jpg" and "txt". Members are read one at a time, and never written to disk.
 
 TAR_SUFFIXES = (".tar", ".tgz")
 TEXTS = ("txt", "text", "transcript", "cls", "cls2", "index", "id")
@@ -764,7 +766,7 @@ def shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
         start, step = part.start or 0, part.step or 1
         number = 0
         for file in files:
-            for row in _rows_of_webdataset(file, range(start - number, _stop(part.stop, number), step)):
+            for row in _shard_members_as_rows(file, range(start - number, _stop(part.stop, number), step)):
                 number += 1
                 if row is not None:
                     yield row
@@ -778,14 +780,14 @@ def _stop(stop: int | None, before: int) -> int:
     return (1 << 62) if stop is None else stop - before
 
 
-def _rows_of_webdataset(file: DataFile, wanted: range) -> Iterator[Row | None]:
+def _shard_members_as_rows(file: DataFile, wanted: range) -> Iterator[Row | None]:
     """Yield the rows of a file; None for those that are not wanted, whose members are not read.
 
     Nothing after the last wanted row is looked at.
     """
     key, number, values = "", -1, dict[str, object]()
     with (
-        _readable_of_webdataset(file),
+        _readable_tar(file),
         file.open() as stream,
         tarfile.open(fileobj=stream, mode="r:*") as archive,
     ):
@@ -802,7 +804,7 @@ def _rows_of_webdataset(file: DataFile, wanted: range) -> Iterator[Row | None]:
                     return
             if number in wanted:
                 values.update(
-                    _values(f"{file}: {member.name}", ending, _content_of_webdataset(file, archive, member))
+                    _values(f"{file}: {member.name}", ending, _member_content(file, archive, member))
                 )
         _check_end(file, archive)
     if number >= 0:
@@ -829,7 +831,7 @@ def _split(name: str) -> tuple[str, str, str]:
     return f"{folder}{slash}{stem}", dot, ending
 
 
-def _content_of_webdataset(file: DataFile, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+def _member_content(file: DataFile, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if member.size > LARGEST:
         raise DataError(f"{file}: {member.name}: has {member.size / 1e9:.1f} GB; split it")
     opened = archive.extractfile(member)
@@ -862,7 +864,7 @@ def _no_check(where: str, headers: Mapping[str, ArrayHeader]) -> None:
 
 
 @contextmanager
-def _readable_of_webdataset(file: DataFile) -> Iterator[None]:
+def _readable_tar(file: DataFile) -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
@@ -899,14 +901,14 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     """
     is_table = preprocessing.reader in ("", "table")
     recipe = recipe_of(preprocessing, TableRecipe) if is_table else TableRecipe()
-    rows = _rows_of_reading(source, recipe)
+    rows = _rows_in(source, recipe)
     encoder = row_encoder(preprocessing, inputs, rows)
     batch = recipe.rows
 
     def iterate(part: slice) -> Iterator[Sample]:
         if encoder.single and batch == 1:
             return (Sample(row.name, next(encoder.arrays(row))) for row in rows.iterate(part))
-        every = _samples(rows, encoder) if batch == 1 else _batches_of_reading(rows, encoder, batch)
+        every = _samples(rows, encoder) if batch == 1 else _row_batches(rows, encoder, batch)
         return islice(every, part.start, part.stop, part.step)
 
     total = rows.total if encoder.single else None
@@ -915,7 +917,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     return in_batches(samples, inputs) if batch == 1 and has_batch(inputs) else samples
 
 
-def _rows_of_reading(source: str, recipe: TableRecipe) -> Rows:
+def _rows_in(source: str, recipe: TableRecipe) -> Rows:
     """Return the rows of a source.
 
     Raises:
@@ -941,7 +943,7 @@ def _samples(rows: Rows, encoder: RowEncoder) -> Iterator[Sample]:
             yield Sample(f"{row.name}[{number}]", arrays)
 
 
-def _batches_of_reading(rows: Rows, encoder: RowEncoder, size: int) -> Iterator[Sample]:
+def _row_batches(rows: Rows, encoder: RowEncoder, size: int) -> Iterator[Sample]:
     """Yield batches of rows, named after the first of them; the last one may have fewer."""
     iterator = rows.iterate(slice(None))
     while chosen := list(islice(iterator, size)):
