@@ -39,14 +39,14 @@ from ..search.verdict import (
     Composition,
     Cost,
     Fix,
-    Lack,
     NodeNoise,
+    QualityGap,
     Verdict,
     grade_of,
     is_no_gain,
     output_grades,
     proposals,
-    tighter,
+    stricter_limits,
     worth,
 )
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, with_limit
@@ -123,18 +123,18 @@ def find_fixes(trials: Trials, verdict: Verdict, progress: Progress | None = Non
         or not _can_be_tried(facts.config)
     ):
         return Found("", quick)
-    lack = _lack(facts, trials, verdict)
-    if lack is None:
+    gap = _quality_gap(facts, trials, verdict)
+    if gap is None:
         return Found("", quick)
     attempts = _Attempts(trials, facts, progress)
-    attempts.make(proposals(lack, ()))
+    attempts.make(proposals(gap, ()))
     ranking = _ranking(trials, attempts.has_time) if attempts.has_time() else ()
-    attempts.make(proposals(lack, ranking))
+    attempts.make(proposals(gap, ranking))
     for _ in range(MOST_LIMITS):
-        attempts.make(tighter(lack, tuple(attempts.fixes.values())))
+        attempts.make(stricter_limits(gap, tuple(attempts.fixes.values())))
     order = sorted(attempts.fixes.values(), key=lambda fix: (not fix.is_measured, *worth(fix)))
-    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) >= lack.sqnr + WORTH_DB]
-    return Found(_cause(ranking, lack, order), (*useful, *quick))
+    useful = [fix for fix in order if not fix.is_measured or (fix.sqnr or 0.0) >= gap.sqnr + WORTH_DB]
+    return Found(_cause(ranking, gap, order), (*useful, *quick))
 
 
 class _Attempts:
@@ -213,7 +213,7 @@ def _ranking(trials: Trials, goes_on: Callable[[], bool]) -> tuple[NodeNoise, ..
     return tuple(NodeNoise(one.nodes, one.noise, one.microseconds) for one in ranked)
 
 
-def _lack(facts: PlanningFacts, trials: Trials, verdict: Verdict) -> Lack | None:
+def _quality_gap(facts: PlanningFacts, trials: Trials, verdict: Verdict) -> QualityGap | None:
     worst = verdict.worst
     if worst is None or worst.sqnr is None:
         return None
@@ -223,7 +223,7 @@ def _lack(facts: PlanningFacts, trials: Trials, verdict: Verdict) -> Lack | None
     nodes = trials.made.planned.graph.nodes
     wide = frozenset(name_of(node) for node in nodes if facts.target.has_16bit_kernel(node.op_type))
     calibrators = facts.config.calibrator, load_recipe(usual).config.calibrator
-    return Lack(worst.sqnr, worst.needed, *calibrators, limit, wide)
+    return QualityGap(worst.sqnr, worst.needed, *calibrators, limit, wide)
 
 
 def with_fix(recipe: Recipe, fix: Fix) -> Recipe:
@@ -294,7 +294,7 @@ def _speed(planned: PlannedModel, trials: Trials) -> float:
     return predicted_objective(planned, "latency", facts.measured, model_bytes(trials.model))
 
 
-def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: Sequence[Fix]) -> str:
+def _cause(ranking: tuple[NodeNoise, ...], gap: QualityGap, tried: Sequence[Fix]) -> str:
     """Return what the worst node costs, as measured where it was kept float."""
     total = sum(one.noise for one in ranking)
     if not ranking or not 0.0 < total < float("inf"):
@@ -304,8 +304,8 @@ def _cause(ranking: tuple[NodeNoise, ...], lack: Lack, tried: Sequence[Fix]) -> 
     share = f"{100 * worst.noise / total:.0f} % of the noise"
     if kept is None or not kept.is_measured or kept.sqnr is None:
         return f"{worst.nodes[-1]} adds {share}"
-    if kept.sqnr <= lack.sqnr:  # without it the model is no better
+    if kept.sqnr <= gap.sqnr:  # without it the model is no better
         return ""
-    if kept.sqnr < lack.sqnr + WORTH_DB:
+    if kept.sqnr < gap.sqnr + WORTH_DB:
         return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
-    return f"{worst.nodes[-1]} alone costs {kept.sqnr - lack.sqnr:.1f} dB ({share})"
+    return f"{worst.nodes[-1]} alone costs {kept.sqnr - gap.sqnr:.1f} dB ({share})"

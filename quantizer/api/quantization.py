@@ -37,8 +37,8 @@ from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, open_plan, plan_from, rounded_with_samples
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared, profile_name
+from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.float_fallback import SpeedCheck, SpeedDemand, Subject, check_speed
-from ..search.unfit_nodes import blamed_on_nodes, plan_that_runs, without_unfit_nodes
 from ..search.verdict import Judged, Verdict
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe
@@ -288,7 +288,7 @@ def quantize(
         facts = model_facts(prepared, profile, recipe, notes)
         if samples.speed is not None or samples.data is not None:  # before steps that take their time
             _, facts = plan_that_runs(facts, Path(model_path))
-        done = without_unfit_nodes(facts, attempt)
+        done = with_fallback_nodes(facts, attempt)
         if samples.checkpoint is not None:
             remove_checkpoint(Path(samples.checkpoint))
     return QuantizeResult(

@@ -344,7 +344,7 @@ def _judged(run: _Run, recipe: Recipe) -> QuantizeResult:
     """Return the result of a run, with its verdict, after the fixes."""
     profile = None if recipe.config.mode in DATA_FREE else _profile(run)
     done = _quantized(run, recipe, profile, check_speed=run.judging.check_speed)
-    reason = _why_none(run)
+    reason = _no_verdict_reason(run)
     if reason:
         return _with(done, no_verdict(done.verdict, reason), profile)
     found = _fixes(run, done)
@@ -388,7 +388,7 @@ def _with(done: _Done, verdict: Verdict, profile: KeptProfile | None) -> Quantiz
     return replace(done.result, judged=Judged(verdict, done.evaluation, file, reused))
 
 
-def _why_none(run: _Run) -> str:
+def _no_verdict_reason(run: _Run) -> str:
     for data in (run.parts.profiled, run.parts.judged):
         if is_random(data):
             return f"random data: no verdict ({source_name(data)}); give samples as the model will see them"

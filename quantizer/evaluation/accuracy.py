@@ -43,7 +43,7 @@ class Accuracy:
     chance: float = 0.0
 
     @property
-    def is_worthless(self) -> bool:
+    def is_at_chance(self) -> bool:
         """Whether the float model is not surely better than guessing, so that nothing can be lost."""
         return is_near_chance(self.float_right, self.rows, self.chance / 100.0)
 

@@ -97,13 +97,13 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
             return ()
         right = score.float_score if score.higher_is_better else 100.0 - score.float_score
         least = LEAST_RIGHT if counts_rows else LEAST_SCORE
-        rows, chance, is_worthless = score.rows, score.chance, score.is_worthless
+        rows, chance, is_at_chance = score.rows, score.chance, score.is_at_chance
     elif accuracy is not None:
         right, least, counts_rows = accuracy.float_percent, LEAST_RIGHT, True
-        rows, chance, is_worthless = accuracy.rows, accuracy.chance, accuracy.is_worthless
+        rows, chance, is_at_chance = accuracy.rows, accuracy.chance, accuracy.is_at_chance
     else:
         return ()
-    if right >= least and not is_worthless:
+    if right >= least and not is_at_chance:
         return ()
     if right <= 0.0:
         return (WORTHLESS,)
@@ -213,7 +213,7 @@ def _too_inaccurate(limit: float, accuracy: Accuracy | None) -> Iterator[GateFai
         interval = f"drop {a.drop:.2f}, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f} on {a.rows} rows"
         rows = rows_to_show(a.only_float, a.only_quantized, a.rows, limit / 100.0)
         more = "the drop itself is above the limit"
-        if a.is_worthless:
+        if a.is_at_chance:
             (more,) = truth_doubts(a, None, counts_rows=True)
         elif rows is not None:
             more = f"about {rows} rows would show that it is kept, if they differ as often as these"
@@ -232,7 +232,7 @@ def _too_slow(limit: float, latency: Latency | None) -> Iterator[GateFailure]:
 def _worse(gate: Gate, score: Score) -> Iterator[GateFailure]:
     """Yield the limits on the metric's score that are not met."""
     if gate.max_drop is not None and not score.drop_high <= gate.max_drop:
-        doubts = truth_doubts(None, score, counts_rows=True) if score.is_worthless else ()
+        doubts = truth_doubts(None, score, counts_rows=True) if score.is_at_chance else ()
         interval = (
             f"upper end of the interval: drop {score.drop:.2f}, 95 % interval {score.drop_low:.2f} to "
             f"{score.drop_high:.2f} on {score.rows} scored"

@@ -54,7 +54,7 @@ from .estimates import (
     tensor_noise,
     tensor_records,
 )
-from .what_ifs import Files, tried_changes, what_ifs, with_commands
+from .suggestions import Files, suggestions, tried_changes, with_commands
 
 # What a report takes over from the results of commands: outputs, gates, drift, trials. Pure.
 
@@ -493,7 +493,7 @@ def _changes(
     analysis: Analysis, worst: NoiseBudget | None, results: Results, files: Files
 ) -> tuple[WhatIf, ...]:
     """Return what to try: what was tried on samples first, then what is estimated."""
-    found = what_ifs(analysis, worst)
+    found = suggestions(analysis, worst)
     verdict = None if results.quantization is None else results.quantization.verdict
     tried = () if verdict is None else tuple(tried_changes(verdict))
     known = {frozenset(change.options) for change in tried}

@@ -40,7 +40,7 @@ from ..plan.plan import ON_CODES, Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
-from .node_costs import Undone, find_costs, find_undone
+from .node_costs import RuntimeOverride, find_costs, find_runtime_overrides
 
 # Other plans for a model, from what was measured of the one that there is. Pure.
 #
@@ -59,12 +59,12 @@ class Findings:
     Attributes:
         planned: the plan.
         costs: of its nodes, in integers and in float.
-        undone: what onnxruntime executes otherwise than planned.
+        overrides: what onnxruntime executes otherwise than planned.
     """
 
     planned: PlannedModel
     costs: Costs
-    undone: tuple[Undone, ...]
+    overrides: tuple[RuntimeOverride, ...]
 
     def lost(self, name: str) -> float:
         """Return the microseconds that a node takes more than in the float model."""
@@ -132,20 +132,22 @@ def float_neighbours(found: Findings) -> Iterator[Change]:
     Then there is no conversion after it that onnxruntime could move in front of it.
     """
     graph, plan = found.planned.graph, found.planned.plan
-    for undone in found.undone:
-        if undone.planned_float and found.loses(undone.node):
-            readers = [n for n in _readers(undone.node, graph) if plan.nodes[n].kind in ON_CODES]
-            reason = _slower(undone.node, found, f": onnxruntime computes '{undone.node}' on integers then")
+    for override in found.overrides:
+        if override.planned_float and found.loses(override.node):
+            readers = [n for n in _readers(override.node, graph) if plan.nodes[n].kind in ON_CODES]
+            reason = _slower(
+                override.node, found, f": onnxruntime computes '{override.node}' on integers then"
+            )
             if readers:
                 yield Change(
-                    f"what reads '{undone.node}' falls back to float, so that it is float as planned",
+                    f"what reads '{override.node}' falls back to float, so that it is float as planned",
                     floats=dict.fromkeys(readers, reason),
                 )
 
 
 def float_as_executed(found: Findings) -> Iterator[Change]:
     """Yield nodes in float that are quantized in the plan and computed in float anyway, with conversions."""
-    names = [undone.node for undone in found.undone if not undone.planned_float and found.loses(undone.node)]
+    names = [one.node for one in found.overrides if not one.planned_float and found.loses(one.node)]
     if names:
         sentence = f"{len(names)} nodes that onnxruntime computes in float anyway are float"
         yield Change(
@@ -202,7 +204,7 @@ Sizes = Mapping[str, int]
 """Size by the name of a free dimension."""
 
 
-def made_up_samples(
+def synthetic_samples(
     specs: Sequence[InputSpec], graph: Graph, profile: Profile, count: int
 ) -> tuple[Inputs, ...]:
     """Return samples, the same ones each time.
@@ -402,13 +404,13 @@ class _Bench:
 
     def costs(
         self, planned: PlannedModel, prepared: Path, quantized: Path
-    ) -> tuple[Costs, tuple[Undone, ...]]:
+    ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
         """Return what the nodes cost, and what is executed otherwise than planned."""
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, executed = node_times(models, self.feeds, threads=self.demand.threads)
         names, graph = self.names[quantized], self.subject.facts.prepared.graph
         costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
-        return costs, find_undone(planned.graph, planned.plan, executed, names)
+        return costs, find_runtime_overrides(planned.graph, planned.plan, executed, names)
 
 
 def check_demand(demand: SpeedDemand, target: str) -> None:
@@ -452,7 +454,7 @@ def _samples(facts: PlanningFacts, demand: SpeedDemand) -> tuple[Inputs, ...]:
     """
     specs, count = input_specs(facts.prepared.model), demand.limit or QUICK.samples
     if demand.data is None:
-        return made_up_samples(specs, facts.prepared.graph, facts.measured, count)
+        return synthetic_samples(specs, facts.prepared.graph, facts.measured, count)
     samples = tuple(sample.arrays for sample in open_samples(demand.data, specs, count))
     if not samples:
         raise DataError(f"{source_name(demand.data)}: no samples; there is nothing to measure speed on")
@@ -483,12 +485,12 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
     state = _State(planned, bench.written(planned, "plan-0"))
     before = bench.compared(bench.subject.float_path, state.path)
     tried: set[tuple[frozenset[str], frozenset[str]]] = set()
-    undone: tuple[Undone, ...] | None = None
+    overrides: tuple[RuntimeOverride, ...] | None = None
     while True:
         costs, now = bench.costs(state.planned, prepared, state.path)
         findings = Findings(state.planned, costs, now)
-        if undone is None:
-            undone = tuple(found for found in now if findings.loses(found.node))
+        if overrides is None:
+            overrides = tuple(found for found in now if findings.loses(found.node))
         better = _better(bench, state, findings, tried)
         if better is None:
             break
@@ -502,7 +504,7 @@ def _searched(bench: _Bench, planned: PlannedModel) -> tuple[PlannedModel, Speed
         trials=len(tried),
         reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
         unfused=costs.unfused,
-        undone=tuple(str(found) for found in undone if found.node not in costs.unfused),
+        undone=tuple(str(found) for found in overrides if found.node not in costs.unfused),
         changes=tuple(change.sentence for change in state.changes),
     )
     planned = state.planned

@@ -218,7 +218,7 @@ _CARRIES = {
 
 
 @dataclass(frozen=True)
-class Undone:
+class RuntimeOverride:
     """A node that is executed otherwise than planned.
 
     Attributes:
@@ -247,9 +247,9 @@ class Undone:
         )
 
 
-def find_undone(
+def find_runtime_overrides(
     graph: Graph, plan: QuantPlan, executed: Sequence[Executed], names: WrittenNames
-) -> tuple[Undone, ...]:
+) -> tuple[RuntimeOverride, ...]:
     """Return what is executed otherwise than planned, the longest first.
 
     Args:
@@ -270,5 +270,5 @@ def find_undone(
             continue
         differs = reads if entry.kind is Kind.FLOAT else entry.kind in ON_CODES and not reads and not makes
         if differs:
-            found.append(Undone(owner, entry.kind, node.op_type, node.microseconds))
-    return tuple(sorted(found, key=lambda undone: -undone.microseconds))
+            found.append(RuntimeOverride(owner, entry.kind, node.op_type, node.microseconds))
+    return tuple(sorted(found, key=lambda one: -one.microseconds))

@@ -58,7 +58,7 @@ from ..planning.plan_model import PlannedModel, check_without_samples, model_fac
 from ..prepare.prepare import PreparedModel, ProfileLike, open_prepared
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .unfit_nodes import plan_that_runs
+from .fallback_nodes import plan_that_runs
 
 # A model split into submodels of consecutive nodes, each of which is lowered and run by itself.
 #

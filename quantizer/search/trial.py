@@ -33,12 +33,12 @@ from ..targets.config import DATA_FREE, with_limit
 from ..targets.conformance import check_config, check_conformity
 from ..targets.target import Recipe
 from .candidates import Candidate, Forecast, Foresee, Measure, RankNodes, Request, Result, Trial, Try, Verify
+from .fallback_nodes import plan_that_runs
 from .quality import QualityTarget, Screened, int8_share, predicted_objective, score_model, screen_model
 from .ranking import ranked_nodes
 from .search import Outcome, Search
 from .state import State, save_state
 from .tuning_data import ScoringSamples, Split
-from .unfit_nodes import plan_that_runs
 
 KEPT_PLANS = 12
 """Plans that are kept between forecast and trial, the last ones."""

@@ -292,7 +292,7 @@ def _text(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Lack:
+class QualityGap:
     """What a model lacks.
 
     Attributes:
@@ -312,7 +312,7 @@ class Lack:
     in_16_bits: frozenset[str] = frozenset()
 
 
-def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
+def proposals(gap: QualityGap, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     """Return what to try, in the order in which it is tried, each with its estimate.
 
     The target's own calibrator; the node that adds most noise, in float and in 16 bits; as many nodes as
@@ -320,41 +320,41 @@ def proposals(lack: Lack, ranking: Sequence[NodeNoise]) -> tuple[Fix, ...]:
     as the estimate was too good.
 
     Args:
-        lack: what is wrong.
+        gap: what is wrong.
         ranking: noise of the nodes, in any order.
     """
     found: list[Fix] = []
-    if lack.calibrator != lack.usual_calibrator:
-        found.append(Fix({"calibrator": lack.usual_calibrator}))
+    if gap.calibrator != gap.usual_calibrator:
+        found.append(Fix({"calibrator": gap.usual_calibrator}))
     total = sum(one.noise for one in ranking)
     worst = sorted(ranking, key=lambda one: (-one.noise, one.nodes))[:1]
-    found += [_kept_float(lack, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
-    wide = [one for one in worst if lack.in_16_bits.issuperset(one.nodes)]
+    found += [_kept_float(gap, total, one.nodes, one.noise) for one in worst if 0.0 < total < inf]
+    wide = [one for one in worst if gap.in_16_bits.issuperset(one.nodes)]
     found += [Fix({"keep_16bit": one.nodes}) for one in wide]
-    found += [_kept_float(lack, total, *kept) for kept in _enough(lack, ranking, total)]
-    tighter = round(lack.limit + max(0.0, lack.needed - lack.sqnr) + HEADROOM_DB, 1)
-    found.append(Fix({"min_output_sqnr": tighter}, sqnr=lack.needed))
-    least = max(WORTH_DB, WORTH * (lack.needed - lack.sqnr))
+    found += [_kept_float(gap, total, *kept) for kept in _enough(gap, ranking, total)]
+    stricter = round(gap.limit + max(0.0, gap.needed - gap.sqnr) + HEADROOM_DB, 1)
+    found.append(Fix({"min_output_sqnr": stricter}, sqnr=gap.needed))
+    least = max(WORTH_DB, WORTH * (gap.needed - gap.sqnr))
     unlike: dict[tuple[str, ...], Fix] = {}
     for fix in found:
-        if fix.sqnr is None or fix.sqnr >= lack.sqnr + least:
+        if fix.sqnr is None or fix.sqnr >= gap.sqnr + least:
             unlike.setdefault(fix.options, fix)
     return tuple(unlike.values())
 
 
-def tighter(lack: Lack, tried: Sequence[Fix]) -> tuple[Fix, ...]:
+def stricter_limits(gap: QualityGap, tried: Sequence[Fix]) -> tuple[Fix, ...]:
     """Return a noise limit above those that were tried and did not reach what is needed; () for none.
 
     Args:
-        lack: what is wrong.
+        gap: what is wrong.
         tried: the fixes so far.
     """
     limits = [fix for fix in tried if fix.is_measured and "min_output_sqnr" in fix.settings]
     highest = max(limits, key=_limit, default=None)
-    if highest is None or highest.sqnr is None or highest.sqnr >= lack.needed:
+    if highest is None or highest.sqnr is None or highest.sqnr >= gap.needed:
         return ()
-    step = max(LEAST_STEP_DB, 2.0 * (lack.needed - highest.sqnr))
-    return (Fix({"min_output_sqnr": round(_limit(highest) + step, 1)}, sqnr=lack.needed),)
+    step = max(LEAST_STEP_DB, 2.0 * (gap.needed - highest.sqnr))
+    return (Fix({"min_output_sqnr": round(_limit(highest) + step, 1)}, sqnr=gap.needed),)
 
 
 def _limit(fix: Fix) -> float:
@@ -363,8 +363,8 @@ def _limit(fix: Fix) -> float:
     return value
 
 
-def _kept_float(lack: Lack, total: float, nodes: tuple[str, ...], noise: float) -> Fix:
-    return Fix({"keep_float": nodes}, sqnr=without(lack.sqnr, total, noise))
+def _kept_float(gap: QualityGap, total: float, nodes: tuple[str, ...], noise: float) -> Fix:
+    return Fix({"keep_float": nodes}, sqnr=without(gap.sqnr, total, noise))
 
 
 def without(sqnr: float, total: float, noise: float) -> float | None:
@@ -374,7 +374,7 @@ def without(sqnr: float, total: float, noise: float) -> float | None:
 
 
 def _enough(
-    lack: Lack, ranking: Sequence[NodeNoise], total: float
+    gap: QualityGap, ranking: Sequence[NodeNoise], total: float
 ) -> Sequence[tuple[tuple[str, ...], float]]:
     """Return the nodes, and their noise, that are to be float for what is needed; () where they are many."""
     names: list[str] = []
@@ -382,10 +382,10 @@ def _enough(
     for one in sorted(ranking, key=lambda one: (-one.noise / max(one.cost, 1e-3), one.nodes)):
         names += one.nodes
         noise += one.noise
-        after = without(lack.sqnr, total, noise)
+        after = without(gap.sqnr, total, noise)
         if len(names) > MOST_NODES or after is None:
             return ()
-        if after >= lack.needed + HEADROOM_DB:
+        if after >= gap.needed + HEADROOM_DB:
             return ((tuple(names), noise),)
     return ()
 
@@ -682,7 +682,7 @@ def verdict_of(
     found = replace(found, alarms=tuple(alarms_of(composition, found.cost)))
     if found.grade != "good":
         return found
-    if drop is not None and drop.is_worthless:  # remarks of an evaluation begin with why
+    if drop is not None and drop.is_at_chance:  # remarks of an evaluation begin with why
         return no_verdict(found, evaluation.remarks[0])
     return replace(found, grade="fair") if composition.is_float else found
 

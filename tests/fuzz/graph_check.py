@@ -39,7 +39,7 @@ from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.planning.planner import make_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.reference.plan_interpreter import run_plan
-from qprof_onnx.quantizer.search.unfit_nodes import without_unfit_nodes
+from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
 from qprof_onnx.quantizer.targets.config import DATA_FREE, FORMS, WITH_SAMPLES
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe
@@ -250,7 +250,7 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
             plan = expanded(make_plan(contracted(facts), start_everywhere=True), facts)
             return quantize(path, None, output, plan_path=plan).plan
 
-        return without_unfit_nodes(model_facts(prepared, profile, recipe), attempt)
+        return with_fallback_nodes(model_facts(prepared, profile, recipe), attempt)
     rounds = recipe.config.rounding in WITH_SAMPLES
     steps = SampleSteps(data=[dict(s) for s in case.samples]) if rounds else None
     result = quantize(path, profile, output, recipe=recipe, **({"samples": steps} if steps else {}))

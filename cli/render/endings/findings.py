@@ -25,7 +25,7 @@ def evaluation_findings(result: Evaluation) -> dict[str, Any]:
     whether one fails for noise.
     """
     scored = result.score or result.accuracy
-    failures = [failure for failure in result.failures if not _is_worthless(failure, scored)]
+    failures = [failure for failure in result.failures if not _is_at_chance(failure, scored)]
     few = [failure for failure in failures if _lacks_rows(failure, result)]
     return {
         "sqnr": result.worst_sqnr,
@@ -36,9 +36,9 @@ def evaluation_findings(result: Evaluation) -> dict[str, Any]:
     }
 
 
-def _is_worthless(failure: GateFailure, scored: Score | Accuracy | None) -> bool:
+def _is_at_chance(failure: GateFailure, scored: Score | Accuracy | None) -> bool:
     """Whether a drop was limited on truth that judges nothing."""
-    return failure.demand in DROPS and scored is not None and scored.is_worthless
+    return failure.demand in DROPS and scored is not None and scored.is_at_chance
 
 
 def _lacks_rows(failure: GateFailure, result: Evaluation) -> bool:

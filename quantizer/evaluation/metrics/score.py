@@ -133,7 +133,7 @@ class Score:
     chance: float = 0.0
 
     @property
-    def is_worthless(self) -> bool:
+    def is_at_chance(self) -> bool:
         """Whether the float model is not surely better than guessing, so that nothing can be lost."""
         if not self.higher_is_better or self.unit != "%":
             return False
@@ -143,7 +143,7 @@ class Score:
 def with_chance(score: Score, chance: float) -> Score:
     """Return the score of rows that are right or wrong, of which guessing has `chance` percent right."""
     found = replace(score, chance=chance)
-    return replace(found, drop_low=-math.inf, drop_high=math.inf) if found.is_worthless else found
+    return replace(found, drop_low=-math.inf, drop_high=math.inf) if found.is_at_chance else found
 
 
 def score_text(score: Score) -> str:

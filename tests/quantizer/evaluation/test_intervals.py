@@ -126,4 +126,4 @@ def test_a_float_model_with_nothing_right_shows_nothing() -> None:
     asked = named_metric("top-1")
     assert asked is not None
     found = score_of(asked.kind, 5000, nothing, nothing)
-    assert (found.drop_low, found.drop_high, found.is_worthless) == (-math.inf, math.inf, True)
+    assert (found.drop_low, found.drop_high, found.is_at_chance) == (-math.inf, math.inf, True)

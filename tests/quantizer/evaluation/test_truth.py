@@ -42,7 +42,7 @@ def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() ->
 
 def test_a_float_model_that_is_right_on_less_than_half_is_remarked() -> None:
     found = accuracy_of("y", RowCounts(rows=1000, both=450), chance=10.0)
-    assert not found.is_worthless
+    assert not found.is_at_chance
     assert truth_doubts(found, None, counts_rows=False)
     assert not truth_doubts(accuracy_of("y", RowCounts(rows=100, both=60), 10.0), None, counts_rows=False)
 

@@ -8,15 +8,15 @@ import pytest
 from qprof_onnx.quantizer.search.verdict import (
     Fix,
     Grade,
-    Lack,
     NodeNoise,
+    QualityGap,
     best_fix,
     proposals,
-    tighter,
+    stricter_limits,
     without,
 )
 
-LACK = Lack(sqnr=12.0, needed=18.0, calibrator="mse", usual_calibrator="mse", limit=15.0)
+GAP = QualityGap(sqnr=12.0, needed=18.0, calibrator="mse", usual_calibrator="mse", limit=15.0)
 RANKING = [NodeNoise(("a",), 0.9, 5.0), NodeNoise(("b",), 0.05, 1.0), NodeNoise(("c",), 0.05, 1.0)]
 
 
@@ -31,7 +31,7 @@ def test_the_sqnr_without_a_part_of_the_noise_follows_from_the_rest() -> None:
 
 
 def test_the_node_that_adds_most_noise_is_tried_with_what_it_brings() -> None:
-    (worst,) = [fix for fix in proposals(LACK, RANKING) if fix.settings.get("keep_float") == ("a",)]
+    (worst,) = [fix for fix in proposals(GAP, RANKING) if fix.settings.get("keep_float") == ("a",)]
     assert worst.sqnr == pytest.approx(22.0)
     assert worst.options == ("--keep-float", "a")
     assert worst.brings == "22.0 dB (estimated)"
@@ -39,22 +39,22 @@ def test_the_node_that_adds_most_noise_is_tried_with_what_it_brings() -> None:
 
 def test_a_node_that_brings_little_is_not_tried() -> None:
     flat = [NodeNoise((name,), 1.0, 1.0) for name in "abcdefghijklmnopqrstuvwxyz"]
-    assert not [fix for fix in proposals(LACK, flat) if "keep_float" in fix.settings]
+    assert not [fix for fix in proposals(GAP, flat) if "keep_float" in fix.settings]
 
 
 def test_as_many_nodes_as_reach_what_is_needed_are_tried_together() -> None:
     even = [NodeNoise((name,), 1.0, 1.0) for name in "abcdef"]
-    kept = [fix for fix in proposals(LACK, even) if "keep_float" in fix.settings]
+    kept = [fix for fix in proposals(GAP, even) if "keep_float" in fix.settings]
     assert ("a", "b", "c", "d", "e") in [fix.settings["keep_float"] for fix in kept]
 
 
 def test_the_noise_limit_is_raised_by_what_is_lacking() -> None:
-    assert {"min_output_sqnr": 22.0} in [fix.settings for fix in proposals(LACK, ())]
+    assert {"min_output_sqnr": 22.0} in [fix.settings for fix in proposals(GAP, ())]
 
 
 def test_another_calibrator_than_the_targets_own_is_undone_first() -> None:
-    lack = Lack(12.0, 18.0, "kl", "mse", 15.0)
-    assert proposals(lack, RANKING)[0].options == ("--calibrator", "mse")
+    gap = QualityGap(12.0, 18.0, "kl", "mse", 15.0)
+    assert proposals(gap, RANKING)[0].options == ("--calibrator", "mse")
 
 
 def test_the_best_grade_is_applied_and_of_these_the_fastest() -> None:
@@ -78,24 +78,24 @@ def test_a_gain_within_the_same_grade_counts() -> None:
 
 
 def test_an_estimate_without_end_is_not_made() -> None:
-    assert [fix.settings for fix in proposals(LACK, [NodeNoise(("a",), math.inf, 1.0)])] == [
+    assert [fix.settings for fix in proposals(GAP, [NodeNoise(("a",), math.inf, 1.0)])] == [
         {"min_output_sqnr": 22.0}
     ]
 
 
 def test_16_bits_are_tried_where_the_target_has_them() -> None:
-    lack = Lack(12.0, 18.0, "mse", "mse", 15.0, frozenset("a"))
-    options = [fix.options for fix in proposals(lack, RANKING)]
+    gap = QualityGap(12.0, 18.0, "mse", "mse", 15.0, frozenset("a"))
+    options = [fix.options for fix in proposals(gap, RANKING)]
     assert ("--keep-16bit", "a") in options
-    assert ("--keep-16bit", "a") not in [fix.options for fix in proposals(LACK, RANKING)]
+    assert ("--keep-16bit", "a") not in [fix.options for fix in proposals(GAP, RANKING)]
 
 
 def test_a_limit_that_did_not_reach_is_raised_further() -> None:
     first = Fix({"min_output_sqnr": 22.0}, sqnr=13.0, is_measured=True, grade="fair")
-    (second,) = tighter(LACK, [first])
+    (second,) = stricter_limits(GAP, [first])
     assert second.settings == {"min_output_sqnr": 32.0}
-    assert tighter(LACK, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) == ()
-    assert tighter(LACK, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) == ()
+    assert stricter_limits(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.5, is_measured=True)]) == ()
+    assert stricter_limits(GAP, [Fix({"min_output_sqnr": 22.0}, sqnr=18.0)]) == ()
 
 
 def test_what_a_fix_brings_is_in_the_unit_of_the_metric() -> None:

@@ -25,7 +25,7 @@ from qprof_onnx.quantizer.search.float_fallback import (
     float_neighbours,
     usual_implementation,
 )
-from qprof_onnx.quantizer.search.node_costs import Undone
+from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -94,7 +94,7 @@ class Machine:
 
     def costs(
         self, planned: PlannedModel, prepared: Path, quantized: Path
-    ) -> tuple[Costs, tuple[Undone, ...]]:
+    ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
         return Costs(self.codes, self.floats, {}, ()), ()
 
 
@@ -176,9 +176,9 @@ def test_a_float_node_that_is_executed_on_integers_gets_float_readers(
     moved, reader = "gate.pool", "head.flatten"
     floats = dict.fromkeys(plan.nodes, 100.0)
     Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), reader: 300.0})
-    undone = (Undone(moved, Kind.FLOAT, "MaxPool", 300.0),)
+    overrides = (RuntimeOverride(moved, Kind.FLOAT, "MaxPool", 300.0),)
     costs = Costs({**dict.fromkeys(plan.nodes, 50.0), moved: 300.0}, floats, {}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, undone))
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, overrides))
     monkeypatch.setattr(module, "ALTERNATIVES", (float_neighbours,))
     changed, found = checked(subject)
     assert found.changes == (f"what reads '{moved}' falls back to float, so that it is float as planned",)

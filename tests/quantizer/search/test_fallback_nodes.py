@@ -23,13 +23,13 @@ from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.sensitivity import sensitivity
-from qprof_onnx.quantizer.search.unfit_nodes import (
+from qprof_onnx.quantizer.search.fallback_nodes import (
     SEARCH_RUNS,
     RefusedModelError,
     plan_that_runs,
-    without_unfit_nodes,
+    with_fallback_nodes,
 )
+from qprof_onnx.quantizer.search.sensitivity import sensitivity
 from qprof_onnx.quantizer.targets import conformance
 from qprof_onnx.quantizer.targets.conformance import Breach
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -161,7 +161,7 @@ def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: s
             raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in facts.unfit))
         return frozenset(facts.unfit)
 
-    found = without_unfit_nodes(_facts(), attempt)
+    found = with_fallback_nodes(_facts(), attempt)
     assert set(guilty) <= found
     assert len(found) < len(names) // 2
     assert len(tries) <= SEARCH_RUNS + 2

@@ -85,10 +85,10 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
             )
         return planned, facts
 
-    return without_unfit_nodes(facts, attempt)
+    return with_fallback_nodes(facts, attempt)
 
 
-def without_unfit_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T]) -> T:
+def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T]) -> T:
     """Return what an attempt to plan and write a model returns, with more nodes in float where it fails.
 
     Raises:

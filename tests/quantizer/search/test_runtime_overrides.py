@@ -10,7 +10,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.graph import index
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.search.node_costs import Undone, find_undone
+from qprof_onnx.quantizer.search.node_costs import RuntimeOverride, find_runtime_overrides
 
 from ..lowered import parse, plan_of
 
@@ -25,7 +25,7 @@ net (float[1,4,16,16] x) => (float[1,4,8,8] y)
 TANH = "net (float[1,4,16,16] x) => (float[1,4,16,16] y) <float[4,4,1,1] w> { t = Tanh(x) \n y = Conv(t, w) }"
 
 
-def found(text: str, folder: Path, **how: object) -> tuple[Undone, ...]:
+def found(text: str, folder: Path, **how: object) -> tuple[RuntimeOverride, ...]:
     model = parse(text)
     plan = plan_of(model, **how)  # type: ignore[arg-type]
     lowered = lower(model, plan)
@@ -33,13 +33,13 @@ def found(text: str, folder: Path, **how: object) -> tuple[Undone, ...]:
     save_model(lowered.model, path)
     sample = {"x": np.zeros((1, 4, 16, 16), np.float32)}
     (executed,) = node_times({"model": path}, [sample], seconds=0.0)
-    return find_undone(index(model), plan, executed, lowered.names)
+    return find_runtime_overrides(index(model), plan, executed, lowered.names)
 
 
 def test_a_float_node_past_which_a_conversion_was_moved_is_found(tmp_path: Path) -> None:
-    (undone,) = found(POOLED, tmp_path, floats=["elu_0", "maxpool_1"])
-    assert (undone.node, undone.kind, undone.executed) == ("maxpool_1", Kind.FLOAT, "MaxPool")
-    assert "computes it on integers" in str(undone)
+    (override,) = found(POOLED, tmp_path, floats=["elu_0", "maxpool_1"])
+    assert (override.node, override.kind, override.executed) == ("maxpool_1", Kind.FLOAT, "MaxPool")
+    assert "computes it on integers" in str(override)
 
 
 def test_nothing_is_found_where_the_plan_is_executed(tmp_path: Path) -> None:
@@ -48,6 +48,6 @@ def test_nothing_is_found_where_the_plan_is_executed(tmp_path: Path) -> None:
 
 
 def test_a_table_that_onnxruntime_computes_in_float_is_found(tmp_path: Path) -> None:
-    (undone,) = found(TANH, tmp_path, implementations={"tanh_0": "runtime"})
-    assert (undone.node, undone.planned_float) == ("tanh_0", False)
-    assert "computes it in float" in str(undone)
+    (override,) = found(TANH, tmp_path, implementations={"tanh_0": "runtime"})
+    assert (override.node, override.planned_float) == ("tanh_0", False)
+    assert "computes it in float" in str(override)

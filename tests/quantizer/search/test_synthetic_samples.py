@@ -14,7 +14,7 @@ from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.api.profiling import dump_profile
 from qprof_onnx.quantizer.model.graph import Graph
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.float_fallback import made_up_samples
+from qprof_onnx.quantizer.search.float_fallback import synthetic_samples
 
 
 def profiled(
@@ -39,12 +39,12 @@ def test_fixed_shapes_and_observed_ranges(tmp_path: Path) -> None:
     graph, profile, model = profiled(
         "g (float[1,4] x) => (float[1,4] y) { y = Relu (x) }", [{"x": floats(1, 4)}], tmp_path
     )
-    (first, second) = made_up_samples(input_specs(model), graph, profile, 2)
+    (first, second) = synthetic_samples(input_specs(model), graph, profile, 2)
     assert first["x"].shape == (1, 4)
     assert first["x"].dtype == np.float32
     assert -2.0 <= first["x"].min() < first["x"].max() <= 5.0
     assert not np.array_equal(first["x"], second["x"])
-    again = made_up_samples(input_specs(model), graph, profile, 2)
+    again = synthetic_samples(input_specs(model), graph, profile, 2)
     np.testing.assert_array_equal(again[1]["x"], second["x"])
 
 
@@ -54,7 +54,7 @@ def test_a_free_dimension_has_its_mean_size(tmp_path: Path) -> None:
         [{"x": floats(1, 4)}, {"x": floats(1, 8)}],
         tmp_path,
     )
-    (sample,) = made_up_samples(input_specs(model), graph, profile, 1)
+    (sample,) = synthetic_samples(input_specs(model), graph, profile, 1)
     assert sample["x"].shape == (1, 6)
 
 
@@ -73,7 +73,7 @@ g (int64[B,N] ids, int64[B,N] mask) => (float[B,N,4] y)
 def test_indices_are_those_of_the_table_and_a_mask_is_all_ones(tmp_path: Path) -> None:
     sample = {"ids": np.zeros((2, 7), np.int64), "mask": np.ones((2, 7), np.int64)}
     graph, profile, model = profiled(TOKENS, [sample], tmp_path)
-    (made,) = made_up_samples(input_specs(model), graph, profile, 1)
+    (made,) = synthetic_samples(input_specs(model), graph, profile, 1)
     assert made["ids"].shape == made["mask"].shape == (1, 7)  # two rows are two samples
     assert set(np.unique(made["ids"])) == {0, 1, 2}
     assert set(np.unique(made["mask"])) == {1}
@@ -85,4 +85,4 @@ def test_sizes_that_the_profile_does_not_tell_are_asked_for(tmp_path: Path) -> N
         "g (float[1,N,M] x) => (float[1,N,M] y) { y = Relu (x) }", samples, tmp_path
     )
     with pytest.raises(DataError, match=r"input 'x': .* give samples with --data DIR"):
-        made_up_samples(input_specs(model), graph, profile, 1)
+        synthetic_samples(input_specs(model), graph, profile, 1)

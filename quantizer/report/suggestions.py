@@ -75,7 +75,7 @@ class _Trial:
     saved: float
 
 
-def what_ifs(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf, ...]:
+def suggestions(analysis: Analysis, budget: NoiseBudget | None) -> tuple[WhatIf, ...]:
     """Return changes that would bring something, each planned and estimated as `qprof quantize` does it.
 
     Args:
